@@ -1,0 +1,32 @@
+# `make demo` and `make test` each work as the first command on a fresh machine with Python and make.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test check bench figures clean
+
+demo: $(INSTALLED)
+	$(BIN)/effdeg demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks
+
+# The pictures of the README and the docs, from the demo's network.
+figures: $(INSTALLED)
+	$(BIN)/python docs/make_figures.py
+
+clean:
+	rm -rf .venv effdeg-demo
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

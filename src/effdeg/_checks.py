@@ -1,0 +1,45 @@
+"""Errors for people: what was given, what was expected, what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def check_choice(name: str, value: object, options: Iterable[str]) -> None:
+    """Raise unless ``value`` is one of ``options``, naming the closest ones."""
+    options = list(options)
+    if value not in options:
+        raise ValueError(f"{name}={value!r} is not known. {suggest(str(value), options)}")
+
+
+def suggest(name: str, options: Iterable[str]) -> str:
+    """Say which of the options are close to a misspelt name, or list them all when none is."""
+    options = list(options)
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+    if close:
+        return f"Did you mean {' or '.join(repr(option) for option in close)}?"
+    shown = ", ".join(repr(option) for option in options[:20])
+    return f"Choose from: {shown}{', …' if len(options) > 20 else ''}."
+
+
+def check_count(name: str, value: object, *, least: int) -> None:
+    """Raise unless ``value`` is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
+    if value < least:
+        raise ValueError(f"{name}={value} is too small: it must be at least {least}.")
+
+
+def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
+    """Raise unless a polynomial of this degree is determined by this many nodes."""
+    check_count("degree", degree, least=least_degree)
+    if nodes < degree + 1:
+        raise ValueError(
+            f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
+            f"Use nodes={degree + 1} or more, or degree={nodes - 1} or less."
+        )
+
+
+def check_damping(damping: float) -> None:
+    """Raise unless the damping of the fit is a number that is not negative."""
+    if not damping >= 0:
+        raise ValueError(f"damping={damping!r} must be zero (plain least squares) or positive.")

@@ -1,0 +1,28 @@
+"""A progress bar that costs nothing when it is off."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Update = Callable[..., None]
+"""Takes how much is done and, if there is something to say, a note."""
+
+
+@contextmanager
+def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Update]:
+    """Show progress on the error stream while the block runs."""
+    if not enabled:
+        yield lambda done, note="": None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(description, total=total, note="")
+        yield lambda done, note="": progress.update(task, completed=done, note=note)

@@ -1,0 +1,220 @@
+"""The estimator: paths are run and fitted block by block, and only a few numbers per path are kept."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_choice, check_count, check_damping, check_fit
+from effdeg._progress import Update, progress_bar
+from effdeg._shapes import Float
+from effdeg.distributed import rank_and_size, sum_over_ranks
+from effdeg.examples import as_examples
+from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
+from effdeg.functional.bases import Basis
+from effdeg.inference import Model, inference
+from effdeg.measurement import Measurement, Settings
+from effdeg.outputs import Output, as_values, check_output, output_name
+from effdeg.paths import BLOCK, Sampling
+from effdeg.spaces import Layer, open_space
+from effdeg.statistics import mean_and_stderr
+from effdeg.version import __version__
+from effdeg.walk import Route, Walker
+
+FEWEST_PATHS = 4 * BLOCK
+"""A tolerance is not believed before this many paths: the standard error of fewer is itself too uncertain."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How values along a path become numbers."""
+
+    degree: int
+    basis: Basis
+    components: int | None
+    damping: float
+
+    def check(self, nodes: int) -> None:
+        """Raise unless this fit can be made on so many nodes."""
+        check_fit(nodes, self.degree, least_degree=1)
+        check_choice("basis", self.basis, get_args(Basis))
+        check_damping(self.damping)
+        if self.components is not None:
+            check_count("components", self.components, least=1)
+            if self.components > nodes - 1:
+                raise ValueError(
+                    f"components={self.components} is too many for nodes={nodes}: centred values at {nodes} nodes vary in at "
+                    f"most {nodes - 1} directions. Use components={nodes - 1} or less, or more nodes."
+                )
+
+    def table(self, values: Float[Tensor, "paths nodes outputs"], alpha: Tensor) -> Float[Tensor, "paths columns"]:
+        """Reduce each path to a row: degree, normalized degree, variation missed, variation, and |c_k| for each k."""
+        # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
+        broken = ~values.isfinite().all(-1).all(-1)
+        values = _double(values).masked_fill(broken[:, None, None].to(_home(values)), 0.0)
+        alpha = alpha.to(values.device)
+        if self.components is not None:
+            values = project(values, self.components)
+        coefficients = fit(values, alpha, self.degree, self.basis, self.damping)
+        missed = (values - evaluate(coefficients, alpha, self.basis)).square().sum((-2, -1))
+        variation = (values - values.mean(-2, keepdim=True)).square().sum((-2, -1))
+        columns = [effective_degree(coefficients), effective_degree(coefficients, normalized=True), missed, variation]
+        table = torch.cat([torch.stack(columns, dim=-1), coefficients.abs().mean(-1)], dim=-1)
+        return table.masked_fill(broken.to(table.device)[:, None], torch.nan)
+
+
+def measure(
+    model: Model,
+    inputs: Any,
+    *,
+    paths: int = 400,
+    nodes: int = 200,
+    degree: int = 40,
+    basis: Basis = "chebyshev",
+    sampling: Sampling = "cosine",
+    output: Output = "softmax",
+    components: int | None = None,
+    at: Layer | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    tolerance: float | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    damping: float = DAMPING,
+    progress: bool = False,
+) -> Measurement:
+    """Measure the effective degree of a model: how far its outputs, along straight lines between examples, are from straight.
+
+    The defaults are the paper's protocol for comparing trained models. No labels are needed. The paths depend only on
+    ``seed`` and the number of examples, so two models measured with one seed are compared on the same paths. The model
+    comes back exactly as it was: mode, device, gradients, random state. Memory does not grow with ``paths``. Under
+    ``torch.distributed`` the paths are shared out among the processes and every process gets the whole result.
+
+    Args:
+        model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the batch
+            first, an object with ``.logits``, a dict or a tuple (the entry ``logits``, else the first tensor, is taken).
+        inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple goes into the model as arguments, a
+            dict as keywords); a map-style ``Dataset``; a ``DataLoader``; or any iterable of batches. Of an item
+            ``(inputs, labels)`` the first is taken.
+        paths: How many paths, or, with ``tolerance``, how many at most.
+        nodes: How many points on each path (the paper's r).
+        degree: The highest degree of the fitted polynomials (the paper's K).
+        basis: ``"chebyshev"`` or ``"legendre"``.
+        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
+        output: ``"softmax"`` over the last dimension, ``"identity"``, or a function of what the model returned.
+        components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
+        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids.
+        seed: Determines pairs and nodes.
+        batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
+        tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
+        device: Run the model there; by default where it is.
+        dtype: Run the model in this precision; by default in its own. A half-precision model is best measured with
+            ``torch.float32``: its own rounding looks like wiggles.
+        damping: The paper's eps in the fit.
+        progress: Show a progress bar.
+
+    Returns:
+        The measurement, with its error bar.
+    """
+    fitted = Fit(degree, basis, components, damping)
+    fitted.check(nodes)
+    check_output(output)
+    if tolerance is not None and not tolerance > 0:
+        raise ValueError(f"tolerance={tolerance!r} must be positive, such as 0.02 for a standard error of 2%.")
+    examples = as_examples(inputs)
+    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
+
+    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
+        space = open_space(subject, at)
+        walker = Walker(subject, space, examples, batch_size=batch_size)
+        rank, size = rank_and_size()
+
+        def rows() -> Iterator[tuple[slice, Tensor]]:
+            for stretch in walker.walk(
+                route, route.blocks()[rank::size], lambda out, n: as_values(out, output, points=n)
+            ):
+                yield stretch.block, fitted.table(stretch.by_path(stretch.kept), stretch.alpha)
+
+        with progress_bar("effective degree", paths, enabled=progress and rank == 0) as update:
+            table = _collect(_late(rows()), route, columns=5 + degree, tolerance=tolerance, update=update)
+        settings = Settings(
+            paths, nodes, sampling, degree, basis, output_name(output), components, space.name, seed, damping, tolerance,
+            len(examples), str(subject.dtype) if subject.dtype else None, __version__,
+        )  # fmt: skip
+    return as_measurement(table, route.pairs, settings)
+
+
+def as_measurement(table: Float[Tensor, "paths columns"], pairs: Tensor, settings: Settings) -> Measurement:
+    """Summarize the rows of :meth:`Fit.table`."""
+    missed, variation = table[:, 2].sum().item(), table[:, 3].sum().item()
+    spectrum = table[:, 4:]
+    stderr = [mean_and_stderr(column)[1] for column in spectrum.unbind(1)]
+    return Measurement(
+        per_path=table[:, 0].clone(),
+        per_path_normalized=table[:, 1].clone(),
+        pairs=pairs[: len(table)].clone(),
+        spectrum=spectrum.mean(0),
+        spectrum_stderr=torch.tensor(stderr, dtype=torch.float64),
+        residual=missed / variation if variation > 0 else 0.0,
+        settings=settings,
+    )
+
+
+def check_finite(table: Tensor, pairs: Tensor, start: int = 0) -> None:
+    """Raise if a path's row is not finite, naming the path."""
+    broken = (~table.isfinite()).any(-1).nonzero().flatten() + start
+    if len(broken):
+        path = int(broken[0])
+        first, second = pairs[path].tolist()
+        raise ValueError(
+            f"the model's outputs are NaN or infinite on path {path}, between the examples {first} and {second}"
+            f"{f' (and on {len(broken) - 1} more paths)' if len(broken) > 1 else ''}. Look at the model's outputs there; "
+            "in half precision, dtype=torch.float32 may be enough."
+        )
+
+
+def _collect(
+    rows: Iterator[tuple[slice, Tensor]], route: Route, *, columns: int, tolerance: float | None, update: Update
+) -> Tensor:
+    """Gather the rows of all processes, and stop where the tolerance is met, at the same path on any number of them."""
+    size = rank_and_size()[1]
+    stops = [block.stop for block in route.blocks()]
+    table = torch.zeros(stops[-1], columns, dtype=torch.float64)
+    seen = 0
+    for start in range(0, len(stops), size):
+        if (row := next(rows, None)) is not None:
+            table[row[0]] = row[1].cpu()
+        last = start + size >= len(stops)
+        if size > 1 and tolerance is None and not last:
+            continue
+        total = sum_over_ranks(table)
+        for stop in [stop for stop in stops[: start + size] if stop > seen]:
+            check_finite(total[seen:stop], route.pairs, seen)
+            seen = stop
+            mean, stderr = mean_and_stderr(total[:stop, 0])
+            update(stop, f"{mean:.4g} ± {stderr:.2g}")
+            if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
+                return total[:stop]
+    return total
+
+
+def _late(items: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[slice, Tensor]]:
+    """Hand over each item when the next is under way, so that a GPU is not idle while the host waits for a result."""
+    previous = None
+    for item in items:
+        if previous is not None:
+            yield previous
+        previous = item
+    if previous is not None:
+        yield previous
+
+
+def _home(values: Tensor) -> torch.device:
+    """Tell where values are fitted: where they are, unless that device has no float64."""
+    return torch.device("cpu") if values.device.type == "mps" else values.device
+
+
+def _double(values: Tensor) -> Tensor:
+    return values.to(_home(values)).double()

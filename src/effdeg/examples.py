@@ -1,0 +1,167 @@
+"""What people have (tensors, trees, data sets, loaders, iterables of batches) seen as one thing: examples by index."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+
+from effdeg.tree import Tree, concatenate, named_leaves, take, tree_map
+
+_LABELS = {"label", "labels", "label_ids"}
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """Examples that can be counted and fetched by index."""
+
+    def __len__(self) -> int:
+        """Count the examples."""
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        """Fetch some examples as one batch, a tree of tensors with the examples first."""
+
+
+def as_examples(inputs: Any) -> Examples:
+    """See any kind of inputs as examples.
+
+    Args:
+        inputs: A tensor or array with the examples first; a tree of them; a map-style data set; a ``DataLoader``; or any
+            iterable of batches (a list is one). The items of the last three may be ``(inputs, labels, …)`` tuples, of
+            which the first entry is taken, or mappings, whose ``label``, ``labels`` and ``label_ids`` are left out.
+
+    Returns:
+        The examples. A data set is only asked for those that are drawn; an iterable is read to its end.
+    """
+    if isinstance(inputs, Examples):
+        return inputs
+    if isinstance(inputs, DataLoader):
+        return _from_loader(inputs)
+    if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
+        return _Batch(_as_tensors(inputs))
+    if isinstance(inputs, list):
+        return _from_batches(inputs)
+    if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
+        return _DataSet(inputs, _stack)
+    if isinstance(inputs, Iterable):
+        return _from_batches(inputs)
+    raise TypeError(
+        f"inputs of type {type(inputs).__name__} cannot be read as examples. Give a tensor with the examples first, a "
+        "tuple, dict or dataclass of such tensors, a map-style Dataset, a DataLoader, or an iterable of batches."
+    )
+
+
+class _Batch:
+    """Examples that lie in memory as one batch."""
+
+    def __init__(self, batch: Tree) -> None:
+        lengths = {
+            name: len(leaf) if leaf.dim() else None for name, leaf in named_leaves(batch) if isinstance(leaf, Tensor)
+        }
+        if not lengths or None in lengths.values():
+            raise ValueError(
+                f"inputs hold no examples: expected tensors with the examples first, found {_shapes(batch)}."
+            )
+        if len(set(lengths.values())) > 1:
+            raise ValueError(
+                f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be one."
+            )
+        self._batch = batch
+        self._length = next(iter(lengths.values()))
+
+    def __len__(self) -> int:
+        return self._length or 0
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        return take(self._batch, torch.as_tensor(indices))
+
+
+class _DataSet:
+    """Examples of a map-style data set, fetched one by one when they are drawn."""
+
+    def __init__(self, data: Any, collate: Any) -> None:
+        self._data = data
+        self._collate = collate
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        return self._collate([self._data[int(index)] for index in indices])
+
+
+def _from_loader(loader: DataLoader[Any]) -> Examples:
+    # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any other
+    # sampler decides which examples there are: then the loader is asked.
+    sampler, collate = loader.sampler, loader.collate_fn
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(sampler)
+    )
+    if whole and loader.batch_sampler is not None:
+        return _DataSet(loader.dataset, lambda items: _as_tensors(_without_labels(collate(items))))
+    return _from_batches(loader)
+
+
+def _from_batches(batches: Iterable[Any]) -> Examples:
+    read = [_as_tensors(_without_labels(batch)) for batch in batches]
+    if not read:
+        raise ValueError("inputs are empty: the iterable gave no batch.")
+    try:
+        return _Batch(concatenate(read))
+    except (RuntimeError, ValueError, KeyError) as error:
+        shapes = sorted({_shapes(batch) for batch in read})
+        raise ValueError(
+            f"inputs give batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
+            "shape (pad text to one length, resize images to one size)."
+        ) from error
+
+
+def _stack(items: list[Any]) -> Tree:
+    """Stack single examples, less their labels, into a batch."""
+    trees = [_as_tensors(_without_labels(item)) for item in items]
+
+    def stack(*leaves: Any) -> Any:
+        if not isinstance(leaves[0], Tensor):
+            return leaves[0]
+        shapes = sorted({tuple(leaf.shape) for leaf in leaves})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"examples have unequal shapes, {' and '.join(map(str, shapes[:3]))}: no straight line joins them. "
+                "Pad text to one length, resize images to one size."
+            )
+        return torch.stack(leaves)
+
+    return tree_map(stack, *trees)
+
+
+def _without_labels(item: Any) -> Any:
+    if isinstance(item, tuple | list) and not hasattr(item, "_fields"):
+        if not item:
+            raise ValueError("inputs give an empty item: expected examples, or (examples, labels).")
+        return item[0]
+    if isinstance(item, Mapping):
+        return {key: value for key, value in item.items() if key not in _LABELS}
+    return item
+
+
+def _as_tensors(tree: Tree) -> Tree:
+    """Turn arrays, numbers and lists of numbers into tensors; other leaves stay."""
+    if isinstance(tree, Mapping):
+        return {key: _as_tensors(value) for key, value in tree.items()}
+    if isinstance(tree, list) and tree and isinstance(tree[0], int | float | list):
+        return torch.as_tensor(tree)
+
+    def convert(leaf: Any) -> Any:
+        return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf
+
+    return tree_map(convert, tree)
+
+
+def _shapes(tree: Tree) -> str:
+    described = [
+        f"{name + ' ' if name else ''}{tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__}"
+        for name, leaf in named_leaves(tree)
+    ]
+    return ", ".join(described) or "nothing"

@@ -1,0 +1,20 @@
+"""The maths: pure functions of tensors, batched over any leading dimensions, differentiable in the values."""
+
+from effdeg.functional.bases import basis_matrix, evaluate
+from effdeg.functional.degree import effective_degree
+from effdeg.functional.fitting import DAMPING, fit, fit_operator
+from effdeg.functional.nodes import chebyshev_nodes, cosine_nodes, uniform_nodes
+from effdeg.functional.projection import project
+
+__all__ = [
+    "DAMPING",
+    "basis_matrix",
+    "chebyshev_nodes",
+    "cosine_nodes",
+    "effective_degree",
+    "evaluate",
+    "fit",
+    "fit_operator",
+    "project",
+    "uniform_nodes",
+]

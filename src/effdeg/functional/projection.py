@@ -1,0 +1,94 @@
+"""PCA of the values along each path, through the smaller of its two Gram matrices."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from effdeg._checks import check_count
+from effdeg._shapes import Float
+
+# Eigenvalues of one path closer than this share of the largest count as meeting: 1/gap is damped to gap/(gap² + floor²),
+# so that the gradient stays bounded by 1/(2 floor) where two components swap and the derivative does not exist.
+_GAP_FLOOR = 1e-5
+# Squared in a Gram matrix, singular values below this share of the largest are float64's rounding noise: they are zero.
+_NOISE_FLOOR = 1e-7
+
+
+def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> Float[Tensor, "*paths nodes components"]:
+    """Centre each path's values and express them in their first principal components.
+
+    The decomposition is that of a nodes × nodes matrix (or outputs × outputs, if there are fewer outputs), never of the
+    nodes × outputs one, in float64: with 4 nodes and 1,000 outputs the cost beside one matrix product is that of a 4 × 4
+    eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are distinct they are exact; where
+    eigenvalues meet or vanish, and PCA has no derivative, they are finite and bounded. A path that varies in fewer
+    directions than ``components`` (a straight one varies in one) has zeros in the rest.
+
+    Args:
+        values: The model's outputs along each path.
+        components: How many to keep (the paper's m); at most ``nodes - 1`` can be non-zero.
+
+    Returns:
+        Scores, largest component first, in the dtype of the values but at least float32. Signs are arbitrary.
+    """
+    nodes, outputs = values.shape[-2:]
+    check_count("components", components, least=1)
+    if components > nodes - 1:
+        raise ValueError(
+            f"components={components} is too many for {nodes} nodes: centred values at {nodes} nodes vary in at most "
+            f"{nodes - 1} directions. Use components={max(nodes - 1, 1)} or less, or more nodes."
+        )
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    centred = values.double()
+    centred = centred - centred.mean(-2, keepdim=True)
+    scores: Tensor = _Scores.apply(centred, min(components, outputs))  # type: ignore[no-untyped-call]
+    return torch.nn.functional.pad(scores, (0, components - scores.shape[-1])).to(dtype)
+
+
+class _Scores(torch.autograd.Function):
+    """Y ↦ its first principal scores Y V, with the derivative of the singular value decomposition Y = U S Vᵀ."""
+
+    @staticmethod
+    def forward(ctx: Any, centred: Tensor, components: int) -> Tensor:
+        directions, singular = _decompose(centred)
+        scores = directions[..., :components] * singular[..., None, :components]
+        ctx.save_for_backward(centred, directions, singular)
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        r"""Differentiate s_i u_i = Y v_i: dY v_i + sum over j of u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² - s_j²).
+
+        Collected with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y.
+        """
+        centred, directions, singular = ctx.saved_tensors
+        kept = directions[..., : grad.shape[-1]]
+        kept_singular = singular[..., : grad.shape[-1]]
+        largest = singular[..., :1]
+
+        gap = kept_singular[..., None, :].square() - singular[..., :, None].square()
+        floor = _GAP_FLOOR * largest[..., None].square()
+        rotation = (directions.mT @ grad) * _divide(gap, gap.square() + floor.square())
+
+        weighted = directions * singular[..., None, :].square()
+        left = _divide(grad + weighted @ rotation, kept_singular[..., None, :])
+        right = kept * kept_singular[..., None, :]
+        return (left @ kept.mT + right @ rotation.mT @ directions.mT) @ centred, None
+
+
+def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
+    """Left singular vectors and singular values, largest first, by the eigenvectors of the smaller Gram matrix."""
+    wide = centred.shape[-2] <= centred.shape[-1]
+    eigenvalues, eigenvectors = torch.linalg.eigh(centred @ centred.mT if wide else centred.mT @ centred)
+    singular, eigenvectors = eigenvalues.flip(-1).clamp(min=0).sqrt(), eigenvectors.flip(-1)
+    singular = torch.where(singular > _NOISE_FLOOR * singular[..., :1], singular, 0)
+    directions = eigenvectors if wide else _divide(centred @ eigenvectors, singular[..., None, :])
+    return directions, singular
+
+
+def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Divide, with 0 where the denominator is 0."""
+    zero = denominator == 0
+    return torch.where(zero, 0, numerator / torch.where(zero, 1, denominator))

@@ -1,0 +1,111 @@
+"""Run a model to look at it, and leave it exactly as it came."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.parallel import DistributedDataParallel
+
+from effdeg.tree import Tree, tree_map
+
+Model = Callable[..., Any]
+"""Any callable that takes a batch. Of an ``nn.Module`` the mode, device and precision are looked after too."""
+
+
+class Subject:
+    """A model made ready to be run: where it runs, in which precision, and how it is called."""
+
+    def __init__(self, model: Model, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+        # DDP would synchronize buffers at every forward, and ranks may run different numbers of them.
+        self.model: Model = model.module if isinstance(model, DistributedDataParallel) else model
+        own = _first_floating(self.model)
+        self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
+        self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
+        # Moved copies of the weights stand in for them during a call, so the model itself never moves or loses digits.
+        self._weights = self._moved_weights() if own is not None and (device, dtype) != (None, None) else None
+
+    def __call__(self, inputs: Tree) -> Any:
+        """Call the model: a mapping goes in as keywords, a tuple or list as arguments, anything else as it is."""
+        arguments: tuple[Any, ...] = ()
+        keywords: dict[str, Any] = {}
+        if isinstance(inputs, Mapping):
+            keywords = dict(inputs)
+        elif isinstance(inputs, tuple | list) and not hasattr(inputs, "_fields"):
+            arguments = tuple(inputs)
+        else:
+            arguments = (inputs,)
+        if self._weights is not None and isinstance(self.model, nn.Module):
+            return functional_call(self.model, self._weights, arguments, keywords)
+        return self.model(*arguments, **keywords)
+
+    def place(self, inputs: Tree, *, at_least: torch.dtype | None = None) -> Tree:
+        """Move inputs to where the model runs, floating ones into its precision or a better one."""
+        dtype = self.dtype
+        if dtype is not None and at_least is not None:
+            dtype = torch.promote_types(dtype, at_least)
+
+        def move(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return leaf.to(device=self.device, dtype=dtype if leaf.is_floating_point() else None)
+
+        return tree_map(move, inputs)
+
+    def _moved_weights(self) -> dict[str, Tensor]:
+        assert isinstance(self.model, nn.Module)
+        named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        moved = {name: self.place(tensor.detach()) for name, tensor in named.items()}
+        return {name: tensor.clone() if tensor is named[name] else tensor for name, tensor in moved.items()}
+
+
+@contextmanager
+def inference(
+    model: Model, *, seed: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> Iterator[Subject]:
+    """Lend a model in evaluation mode, without gradients and with seeded randomness; put everything back afterwards."""
+    subject = Subject(model, device=device, dtype=dtype)
+    with _evaluation_mode(subject.model), _seeded(seed, subject.device), torch.no_grad():
+        yield subject
+
+
+@contextmanager
+def _evaluation_mode(model: Model) -> Iterator[None]:
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        if any(modes) and isinstance(model, nn.Module):
+            # A program loaded from torch.export has its mode baked in and refuses to be asked for another.
+            with suppress(NotImplementedError):
+                model.eval()
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device | None) -> Iterator[None]:
+    """Seed every random generator that a model or data set may use, and put their states back."""
+    devices = [device] if device is not None and device.type == "cuda" else []
+    kept = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
+
+
+def _first_floating(model: Model) -> Tensor | None:
+    if not isinstance(model, nn.Module):
+        return None
+    tensors = (*model.parameters(), *model.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)

@@ -1,0 +1,204 @@
+"""The result of measuring a model: one number, its error bar, and what lies behind them."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from effdeg._shapes import Float, Int
+from effdeg.statistics import interval, mean_and_stderr
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT = 1
+_TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings a measurement was made with: given the model and the data, they determine it."""
+
+    paths: int
+    nodes: int
+    sampling: str
+    degree: int
+    basis: str
+    output: str
+    components: int | None
+    at: str | None
+    seed: int
+    damping: float
+    tolerance: float | None
+    examples: int
+    dtype: str | None
+    version: str
+
+    def comparable_with(self, other: "Settings") -> bool:
+        """Tell whether two measurements ran along the same paths and mean the same thing, whatever the models."""
+        own, others = asdict(self), asdict(other)
+        return all(own[name] == others[name] for name in own if name not in {"dtype", "version", "tolerance"})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measurement:
+    """The effective degree of a model on some data, with its error bar.
+
+    The error bars say how well this many paths determine the mean over all pairs of the given examples; they do not
+    speak of other data.
+
+    Attributes:
+        per_path: The effective degree along each path.
+        per_path_normalized: The normalized effective degree along each path.
+        pairs: The indices of the two examples that each path joins; alpha = 1 at the first, 0 at the second.
+        spectrum: The mean of |c_k| over paths and outputs, for each degree k.
+        spectrum_stderr: Its standard error.
+        residual: The share of the variation along the paths (their variance) that the fit misses. Near 0 is good; much
+            above a few per cent, the degree is too low for this model. With ``nodes == degree + 1`` the polynomial goes
+            through every value and the residual is 0 whatever the model.
+        settings: What it was made with.
+    """
+
+    per_path: Float[Tensor, " paths"]
+    per_path_normalized: Float[Tensor, " paths"]
+    pairs: Int[Tensor, "paths 2"]
+    spectrum: Float[Tensor, " degrees"]
+    spectrum_stderr: Float[Tensor, " degrees"]
+    residual: float
+    settings: Settings
+
+    @property
+    def value(self) -> float:
+        """The effective degree: the mean over paths."""
+        return mean_and_stderr(self.per_path)[0]
+
+    @property
+    def stderr(self) -> float:
+        """The standard error of the effective degree."""
+        return mean_and_stderr(self.per_path)[1]
+
+    @property
+    def normalized(self) -> float:
+        """The normalized effective degree: the mean over paths, a degree between 0 and the highest fitted one."""
+        return mean_and_stderr(self.per_path_normalized)[0]
+
+    @property
+    def normalized_stderr(self) -> float:
+        """The standard error of the normalized effective degree."""
+        return mean_and_stderr(self.per_path_normalized)[1]
+
+    def interval(self, level: float = 0.95, *, normalized: bool = False) -> tuple[float, float]:
+        """Give the interval that covers the true mean over pairs with probability ``level``."""
+        sample = self.per_path_normalized if normalized else self.per_path
+        return interval(*mean_and_stderr(sample), count=len(sample), level=level)
+
+    def plot(self, *, theme: str = "light") -> "Figure":
+        """Draw the spectrum with its intervals and the distribution over paths. Needs ``effdeg[plots]``."""
+        from effdeg.plots import plot_measurement
+
+        return plot_measurement(self, theme=theme)
+
+    def save(self, file: str | Path) -> Path:
+        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file."""
+        file = _checked_suffix(Path(file))
+        if file.suffix == ".safetensors":
+            from safetensors.torch import save_file
+
+            header = {
+                "effdeg": json.dumps({"format": FORMAT, "residual": self.residual, "settings": asdict(self.settings)})
+            }
+            save_file({name: getattr(self, name).contiguous() for name in _TENSORS}, file, metadata=header)
+        else:
+            file.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+        return file
+
+    @classmethod
+    def load(cls, file: str | Path) -> "Measurement":
+        """Read a measurement that :meth:`save` wrote."""
+        file = _checked_suffix(Path(file))
+        try:
+            if file.suffix == ".safetensors":
+                from safetensors import safe_open
+
+                with safe_open(file, "pt") as stored:
+                    header = json.loads(stored.metadata()["effdeg"])
+                    tensors = {name: stored.get_tensor(name) for name in _TENSORS}
+            else:
+                header = json.loads(file.read_text())
+                tensors = {name: torch.tensor(header[name], dtype=_dtype(name)) for name in _TENSORS}
+            if header["format"] != FORMAT:
+                raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
+            return cls(**tensors, residual=header["residual"], settings=Settings(**header["settings"]))
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{file} is not a measurement that effdeg saved: {error}.") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain numbers and lists, the summary first."""
+        low, high = self.interval()
+        return {
+            "format": FORMAT,
+            "value": self.value,
+            "stderr": _finite(self.stderr),
+            "interval": [_finite(low), _finite(high)],
+            "normalized": self.normalized,
+            "normalized_stderr": _finite(self.normalized_stderr),
+            "residual": self.residual,
+            "settings": asdict(self.settings),
+            **{name: getattr(self, name).tolist() for name in _TENSORS},
+        }
+
+    def __str__(self) -> str:
+        settings, (low, high) = self.settings, self.interval()
+        what = {"softmax": "probabilities", "identity": "raw outputs"}.get(settings.output, settings.output)
+        reduced = f", first {settings.components} principal components" if settings.components else ""
+        lines = [
+            f"effective degree  {self.value:.4g} ± {self.stderr:.2g}  (95% interval {low:.4g} to {high:.4g})",
+            f"normalized        {self.normalized:.4g} ± {self.normalized_stderr:.2g}",
+            f"{len(self.per_path)} paths × {settings.nodes} {settings.sampling} nodes at "
+            f"{settings.at or 'the inputs'}, {settings.basis} degree {settings.degree}, {what}{reduced}; "
+            f"the fit misses {self.residual:.2g} of the variation",
+        ]
+        return "\n".join([*lines, *self.warnings()])
+
+    def warnings(self) -> list[str]:
+        """Say, in sentences, what a reader should not overlook."""
+        found = []
+        settings = self.settings
+        if settings.nodes == settings.degree + 1:
+            found.append(
+                "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
+            )
+        elif self.residual > 0.05:
+            found.append(
+                f"note: the fit misses {self.residual:.0%} of the variation; a higher degree= would see more of it."
+            )
+        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
+            found.append(
+                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:.2g}; raise paths=."
+            )
+        return found
+
+    def __repr__(self) -> str:
+        return f"Measurement(value={self.value:.6g}, stderr={self.stderr:.2g}, paths={len(self.per_path)})"
+
+
+def _checked_suffix(file: Path) -> Path:
+    if file.suffix not in {".json", ".safetensors"}:
+        raise ValueError(
+            f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json or .safetensors file."
+        )
+    return file
+
+
+def _dtype(name: str) -> torch.dtype:
+    return torch.int64 if name == "pairs" else torch.float64
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,73 @@
+"""From what a model returned to the values that are fitted."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_choice
+from effdeg.tree import Tree, tensors, tree_map
+
+Output = Literal["softmax", "identity"] | Callable[[Any], Tensor]
+"""What of the model's output is fitted: class probabilities, the output as it is, or any function of it."""
+
+
+def check_output(output: Output) -> None:
+    """Raise unless the output is one of the known names or a function."""
+    if not callable(output):
+        check_choice("output", output, ("softmax", "identity"))
+
+
+def output_name(output: Output) -> str:
+    """Name the output for a record of the settings."""
+    return output if isinstance(output, str) else getattr(output, "__qualname__", repr(output))
+
+
+def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
+    """Reduce what a model returned for some points to one row of numbers per point."""
+    values = output(returned) if callable(output) else _logits(returned)
+    if not isinstance(values, Tensor):
+        raise TypeError(f"output={output_name(output)!r} gave {type(values).__name__}; a tensor was expected.")
+    if values.dim() == 0 or len(values) != points:
+        raise ValueError(
+            f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {points}; its first dimension must be "
+            "the batch. If it reduces over the batch (a loss, a mean), measure the part before that."
+        )
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
+    if output == "softmax":
+        if values.dim() == 1 or values.shape[-1] == 1:
+            raise ValueError(
+                f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' for "
+                "a regression, output=torch.sigmoid for one logit."
+            )
+        values = values.softmax(-1)
+    return values.reshape(points, -1)
+
+
+def per_point(returned: Any, *, points: int) -> Tree:
+    """Keep of what a model returned the tensors that have one row per point, on the CPU; the rest becomes None."""
+
+    def keep(leaf: Any) -> Any:
+        return leaf.cpu() if isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == points else None
+
+    kept = tree_map(keep, returned)
+    if not tensors(kept):
+        as_values(returned, "identity", points=points)  # says what is wrong with it
+    return kept
+
+
+def _logits(returned: Any) -> Any:
+    if isinstance(returned, Tensor):
+        return returned
+    if isinstance(getattr(returned, "logits", None), Tensor):
+        return returned.logits
+    if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
+        return returned["logits"]
+    found = tensors(returned)
+    if not found:
+        raise TypeError(
+            f"the model returned {type(returned).__name__}, in which there is no tensor. Say where the values are with "
+            "output=…, a function of what the model returns."
+        )
+    return found[0]

@@ -1,0 +1,89 @@
+"""Pairs of examples, the nodes on the path between them, and the points at those nodes."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_choice, check_count
+from effdeg._shapes import Float, Int
+from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
+from effdeg.tree import Tree, named_leaves, tree_map
+
+Sampling = Literal["cosine", "chebyshev", "uniform"]
+
+BLOCK = 16
+"""Paths are drawn, run and shared out in blocks of this many, each block from a random stream of its own, so that no
+result depends on the batch size, on the number of processes or on how many blocks come after."""
+
+
+def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"]:
+    """Draw the two ends of each path, two different examples, uniformly and independently of the other paths."""
+    if examples < 2:
+        raise ValueError(f"a path joins two examples, but inputs hold {examples}. Give at least two, better hundreds.")
+    check_count("paths", paths, least=1)
+    generator = _generator(seed, 0)
+    first = torch.randint(examples, (paths,), generator=generator)
+    offset = torch.randint(1, examples, (paths,), generator=generator)
+    return torch.stack([first, (first + offset) % examples], dim=1)
+
+
+def blocks(paths: int) -> Iterator[slice]:
+    """Divide paths into blocks."""
+    return (slice(start, min(start + BLOCK, paths)) for start in range(0, paths, BLOCK))
+
+
+def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Float[Tensor, "*paths nodes"]:
+    """Place the nodes on the paths of a block: one row per path if they are random, one for all if they are fixed."""
+    check_choice("sampling", sampling, get_args(Sampling))
+    if sampling == "chebyshev":
+        return chebyshev_nodes(nodes)
+    if sampling == "uniform":
+        return uniform_nodes(nodes)
+    generator = _generator(seed, 1 + block.start // BLOCK)
+    return cosine_nodes(nodes, BLOCK, generator=generator)[: block.stop - block.start]
+
+
+def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, " points"]) -> Tree:
+    """Walk from the second examples (alpha = 0) to the first (alpha = 1): alpha x1 + (1 - alpha) x2, point by point.
+
+    Floating tensors are interpolated, in float32 or better; masks, boolean or of integers 0 and 1, are joined by OR.
+    """
+
+    def at_alpha(one: Any, other: Any) -> Any:
+        if not isinstance(one, Tensor):
+            return one
+        if not one.is_floating_point():
+            return one | other
+        dtype = torch.promote_types(one.dtype, torch.float32)
+        weight = alpha.to(dtype).to(one.device).view(-1, *[1] * (one.dim() - 1))
+        return torch.lerp(other.to(dtype), one.to(dtype), weight).to(one.dtype)
+
+    return tree_map(at_alpha, first, second)
+
+
+def check_interpolable(examples: Tree, *, advice: str) -> None:
+    """Raise unless the examples can be joined by straight lines: floating tensors, and at most masks beside them."""
+    leaves = [(name, leaf) for name, leaf in named_leaves(examples) if isinstance(leaf, Tensor)]
+    for name, leaf in leaves:
+        if not leaf.is_floating_point() and not is_mask(leaf):
+            raise TypeError(
+                f"inputs{f' ({name!r})' if name else ''} hold integers ({leaf.dtype}, from {leaf.min()} to {leaf.max()}), "
+                f"and no straight line joins integers. {advice}"
+            )
+    if not any(leaf.is_floating_point() for _, leaf in leaves):
+        raise TypeError(f"inputs hold no floating-point tensor to walk along. {advice}")
+
+
+def is_mask(leaf: Tensor) -> bool:
+    """Tell whether a tensor is a mask: boolean, or of integers 0 and 1."""
+    if leaf.dtype == torch.bool:
+        return True
+    return not leaf.is_floating_point() and bool(((leaf == 0) | (leaf == 1)).all())
+
+
+def _generator(seed: int, stream: int) -> torch.Generator:
+    state = np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) >> 1)

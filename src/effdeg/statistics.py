@@ -1,0 +1,41 @@
+"""Means and how sure of them one can be."""
+
+import math
+from statistics import NormalDist
+
+from torch import Tensor
+
+
+def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
+    """Give the mean of independent draws and its standard error, which is infinite for a single draw."""
+    mean = float(sample.mean())
+    return mean, float(sample.std()) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
+
+
+def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[float, float]:
+    """Give the interval that covers the true mean with probability ``level``, by Student's t with count - 1 degrees."""
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
+    margin = student_quantile((1 + level) / 2, count - 1) * stderr if count > 1 else math.inf
+    return mean - margin, mean + margin
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """Invert Student's t distribution.
+
+    Exact for 1 and 2 degrees of freedom; beyond, the expansion of Abramowitz and Stegun 26.7.5 around the normal
+    quantile, whose error at the usual levels is under 2% from 3 degrees of freedom on and under 0.01% from 10.
+    """
+    if freedom == 1:
+        return math.tan(math.pi * (probability - 0.5))
+    if freedom == 2:
+        return (2 * probability - 1) * math.sqrt(2 / (4 * probability * (1 - probability)))
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / freedom**power for power, term in enumerate(terms))

@@ -1,0 +1,196 @@
+"""The two halves apart: outputs along paths, kept, and as many fits of them as one likes."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from effdeg._progress import progress_bar
+from effdeg._shapes import Float, Int
+from effdeg.distributed import rank_and_size
+from effdeg.estimator import Fit, as_measurement, check_finite
+from effdeg.examples import as_examples
+from effdeg.functional import DAMPING
+from effdeg.functional.bases import Basis
+from effdeg.inference import Model, inference
+from effdeg.measurement import Measurement, Settings
+from effdeg.outputs import Output, as_values, check_output, output_name, per_point
+from effdeg.paths import Sampling
+from effdeg.spaces import Layer, open_space
+from effdeg.tree import Tree, concatenate, take
+from effdeg.version import __version__
+from effdeg.walk import Route, Walker
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SLICE = 256  # paths fitted at a time, which bounds the memory of a fit
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """A model's outputs along paths: everything that costs forward passes.
+
+    Attributes:
+        outputs: What the model returned, one row per point, path after path, node after node, on the CPU.
+        alpha: The nodes of each path.
+        pairs: The indices of the two examples that each path joins; alpha = 1 at the first, 0 at the second.
+        ends: Where the first and second end of each path lie on the two main directions of the data, for drawing.
+        sampling: How the nodes were placed.
+        at: The layer at which the paths live, if not the inputs.
+        seed: What the pairs and nodes were drawn from.
+        examples: How many examples the pairs were drawn from.
+        dtype: The precision the model ran in.
+    """
+
+    outputs: Tree
+    alpha: Float[Tensor, "paths nodes"]
+    pairs: Int[Tensor, "paths 2"]
+    ends: Float[Tensor, "paths 2 2"]
+    sampling: Sampling
+    at: str | None
+    seed: int
+    examples: int
+    dtype: str | None
+
+    def fit(
+        self,
+        *,
+        degree: int = 40,
+        basis: Basis = "chebyshev",
+        output: Output = "softmax",
+        components: int | None = None,
+        damping: float = DAMPING,
+    ) -> Measurement:
+        """Fit polynomials to the outputs and measure their effective degree, as :func:`effdeg.measure` would.
+
+        Args:
+            degree: The highest degree of the fitted polynomials (the paper's K).
+            basis: ``"chebyshev"`` or ``"legendre"``.
+            output: ``"softmax"`` over the last dimension, ``"identity"``, or a function of what the model returned.
+            components: Reduce each path's values to this many principal components first.
+            damping: The paper's eps in the fit.
+
+        Returns:
+            The measurement, with its error bar.
+        """
+        paths, nodes = self.alpha.shape
+        fitted = Fit(degree, basis, components, damping)
+        fitted.check(nodes)
+        check_output(output)
+        # Fixed nodes are the same on every path: one fit operator serves all of them.
+        alpha = self.alpha if self.sampling == "cosine" else self.alpha[0]
+        slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
+        rows = [fitted.table(self.values(output, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
+        table = torch.cat(rows)
+        check_finite(table, self.pairs)
+        settings = Settings(
+            paths, nodes, self.sampling, degree, basis, output_name(output), components, self.at, self.seed, damping, None,
+            self.examples, self.dtype, __version__,
+        )  # fmt: skip
+        return as_measurement(table, self.pairs, settings)
+
+    def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
+        """Give the values that a fit sees, for all paths or a part of them."""
+        nodes = self.alpha.shape[1]
+        start, stop, _ = part.indices(len(self.alpha))
+        kept = take(self.outputs, slice(start * nodes, stop * nodes))
+        return as_values(kept, output, points=(stop - start) * nodes).view(stop - start, nodes, -1)
+
+    def plot(
+        self, *, degree: int = 40, basis: Basis = "chebyshev", output: Output = "softmax", theme: str = "light"
+    ) -> "Figure":
+        """Draw the paper's method figure from this model: paths, fits, coefficients, spectrum. Needs ``effdeg[plots]``."""
+        from effdeg.plots import plot_method
+
+        return plot_method(self, degree=degree, basis=basis, output=output, theme=theme)
+
+    def __repr__(self) -> str:
+        paths, nodes = self.alpha.shape
+        return f"Trace(paths={paths}, nodes={nodes}, sampling={self.sampling!r}, at={self.at!r}, seed={self.seed})"
+
+
+def trace(
+    model: Model,
+    inputs: Any,
+    *,
+    paths: int = 400,
+    nodes: int = 200,
+    sampling: Sampling = "cosine",
+    at: Layer | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool = False,
+) -> Trace:
+    """Run a model along paths and keep its outputs, so that many fits share the same forward passes.
+
+    The arguments are those of :func:`effdeg.measure`, and so are the paths: ``trace(…).fit(degree=40)`` is
+    ``measure(…, degree=40)``. The outputs are kept in memory: paths × nodes × outputs numbers.
+
+    Args:
+        model: Any callable; an ``nn.Module`` is run in evaluation mode.
+        inputs: The examples, of any kind that :func:`effdeg.measure` takes.
+        paths: How many paths.
+        nodes: How many points on each path (the paper's r).
+        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
+        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs.
+        seed: Determines pairs and nodes.
+        batch_size: Points per forward pass. Halved when memory runs out.
+        device: Run the model there; by default where it is.
+        dtype: Run the model in this precision; by default in its own.
+        progress: Show a progress bar.
+
+    Returns:
+        The outputs, to be fitted with :meth:`Trace.fit`.
+    """
+    examples = as_examples(inputs)
+    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
+    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
+        space = open_space(subject, at)
+        walker = Walker(subject, space, examples, batch_size=batch_size)
+        rank, size = rank_and_size()
+        plane = _Plane(*walker.ends(route, route.blocks()[0]))
+        pieces: dict[int, tuple[Tree, Tensor]] = {}
+        with progress_bar("outputs along paths", paths, enabled=progress and rank == 0) as update:
+            for stretch in walker.walk(route, route.blocks()[rank::size], lambda out, n: per_point(out, points=n)):
+                pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
+                update(stretch.block.stop)
+        if size > 1:
+            gathered: list[Any] = [None] * size
+            dist.all_gather_object(gathered, pieces)
+            pieces = {start: piece for part in gathered for start, piece in part.items()}
+        ordered = [pieces[start] for start in sorted(pieces)]
+        alpha = [route.alpha(block).expand(block.stop - block.start, -1) for block in route.blocks()]
+        return Trace(
+            outputs=concatenate([kept for kept, _ in ordered]),
+            alpha=torch.cat(alpha),
+            pairs=route.pairs,
+            ends=torch.cat([ends for _, ends in ordered]),
+            sampling=sampling,
+            at=space.name,
+            seed=seed,
+            examples=len(examples),
+            dtype=str(subject.dtype) if subject.dtype else None,
+        )
+
+
+class _Plane:
+    """The plane of the two main directions of some examples; straight paths are straight in it."""
+
+    def __init__(self, first: list[Tensor], second: list[Tensor]) -> None:
+        points = torch.cat([_flat(first), _flat(second)])
+        self._centre = points.mean(0)
+        _, _, directions = torch.linalg.svd(points - self._centre, full_matrices=False)
+        self._directions = directions[:2].T
+
+    def locate(self, first: list[Tensor], second: list[Tensor]) -> Tensor:
+        located = torch.stack([(_flat(end) - self._centre) @ self._directions for end in (first, second)], dim=1)
+        return torch.nn.functional.pad(located, (0, 2 - located.shape[-1]))
+
+
+def _flat(ends: list[Tensor]) -> Tensor:
+    return torch.cat([end.cpu().double().flatten(1) for end in ends], dim=1)

@@ -1,0 +1,74 @@
+"""Trees of tensors: a tensor, or tuples, lists, dicts and dataclasses of trees."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Tree = Any
+"""A tensor, or a tuple, list, mapping or dataclass whose entries are trees. Other objects are opaque leaves."""
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """Apply a function to corresponding leaves of trees of one structure and keep the structure of the first."""
+    if isinstance(tree, Mapping):
+        mapped = {key: tree_map(function, tree[key], *(other[key] for other in rest)) for key in tree}
+        # A Hugging Face ModelOutput is a mapping that is built from keywords.
+        return type(tree)(**mapped) if dataclasses.is_dataclass(tree) else mapped
+    if isinstance(tree, tuple | list):
+        entries = [tree_map(function, *entry) for entry in zip(tree, *rest, strict=True)]
+        return type(tree)(*entries) if hasattr(tree, "_fields") else type(tree)(entries)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in dataclasses.fields(tree) if field.init]
+        changes = {
+            name: tree_map(function, getattr(tree, name), *(getattr(other, name) for other in rest)) for name in names
+        }
+        return dataclasses.replace(tree, **changes)
+    return function(tree, *rest)
+
+
+def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk the leaves of a tree with the names that lead to them, such as ``tokens.input_ids`` or ``[0]``."""
+    entries: list[tuple[str, Any]]
+    if isinstance(tree, Mapping):
+        entries = [(f"{name}.{key}" if name else str(key), tree[key]) for key in tree]
+    elif isinstance(tree, tuple | list):
+        entries = [(f"{name}[{index}]", entry) for index, entry in enumerate(tree)]
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = dataclasses.fields(tree)
+        entries = [(f"{name}.{field.name}" if name else field.name, getattr(tree, field.name)) for field in fields]
+    else:
+        yield name, tree
+        return
+    for label, entry in entries:
+        yield from named_leaves(entry, label)
+
+
+def tensors(tree: Tree) -> list[Tensor]:
+    """List the tensors of a tree."""
+    return [leaf for _, leaf in named_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def batch_size(tree: Tree) -> int:
+    """Tell the length of the first dimension of a tree's tensors."""
+    return len(tensors(tree)[0])
+
+
+def take(tree: Tree, indices: Tensor | slice) -> Tree:
+    """Take rows of every tensor of a tree."""
+
+    def rows(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf[indices] if isinstance(indices, slice) else leaf[indices.to(leaf.device)]
+
+    return tree_map(rows, tree)
+
+
+def concatenate(trees: list[Tree]) -> Tree:
+    """Join batches of one structure along their first dimension."""
+    if len(trees) == 1:
+        return trees[0]
+    return tree_map(lambda *leaves: torch.cat(leaves) if isinstance(leaves[0], Tensor) else leaves[0], *trees)

@@ -1,0 +1,109 @@
+"""The expensive half: run a model along paths, block by block, in batches that fit the device."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_choice, check_count
+from effdeg.examples import Examples
+from effdeg.inference import Subject
+from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
+from effdeg.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace
+from effdeg.tree import Tree, concatenate
+
+Keep = Callable[[Any, int], Tree]
+"""What to keep of what the model returned for so many points."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which paths a model is run along; the same for every model that gets the same route."""
+
+    pairs: Tensor
+    nodes: int
+    sampling: Sampling
+    seed: int
+
+    @classmethod
+    def draw(cls, examples: int, *, paths: int, nodes: int, sampling: Sampling, seed: int) -> "Route":
+        """Draw paths between so many examples."""
+        check_count("paths", paths, least=1)
+        check_count("nodes", nodes, least=1)
+        check_count("seed", seed, least=0)
+        check_choice("sampling", sampling, ("cosine", "chebyshev", "uniform"))
+        return cls(draw_pairs(examples, paths, seed=seed), nodes, sampling, seed)
+
+    def blocks(self) -> list[slice]:
+        """Divide the paths into blocks."""
+        return list(blocks(len(self.pairs)))
+
+    def alpha(self, block: slice) -> Tensor:
+        """Give the nodes of a block's paths: one row per path, or one for all."""
+        return draw_nodes(self.sampling, self.nodes, block, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What was kept of a model's outputs along the paths of one block, path after path, node after node."""
+
+    block: slice
+    alpha: Tensor
+    kept: Tree
+    ends: tuple[list[Tensor], list[Tensor]]
+
+    def by_path(self, rows: Tensor) -> Tensor:
+        """Arrange one row per point into paths × nodes × outputs."""
+        return rows.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
+
+
+class Walker:
+    """Runs a model along paths between examples, in batches that are halved when memory runs out."""
+
+    def __init__(
+        self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, *, batch_size: int | None
+    ) -> None:
+        if batch_size is not None:
+            check_count("batch_size", batch_size, least=1)
+        self._subject, self._space, self._examples = subject, space, examples
+        on_gpu = subject.device is not None and subject.device.type != "cpu"
+        self._batch_size = batch_size or (1024 if on_gpu else 256)
+
+    def walk(self, route: Route, mine: list[slice], keep: Keep) -> Iterator[Stretch]:
+        """Run the model along the paths of some blocks of a route."""
+        for block in mine:
+            paths = self._join(route, block)
+            alpha = route.alpha(block)
+            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), keep)
+            yield Stretch(block, alpha, kept, paths.ends())
+
+    def ends(self, route: Route, block: slice) -> tuple[list[Tensor], list[Tensor]]:
+        """Give what lies at the two ends of a block's paths."""
+        return self._join(route, block).ends()
+
+    def _join(self, route: Route, block: slice) -> InputPaths | LayerPaths:
+        first, second = (self._examples.fetch(ends.tolist()) for ends in route.pairs[block].unbind(1))
+        return self._space.join(first, second)
+
+    def _run(self, run: Callable[[Tensor, Tensor], Any], alpha: Tensor, keep: Keep) -> Tree:
+        rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
+        positions = alpha.reshape(-1)
+        if self._subject.device is not None and self._subject.device.type == "cuda":
+            rows, positions = rows.to(self._subject.device), positions.to(self._subject.device)
+        kept, done = [], 0
+        while done < len(rows):
+            # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.
+            batches = -(-(len(rows) - done) // self._batch_size)
+            batch = slice(done, done + -(-(len(rows) - done) // batches))
+            try:
+                kept.append(keep(run(rows[batch], positions[batch]), batch.stop - batch.start))
+            except torch.OutOfMemoryError:
+                if self._batch_size == 1:
+                    raise
+                self._batch_size //= 2
+                torch.cuda.empty_cache()
+                continue
+            done = batch.stop
+        return concatenate(kept)

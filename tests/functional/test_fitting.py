@@ -1,0 +1,161 @@
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from effdeg.functional import (
+    DAMPING,
+    basis_matrix,
+    chebyshev_nodes,
+    cosine_nodes,
+    effective_degree,
+    fit,
+    fit_operator,
+    uniform_nodes,
+)
+from tests.oracles import reference
+
+BASES = ["chebyshev", "legendre"]
+
+
+def draw(scheme, nodes, paths, seed=0):
+    """Nodes for each path, as rows."""
+    if scheme == "cosine":
+        return cosine_nodes(nodes, paths, generator=torch.Generator().manual_seed(seed))
+    make = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}[scheme]
+    return make(nodes).expand(paths, -1).contiguous()
+
+
+@pytest.mark.parametrize("damping", [0.0, DAMPING])
+@pytest.mark.parametrize("scheme", ["cosine", "chebyshev", "uniform"])
+@pytest.mark.parametrize("basis", BASES)
+def test_degree_40_on_200_nodes_agrees_with_numpy(basis, scheme, damping):
+    alpha = draw(scheme, 200, 5)
+    values = torch.randn(5, 200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = [reference.FIT[basis](2 * a - 1, y, 40) for a, y in zip(alpha.numpy(), values.numpy(), strict=True)]
+    expected = torch.tensor(np.stack(expected))
+    for coefficients in (
+        fit(values, alpha, 40, basis, damping),
+        fit_operator(alpha, 40, basis, damping) @ values,
+    ):
+        assert float((coefficients - expected).norm() / expected.norm()) < 1e-9
+
+
+@pytest.mark.parametrize("damping", [0.0, 1e-9, 1e-3, 1.0])
+@pytest.mark.parametrize(("nodes", "degree"), [(4, 3), (15, 7), (15, 14), (3, 2)])
+@pytest.mark.parametrize("scheme", ["cosine", "chebyshev", "uniform"])
+@pytest.mark.parametrize("basis", BASES)
+def test_small_fits_agree_with_the_oracle(basis, scheme, nodes, degree, damping):
+    alpha = draw(scheme, nodes, 20)
+    values = torch.randn(20, nodes, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    expected = [
+        reference.damped_fit(y, a, degree, basis, damping) for a, y in zip(alpha.numpy(), values.numpy(), strict=True)
+    ]
+    expected = torch.tensor(np.stack(expected))
+    torch.testing.assert_close(fit(values, alpha, degree, basis, damping), expected, rtol=1e-6, atol=1e-8)
+    operator = fit_operator(alpha, degree, basis, damping)
+    torch.testing.assert_close(operator @ values, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_shared_nodes_and_repeated_rows_are_the_same_fit():
+    alpha = chebyshev_nodes(15)
+    values = torch.randn(2, 6, 15, 4, dtype=torch.float64)
+    torch.testing.assert_close(fit(values, alpha, 7), fit(values, alpha.expand(2, 6, -1), 7), rtol=1e-12, atol=1e-12)
+
+
+def test_nodes_that_all_but_coincide_are_fitted_as_accurately_as_qr_can():
+    # Two nodes 1e-7 apart: the normal equations would lose every digit, the QR route keeps about nine.
+    alpha = torch.tensor([[0.1, 0.4, 0.4 + 1e-7, 0.9]], dtype=torch.float64)
+    truth = torch.tensor([[0.3], [-1.0], [0.5], [0.25]], dtype=torch.float64)
+    values = basis_matrix(alpha, 3) @ truth
+    assert float((fit(values, alpha, 3, damping=0.0) - truth).abs().max()) < 1e-7
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_gradient_is_the_closed_form(basis):
+    """The paper's Proposition 5.1, damped: T (TᵀT + eps I)⁻¹ (sign(c) ⊙ d)."""
+    alpha = draw("cosine", 6, 4)
+    values = torch.randn(4, 6, 1, dtype=torch.float64, requires_grad=True)
+    coefficients = fit(values, alpha, 4, basis, 0.01)
+    effective_degree(coefficients).sum().backward()
+    degrees = np.arange(5)
+    for path in range(4):
+        design = reference.VANDER[basis](2 * alpha[path].numpy() - 1, 4)
+        inner = np.linalg.inv(design.T @ design + 0.01 * np.eye(5))
+        expected = design @ inner @ (np.sign(coefficients[path, :, 0].detach().numpy()) * degrees)
+        np.testing.assert_allclose(values.grad[path, :, 0].numpy(), expected, atol=1e-10)
+
+
+def test_gradcheck():
+    alpha = draw("cosine", 5, 3)
+    values = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda v: fit(v, alpha, 3), values)
+    assert torch.autograd.gradcheck(lambda v: fit(v, chebyshev_nodes(5), 3), values)
+
+
+@pytest.mark.parametrize(
+    ("given", "back"),
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+    ],
+)
+def test_dtypes(given, back):
+    values = torch.randn(3, 8, 2).to(given)
+    coefficients = fit(values, chebyshev_nodes(8), 5)
+    assert coefficients.dtype == back
+    expected = fit(values.double(), chebyshev_nodes(8), 5)
+    torch.testing.assert_close(coefficients.double(), expected, rtol=1e-6, atol=1e-6)
+    assert fit_operator(chebyshev_nodes(8).float(), 5).dtype == torch.float64
+
+
+def test_autocast_does_not_touch_the_fit():
+    values, alpha = torch.randn(3, 8, 2), draw("cosine", 8, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = fit(values, alpha, 5)
+    assert torch.equal(inside, fit(values, alpha, 5))
+
+
+def test_theorem_3_1_the_degree_along_a_path_is_the_total_degree():
+    """A random polynomial of total degree D in 4 variables has degree exactly D along random paths."""
+    generator = torch.Generator().manual_seed(3)
+    alpha = draw("cosine", 200, 50)
+    for total in (1, 2, 3, 5, 8):
+        first, second = torch.randn(2, 50, 1, 4, dtype=torch.float64, generator=generator)
+        points = alpha[..., None] * first + (1 - alpha[..., None]) * second
+        # A sum of products of `total` affine forms has total degree `total` and every lower-degree part.
+        weights = torch.randn(3, total, 4, dtype=torch.float64, generator=generator)
+        shifts = torch.randn(3, total, dtype=torch.float64, generator=generator)
+        values = (torch.einsum("pnx,stx->pnst", points, weights) + shifts).prod(-1).sum(-1, keepdim=True)
+        coefficients = fit(values, alpha, 40, damping=0.0).squeeze(-1)
+        size = coefficients.abs().amax(1)
+        assert bool((coefficients[:, total].abs() > 1e-10 * size).all())
+        assert bool((coefficients[:, total + 1 :].abs().amax(1) < 1e-13 * size).all())
+
+
+def test_uniform_nodes_at_high_degree_are_as_bad_as_documented():
+    """41 uniform nodes, degree 40: rounding errors of the values come back some 1e9 times larger, or damped away."""
+    condition = torch.linalg.cond(basis_matrix(uniform_nodes(41), 40))
+    assert 1e9 < condition < 1e10
+    line = uniform_nodes(41)[:, None] * 2 - 1
+    noisy = line + 1e-7 * torch.randn(41, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    assert float(effective_degree(fit(noisy, uniform_nodes(41), 40, damping=0.0))) > 10  # the truth is 1
+    clustered = (chebyshev_nodes(41)[:, None] * 2 - 1) + (noisy - line)
+    assert abs(float(effective_degree(fit(clustered, chebyshev_nodes(41), 40, damping=0.0))) - 1) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fit_operator(chebyshev_nodes(4), 4), "nodes=4 cannot determine a polynomial of degree=4"),
+        (lambda: fit_operator(chebyshev_nodes(4), 3, damping=-1.0), "damping=-1.0 must be zero"),
+        (lambda: fit_operator(chebyshev_nodes(4), -1), "degree=-1 is too small"),
+        (lambda: inspect.unwrap(fit)(torch.rand(5, 2), chebyshev_nodes(4), 3), "5 nodes .* has 4"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import torch
+
+from effdeg.functional import chebyshev_nodes, effective_degree, fit, project
+from tests.oracles import reference
+
+SHAPES = [(4, 1000), (4, 10), (4, 4), (4, 2), (15, 6), (6, 1), (30, 10)]
+
+
+@pytest.mark.parametrize(("nodes", "outputs"), SHAPES)
+@pytest.mark.parametrize("components", [1, 2, 3])
+def test_scores_match_an_svd(nodes, outputs, components):
+    values = torch.randn(5, nodes, outputs, dtype=torch.float64)
+    scores = project(values, components)
+    assert scores.shape == (5, nodes, components)
+    for path in range(5):
+        expected = reference.principal_scores(values[path].numpy(), components)
+        found = scores[path].numpy()
+        np.testing.assert_allclose(np.abs(found[:, : expected.shape[1]]), np.abs(expected), atol=1e-10)
+        np.testing.assert_allclose(found[:, expected.shape[1] :], 0, atol=0)
+
+
+@pytest.mark.parametrize(("nodes", "outputs"), SHAPES[1:])
+def test_gradcheck_where_eigenvalues_are_distinct(nodes, outputs):
+    # Signs are arbitrary, so the check is of an even function; singular values are set well apart.
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(2, nodes, outputs, dtype=torch.float64, generator=generator)
+    left, _, right = torch.linalg.svd(values - values.mean(-2, keepdim=True), full_matrices=False)
+    rank = min(nodes - 1, outputs)
+    singular = torch.zeros(left.shape[-1], dtype=torch.float64)
+    singular[:rank] = torch.linspace(3.0, 0.6, rank, dtype=torch.float64)
+    values = (left * singular @ right).requires_grad_()
+    weights = torch.randn(nodes, dtype=torch.float64, generator=generator)
+
+    def even(v):
+        return (torch.einsum("n,pnm->pm", weights, project(v, min(2, nodes - 1)))) ** 2
+
+    assert torch.autograd.gradcheck(even, values, atol=1e-6, rtol=1e-4)
+
+
+def test_gradient_of_the_effective_degree_matches_autograd_through_svd():
+    alpha = chebyshev_nodes(6)
+    values = torch.randn(7, 6, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+
+    def degree(scores):
+        return effective_degree(fit(scores, alpha, 4)).sum()
+
+    mine = values.clone().requires_grad_()
+    degree(project(mine, 3)).backward()
+    theirs = values.clone().requires_grad_()
+    left, singular, _ = torch.linalg.svd(theirs - theirs.mean(-2, keepdim=True), full_matrices=False)
+    degree((left * singular[..., None, :])[..., :3]).backward()
+    torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-7)
+
+
+def straight(generator):
+    """A straight path: one singular value, the others vanish."""
+    alpha = chebyshev_nodes(4)[:, None]
+    return alpha * torch.randn(1, 10, dtype=torch.float64, generator=generator)
+
+
+def coincident(generator):
+    """Two equal singular values: the kept components may turn in their plane."""
+    values = torch.zeros(4, 10, dtype=torch.float64)
+    values[:, 0] = torch.tensor([1.0, -1.0, 0.0, 0.0])
+    values[:, 1] = torch.tensor([0.0, 0.0, 1.0, -1.0])
+    return values
+
+
+def constant(generator):
+    """No variation at all."""
+    return torch.ones(4, 10, dtype=torch.float64)
+
+
+def nearly_coincident(generator):
+    """Two singular values that differ by a part in 1e-9."""
+    values = coincident(generator)
+    values[:, 1] *= 1 + 1e-9
+    return values
+
+
+@pytest.mark.parametrize("components", [1, 2, 3])
+@pytest.mark.parametrize("make", [straight, coincident, constant, nearly_coincident])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_gradients_are_finite_and_bounded_where_eigenvalues_meet_or_vanish(make, components, dtype):
+    values = make(torch.Generator().manual_seed(0)).to(dtype)[None].requires_grad_()
+    scores = project(values, components)
+    expected = reference.principal_scores(values[0].detach().double().numpy(), components)
+    np.testing.assert_allclose(np.linalg.norm(scores[0].detach().numpy()), np.linalg.norm(expected), atol=1e-5)
+    effective_degree(fit(scores, chebyshev_nodes(4), 3)).sum().backward()
+    assert bool(values.grad.isfinite().all())
+    assert float(values.grad.norm()) < 1e3
+
+
+def test_a_straight_path_has_the_gradient_of_its_one_component():
+    values = straight(torch.Generator().manual_seed(0))[None].requires_grad_()
+    scores = project(values, 3)
+    assert bool((scores[..., 1:] == 0).all())
+    (scores[..., 0] ** 2).sum().backward()  # the first eigenvalue: its gradient is 2 Y v vᵀ = 2 Y, for a straight path
+    centred = values.detach() - values.detach().mean(-2, keepdim=True)
+    torch.testing.assert_close(values.grad, 2 * centred, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_values_are_projected_in_float64(dtype):
+    values = torch.randn(3, 4, 50).to(dtype)
+    torch.testing.assert_close(project(values, 2).abs().double(), project(values.double(), 2).abs(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("components", "message"), [(4, "components=4 is too many for 4 nodes"), (0, "at least 1")])
+def test_bad_input(components, message):
+    with pytest.raises(ValueError, match=message):
+        project(torch.rand(4, 10), components)
