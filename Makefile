@@ -9,7 +9,7 @@ demo: $(INSTALLED)
 	$(BIN)/effdeg demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -39,6 +39,16 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
         )
 
 
+def check_components(components: int, nodes: int) -> None:
+    """Raise unless values at this many nodes can have this many principal components."""
+    check_count("components", components, least=1)
+    if components > nodes - 1:
+        raise ValueError(
+            f"components={components} is too many for nodes={nodes}: centred values at {nodes} nodes vary in at most "
+            f"{nodes - 1} directions. Use components={max(nodes - 1, 1)} or less, or more nodes."
+        )
+
+
 def check_damping(damping: float) -> None:
     """Raise unless the damping of the fit is a number that is not negative."""
     if not damping >= 0:

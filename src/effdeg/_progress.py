@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Update = Callable[..., None]
+Update = Callable[..., object]
 """Takes how much is done and, if there is something to say, a note."""
 
 
@@ -11,7 +11,7 @@ Update = Callable[..., None]
 def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Update]:
     """Show progress on the error stream while the block runs."""
     if not enabled:
-        yield lambda done, note="": None
+        yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -23,6 +23,8 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     ]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    # On a terminal the bar goes when the work is done; in a log its last state stays.
+    with Progress(*columns, console=console, transient=console.is_terminal) as progress:
         task = progress.add_task(description, total=total, note="")
         yield lambda done, note="": progress.update(task, completed=done, note=note)

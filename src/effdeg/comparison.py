@@ -62,8 +62,8 @@ class Comparison:
             same = len(measurement.per_path) == len(reference.per_path)
             if not same or not measurement.settings.comparable_with(reference.settings):
                 raise ValueError(
-                    f"{reference_name!r} and {name!r} were measured on different paths or with different settings; measure "
-                    "all models with the same data, seed and settings, or let effdeg.compare do it."
+                    f"{reference_name!r} and {name!r} were measured on different paths or with different settings; "
+                    "measure all models with the same data, seed and settings, or let effdeg.compare do it."
                 )
         ranked = sorted(measurements, key=lambda name: _mean(measurements[name], normalized))
         return cls({name: measurements[name] for name in ranked}, normalized)
@@ -138,8 +138,8 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
         models: The models by name.
         inputs: The examples, of any kind that :func:`effdeg.measure` takes.
         normalized: Compare the normalized effective degree.
-        **settings: Any setting of :func:`effdeg.measure`, for all models; ``tolerance`` is not one, since the paths must
-            be the same.
+        **settings: Any setting of :func:`effdeg.measure`, for all models; ``tolerance`` is not one, since the paths
+            must be the same.
 
     Returns:
         The ranking, and every difference with its interval.

@@ -7,20 +7,19 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_choice, check_count, check_damping, check_fit
+from effdeg._checks import check_choice, check_components, check_damping, check_fit
 from effdeg._progress import Update, progress_bar
 from effdeg._shapes import Float
 from effdeg.distributed import rank_and_size, sum_over_ranks
 from effdeg.examples import as_examples
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional.bases import Basis
-from effdeg.inference import Model, inference
+from effdeg.inference import Model, inference, precision_name
 from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Output, as_values, check_output, output_name
 from effdeg.paths import BLOCK, Sampling
 from effdeg.spaces import Layer, open_space
 from effdeg.statistics import mean_and_stderr
-from effdeg.version import __version__
 from effdeg.walk import Route, Walker
 
 FEWEST_PATHS = 4 * BLOCK
@@ -42,12 +41,7 @@ class Fit:
         check_choice("basis", self.basis, get_args(Basis))
         check_damping(self.damping)
         if self.components is not None:
-            check_count("components", self.components, least=1)
-            if self.components > nodes - 1:
-                raise ValueError(
-                    f"components={self.components} is too many for nodes={nodes}: centred values at {nodes} nodes vary in at "
-                    f"most {nodes - 1} directions. Use components={nodes - 1} or less, or more nodes."
-                )
+            check_components(self.components, nodes)
 
     def table(self, values: Float[Tensor, "paths nodes outputs"], alpha: Tensor) -> Float[Tensor, "paths columns"]:
         """Reduce each path to a row: degree, normalized degree, variation missed, variation, and |c_k| for each k."""
@@ -85,7 +79,7 @@ def measure(
     damping: float = DAMPING,
     progress: bool = False,
 ) -> Measurement:
-    """Measure the effective degree of a model: how far its outputs, along straight lines between examples, are from straight.
+    """Measure the effective degree of a model: how crooked its outputs are along straight lines between examples.
 
     The defaults are the paper's protocol for comparing trained models. No labels are needed. The paths depend only on
     ``seed`` and the number of examples, so two models measured with one seed are compared on the same paths. The model
@@ -93,10 +87,10 @@ def measure(
     ``torch.distributed`` the paths are shared out among the processes and every process gets the whole result.
 
     Args:
-        model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the batch
-            first, an object with ``.logits``, a dict or a tuple (the entry ``logits``, else the first tensor, is taken).
-        inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple goes into the model as arguments, a
-            dict as keywords); a map-style ``Dataset``; a ``DataLoader``; or any iterable of batches. Of an item
+        model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the
+            batch first, an object with ``.logits``, a dict or a tuple (``logits``, else the first tensor, is taken).
+        inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple goes into the model as arguments,
+            a dict as keywords); a map-style ``Dataset``; a ``DataLoader``; or any iterable of batches. Of an item
             ``(inputs, labels)`` the first is taken.
         paths: How many paths, or, with ``tolerance``, how many at most.
         nodes: How many points on each path (the paper's r).
@@ -139,10 +133,21 @@ def measure(
 
         with progress_bar("effective degree", paths, enabled=progress and rank == 0) as update:
             table = _collect(_late(rows()), route, columns=5 + degree, tolerance=tolerance, update=update)
-        settings = Settings(
-            paths, nodes, sampling, degree, basis, output_name(output), components, space.name, seed, damping, tolerance,
-            len(examples), str(subject.dtype) if subject.dtype else None, __version__,
-        )  # fmt: skip
+    settings = Settings(
+        paths=paths,
+        nodes=nodes,
+        sampling=sampling,
+        degree=degree,
+        basis=basis,
+        output=output_name(output),
+        components=components,
+        at=space.name,
+        seed=seed,
+        damping=damping,
+        tolerance=tolerance,
+        examples=len(examples),
+        dtype=precision_name(subject.dtype),
+    )
     return as_measurement(table, route.pairs, settings)
 
 
@@ -170,8 +175,8 @@ def check_finite(table: Tensor, pairs: Tensor, start: int = 0) -> None:
         first, second = pairs[path].tolist()
         raise ValueError(
             f"the model's outputs are NaN or infinite on path {path}, between the examples {first} and {second}"
-            f"{f' (and on {len(broken) - 1} more paths)' if len(broken) > 1 else ''}. Look at the model's outputs there; "
-            "in half precision, dtype=torch.float32 may be enough."
+            f"{f' (and on {len(broken) - 1} more paths)' if len(broken) > 1 else ''}. "
+            "Look at the model's outputs there; in half precision, dtype=torch.float32 may be enough."
         )
 
 

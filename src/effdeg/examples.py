@@ -28,9 +28,9 @@ def as_examples(inputs: Any) -> Examples:
     """See any kind of inputs as examples.
 
     Args:
-        inputs: A tensor or array with the examples first; a tree of them; a map-style data set; a ``DataLoader``; or any
-            iterable of batches (a list is one). The items of the last three may be ``(inputs, labels, …)`` tuples, of
-            which the first entry is taken, or mappings, whose ``label``, ``labels`` and ``label_ids`` are left out.
+        inputs: A tensor or array with the examples first; a tree of them; a map-style data set; a ``DataLoader``; or
+            any iterable of batches (a list is one). The items of the last three may be ``(inputs, labels, …)`` tuples,
+            of which the first entry is taken, or mappings, whose ``label``, ``labels`` and ``label_ids`` are left out.
 
     Returns:
         The examples. A data set is only asked for those that are drawn; an iterable is read to its end.
@@ -93,8 +93,8 @@ class _DataSet:
 
 
 def _from_loader(loader: DataLoader[Any]) -> Examples:
-    # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any other
-    # sampler decides which examples there are: then the loader is asked.
+    # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
+    # other sampler decides which examples there are: then the loader is asked.
     sampler, collate = loader.sampler, loader.collate_fn
     whole = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(sampler)

@@ -104,6 +104,11 @@ def _seeded(seed: int, device: torch.device | None) -> Iterator[None]:
             np.random.set_state(kept[1])
 
 
+def precision_name(dtype: torch.dtype | None) -> str | None:
+    """Name a precision for a record of the settings, such as ``float32``."""
+    return str(dtype).removeprefix("torch.") if dtype is not None else None
+
+
 def _first_floating(model: Model) -> Tensor | None:
     if not isinstance(model, nn.Module):
         return None

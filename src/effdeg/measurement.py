@@ -11,6 +11,7 @@ from torch import Tensor
 
 from effdeg._shapes import Float, Int
 from effdeg.statistics import interval, mean_and_stderr
+from effdeg.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ class Settings:
     tolerance: float | None
     examples: int
     dtype: str | None
-    version: str
+    version: str = __version__
 
     def comparable_with(self, other: "Settings") -> bool:
         """Tell whether two measurements ran along the same paths and mean the same thing, whatever the models."""
@@ -180,7 +181,7 @@ class Measurement:
             )
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             found.append(
-                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:.2g}; raise paths=."
+                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
             )
         return found
 

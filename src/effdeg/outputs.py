@@ -21,7 +21,7 @@ def check_output(output: Output) -> None:
 
 def output_name(output: Output) -> str:
     """Name the output for a record of the settings."""
-    return output if isinstance(output, str) else getattr(output, "__qualname__", repr(output))
+    return output if isinstance(output, str) else getattr(output, "__name__", repr(output))
 
 
 def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
@@ -31,15 +31,15 @@ def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
         raise TypeError(f"output={output_name(output)!r} gave {type(values).__name__}; a tensor was expected.")
     if values.dim() == 0 or len(values) != points:
         raise ValueError(
-            f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {points}; its first dimension must be "
-            "the batch. If it reduces over the batch (a loss, a mean), measure the part before that."
+            f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {points}; its first dimension "
+            "must be the batch. If it reduces over the batch (a loss, a mean), measure the part before that."
         )
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if output == "softmax":
         if values.dim() == 1 or values.shape[-1] == 1:
             raise ValueError(
-                f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' for "
-                "a regression, output=torch.sigmoid for one logit."
+                f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' "
+                "for a regression, output=torch.sigmoid for one logit."
             )
         values = values.softmax(-1)
     return values.reshape(points, -1)

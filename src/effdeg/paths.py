@@ -24,9 +24,10 @@ def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"
     if examples < 2:
         raise ValueError(f"a path joins two examples, but inputs hold {examples}. Give at least two, better hundreds.")
     check_count("paths", paths, least=1)
-    generator = _generator(seed, 0)
-    first = torch.randint(examples, (paths,), generator=generator)
-    offset = torch.randint(1, examples, (paths,), generator=generator)
+    # Row by row, so that more paths are the same paths and some more.
+    share = torch.rand(paths, 2, dtype=torch.float64, generator=_generator(seed, 0))
+    first = (share[:, 0] * examples).long()
+    offset = 1 + (share[:, 1] * (examples - 1)).long()
     return torch.stack([first, (first + offset) % examples], dim=1)
 
 
@@ -70,8 +71,8 @@ def check_interpolable(examples: Tree, *, advice: str) -> None:
     for name, leaf in leaves:
         if not leaf.is_floating_point() and not is_mask(leaf):
             raise TypeError(
-                f"inputs{f' ({name!r})' if name else ''} hold integers ({leaf.dtype}, from {leaf.min()} to {leaf.max()}), "
-                f"and no straight line joins integers. {advice}"
+                f"inputs{f' ({name!r})' if name else ''} hold integers ({leaf.dtype}, from {leaf.min()} to "
+                f"{leaf.max()}), and no straight line joins integers. {advice}"
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         raise TypeError(f"inputs hold no floating-point tensor to walk along. {advice}")

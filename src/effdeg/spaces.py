@@ -74,8 +74,8 @@ class LayerSpace:
             self._subject(examples)
         if len(captured) != 1:
             raise ValueError(
-                f"the layer {self.name!r} ran {len(captured)} times in one forward pass; a path can live only at the output "
-                "of a layer that runs once. Choose another layer with at=…"
+                f"the layer {self.name!r} ran {len(captured)} times in one forward pass; a path can live only at the "
+                "output of a layer that runs once. Choose another layer with at=…"
             )
         return captured[0]
 
@@ -140,8 +140,8 @@ def _first_tensor(output: Any, name: str) -> Tensor:
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or not first.is_floating_point():
         raise TypeError(
-            f"the layer {name!r} returns {type(output).__name__}; a path needs a layer that returns a floating-point tensor, "
-            "or a tuple with one first. Choose another layer with at=…"
+            f"the layer {name!r} returns {type(output).__name__}; a path needs a layer that returns a floating-point "
+            "tensor, or a tuple with one first. Choose another layer with at=…"
         )
     return first
 

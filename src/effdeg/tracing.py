@@ -14,13 +14,12 @@ from effdeg.estimator import Fit, as_measurement, check_finite
 from effdeg.examples import as_examples
 from effdeg.functional import DAMPING
 from effdeg.functional.bases import Basis
-from effdeg.inference import Model, inference
+from effdeg.inference import Model, inference, precision_name
 from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Output, as_values, check_output, output_name, per_point
 from effdeg.paths import Sampling
 from effdeg.spaces import Layer, open_space
 from effdeg.tree import Tree, concatenate, take
-from effdeg.version import __version__
 from effdeg.walk import Route, Walker
 
 if TYPE_CHECKING:
@@ -87,9 +86,20 @@ class Trace:
         table = torch.cat(rows)
         check_finite(table, self.pairs)
         settings = Settings(
-            paths, nodes, self.sampling, degree, basis, output_name(output), components, self.at, self.seed, damping, None,
-            self.examples, self.dtype, __version__,
-        )  # fmt: skip
+            paths=paths,
+            nodes=nodes,
+            sampling=self.sampling,
+            degree=degree,
+            basis=basis,
+            output=output_name(output),
+            components=components,
+            at=self.at,
+            seed=self.seed,
+            damping=damping,
+            tolerance=None,
+            examples=self.examples,
+            dtype=self.dtype,
+        )
         return as_measurement(table, self.pairs, settings)
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
@@ -102,7 +112,7 @@ class Trace:
     def plot(
         self, *, degree: int = 40, basis: Basis = "chebyshev", output: Output = "softmax", theme: str = "light"
     ) -> "Figure":
-        """Draw the paper's method figure from this model: paths, fits, coefficients, spectrum. Needs ``effdeg[plots]``."""
+        """Draw the paper's method figure: paths, fits, coefficients, spectrum. Needs ``effdeg[plots]``."""
         from effdeg.plots import plot_method
 
         return plot_method(self, degree=degree, basis=basis, output=output, theme=theme)
@@ -174,7 +184,7 @@ def trace(
             at=space.name,
             seed=seed,
             examples=len(examples),
-            dtype=str(subject.dtype) if subject.dtype else None,
+            dtype=precision_name(subject.dtype),
         )
 
 

@@ -1,5 +1,3 @@
-import inspect
-
 import numpy as np
 import pytest
 import torch
@@ -33,6 +31,5 @@ def test_evaluate_matches_numpy(basis):
 
 
 def test_unknown_basis_names_the_close_one():
-    unchecked = inspect.unwrap(basis_matrix)  # the shape checker would be first to complain
-    with pytest.raises(ValueError, match="basis='legendr' is not known. Did you mean 'legendre'?"):
-        unchecked(torch.rand(3), 2, "legendr")
+    with pytest.raises(ValueError, match=r"basis='legendr' is not known\. Did you mean 'legendre'\?"):
+        basis_matrix(torch.rand(3), 2, "legendr")

@@ -10,9 +10,7 @@ from tests.oracles import reference
 @pytest.mark.parametrize("normalized", [False, True])
 def test_matches_the_definition(normalized):
     coefficients = torch.randn(2, 3, 6, 4, dtype=torch.float64)
-    expected = [
-        [reference.effective_degree(path.numpy(), normalized) for path in group] for group in coefficients
-    ]
+    expected = [[reference.effective_degree(path.numpy(), normalized) for path in group] for group in coefficients]
     torch.testing.assert_close(
         effective_degree(coefficients, normalized=normalized), torch.tensor(expected, dtype=torch.float64)
     )

@@ -105,10 +105,12 @@ def test_a_straight_path_has_the_gradient_of_its_one_component():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_low_precision_values_are_projected_in_float64(dtype):
     values = torch.randn(3, 4, 50).to(dtype)
-    torch.testing.assert_close(project(values, 2).abs().double(), project(values.double(), 2).abs(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        project(values, 2).abs().double(), project(values.double(), 2).abs(), rtol=1e-5, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize(("components", "message"), [(4, "components=4 is too many for 4 nodes"), (0, "at least 1")])
+@pytest.mark.parametrize(("components", "message"), [(4, "components=4 is too many for nodes=4"), (0, "at least 1")])
 def test_bad_input(components, message):
     with pytest.raises(ValueError, match=message):
         project(torch.rand(4, 10), components)

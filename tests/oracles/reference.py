@@ -40,7 +40,9 @@ def softmax(values):
     return shifted / shifted.sum(-1, keepdims=True)
 
 
-def effective_degree_of_path(function, first, second, alpha, *, degree, basis="chebyshev", components=None, damping=0.0):
+def effective_degree_of_path(
+    function, first, second, alpha, *, degree, basis="chebyshev", components=None, damping=0.0
+):
     """Walk from the second example (alpha = 0) to the first (alpha = 1); returns raw and normalized."""
     values = np.stack([function(a * first + (1 - a) * second) for a in alpha])
     if components is not None:

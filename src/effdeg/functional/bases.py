@@ -12,7 +12,7 @@ Basis = Literal["chebyshev", "legendre"]
 
 
 def basis_matrix(
-    alpha: Float[Tensor, "*paths nodes"], degree: int, basis: Basis = "chebyshev"
+    alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev"
 ) -> Float[Tensor, "*paths nodes degrees"]:
     """Evaluate every basis polynomial up to ``degree`` at every node: entry (i, k) is phi_k(2 alpha_i - 1).
 
@@ -30,9 +30,7 @@ def basis_matrix(
     return torch.stack(_polynomials(alpha, degree, basis), dim=-1)
 
 
-def basis_rows(
-    alpha: Float[Tensor, "*paths nodes"], degree: int, basis: Basis
-) -> Float[Tensor, "*paths degrees nodes"]:
+def basis_rows(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str) -> Float[Tensor, "*paths degrees nodes"]:
     """Evaluate as :func:`basis_matrix` does, transposed: the layout in which the products of a fit run fastest."""
     return torch.stack(_polynomials(alpha, degree, basis), dim=-2)
 
@@ -40,7 +38,7 @@ def basis_rows(
 def evaluate(
     coefficients: Float[Tensor, "*paths degrees outputs"],
     alpha: Float[Tensor, "*#paths nodes"],
-    basis: Basis = "chebyshev",
+    basis: str = "chebyshev",
 ) -> Float[Tensor, "*paths nodes outputs"]:
     """Evaluate fitted polynomials: the values at ``alpha`` of the polynomial with these coefficients.
 
@@ -56,7 +54,7 @@ def evaluate(
     return design @ coefficients
 
 
-def _polynomials(alpha: Tensor, degree: int, basis: Basis) -> list[Tensor]:
+def _polynomials(alpha: Tensor, degree: int, basis: str) -> list[Tensor]:
     check_choice("basis", basis, get_args(Basis))
     check_count("degree", degree, least=0)
     t = 2 * alpha - 1

@@ -11,8 +11,8 @@ def effective_degree(
 ) -> Float[Tensor, "*paths"]:
     """Weigh each coefficient by its degree: sum over k of k |c_k|, averaged over outputs (Definition 3.2).
 
-    Normalized, the sum is divided by sum over k of |c_k|, output by output: a mean degree in [0, K] that does not change
-    when the output is scaled. An output that is zero everywhere has degree 0 and a zero gradient.
+    Normalized, the sum is divided by sum over k of |c_k|, output by output: a mean degree in [0, K] that does not
+    change when the output is scaled. An output that is zero everywhere has degree 0 and a zero gradient.
 
     Args:
         coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first.

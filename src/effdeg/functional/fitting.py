@@ -5,7 +5,7 @@ from torch import Tensor
 
 from effdeg._checks import check_damping, check_fit
 from effdeg._shapes import Float
-from effdeg.functional.bases import Basis, basis_matrix, basis_rows
+from effdeg.functional.bases import basis_matrix, basis_rows
 
 DAMPING = 1e-9
 """Far below the smallest eigenvalue of a well-posed fit (1.4 at degree 40 on 200 nodes), so that it changes nothing
@@ -18,7 +18,7 @@ _WELL_POSED = 1e-5
 
 @torch.no_grad()
 def fit_operator(
-    alpha: Float[Tensor, "*paths nodes"], degree: int, basis: Basis = "chebyshev", damping: float = DAMPING
+    alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev", damping: float = DAMPING
 ) -> Float[Tensor, "*paths degrees nodes"]:
     """Form the linear map from values at the nodes to coefficients, (TᵀT + eps I)⁻¹ Tᵀ.
 
@@ -51,10 +51,10 @@ def fit(
     values: Float[Tensor, "*paths nodes outputs"],
     alpha: Float[Tensor, "*#paths nodes"],
     degree: int,
-    basis: Basis = "chebyshev",
+    basis: str = "chebyshev",
     damping: float = DAMPING,
 ) -> Float[Tensor, "*paths degrees outputs"]:
-    """Fit a polynomial to every output of every path: ``fit_operator(alpha, …) @ values``, without forming it if it can.
+    """Fit a polynomial to every output of every path: ``fit_operator(alpha, …) @ values``, but faster.
 
     Args:
         values: The model's outputs at the nodes.
@@ -80,7 +80,7 @@ def fit(
     return coefficients.to(dtype)
 
 
-def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: Basis, damping: float) -> Tensor:
+def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: float) -> Tensor:
     """Fit paths that each have nodes of their own, through the normal equations where these are accurate."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
@@ -94,7 +94,7 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: Basis, damping:
     return _solve_by_qr(rows.mT, values, damping)
 
 
-def _gram(rows: Tensor, basis: Basis) -> Tensor:
+def _gram(rows: Tensor, basis: str) -> Tensor:
     """Form TᵀT; for Chebyshev polynomials from 2K + 1 sums instead of (K + 1)² products.
 
     T_j T_k = (T_{j+k} + T_{|j-k|}) / 2, so TᵀT is the mean of a Hankel and a Toeplitz matrix of s_m = sum of T_m over

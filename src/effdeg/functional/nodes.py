@@ -35,10 +35,11 @@ def cosine_nodes(
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "paths nodes"]:
-    """Randomized cosine sampling (Definition 3.3): theta_i ~ U[(i-1) pi / r, i pi / r], alpha_i = (1 - cos theta_i) / 2.
+    """Draw nodes by randomized cosine sampling (Definition 3.3).
 
-    One angle is drawn in each of ``nodes`` equal strata, anew for every path, so that averages over paths see the whole
-    path even when a single path has few nodes.
+    theta_i ~ U[(i - 1) pi / r, i pi / r] and alpha_i = (1 - cos theta_i) / 2 for i = 1 … r: one angle in each of
+    ``nodes`` equal strata, drawn anew for every path, so that averages over paths see the whole path even when a single
+    path has few nodes.
 
     Args:
         nodes: How many on each path (the paper's r).

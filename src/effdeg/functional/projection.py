@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from effdeg._checks import check_count
+from effdeg._checks import check_components
 from effdeg._shapes import Float
 
-# Eigenvalues of one path closer than this share of the largest count as meeting: 1/gap is damped to gap/(gap² + floor²),
-# so that the gradient stays bounded by 1/(2 floor) where two components swap and the derivative does not exist.
+# Eigenvalues of one path closer than this share of the largest count as meeting: 1/gap is damped to gap/(gap² +
+# floor²), so that the gradient stays bounded where two components swap and the derivative does not exist.
 _GAP_FLOOR = 1e-5
 # Squared in a Gram matrix, singular values below this share of the largest are float64's rounding noise: they are zero.
 _NOISE_FLOOR = 1e-7
@@ -19,11 +19,11 @@ _NOISE_FLOOR = 1e-7
 def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> Float[Tensor, "*paths nodes components"]:
     """Centre each path's values and express them in their first principal components.
 
-    The decomposition is that of a nodes × nodes matrix (or outputs × outputs, if there are fewer outputs), never of the
-    nodes × outputs one, in float64: with 4 nodes and 1,000 outputs the cost beside one matrix product is that of a 4 × 4
-    eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are distinct they are exact; where
-    eigenvalues meet or vanish, and PCA has no derivative, they are finite and bounded. A path that varies in fewer
-    directions than ``components`` (a straight one varies in one) has zeros in the rest.
+    The decomposition is that of a nodes × nodes matrix (or outputs × outputs, if there are fewer outputs), never of
+    the nodes × outputs one, in float64: with 4 nodes and 1,000 outputs the cost beside one matrix product is that of a
+    4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are distinct they are
+    exact; where eigenvalues meet or vanish, and PCA has no derivative, they are finite and bounded. A path that varies
+    in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest.
 
     Args:
         values: The model's outputs along each path.
@@ -33,12 +33,7 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
         Scores, largest component first, in the dtype of the values but at least float32. Signs are arbitrary.
     """
     nodes, outputs = values.shape[-2:]
-    check_count("components", components, least=1)
-    if components > nodes - 1:
-        raise ValueError(
-            f"components={components} is too many for {nodes} nodes: centred values at {nodes} nodes vary in at most "
-            f"{nodes - 1} directions. Use components={max(nodes - 1, 1)} or less, or more nodes."
-        )
+    check_components(components, nodes)
     dtype = torch.promote_types(values.dtype, torch.float32)
     centred = values.double()
     centred = centred - centred.mean(-2, keepdim=True)
@@ -59,9 +54,10 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        r"""Differentiate s_i u_i = Y v_i: dY v_i + sum over j of u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² - s_j²).
+        """Differentiate s_i u_i = Y v_i, with the singular values s and vectors u, v of Y.
 
-        Collected with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y.
+        d(Y v_i) = dY v_i + sum over j ≠ i of u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² - s_j²). Collected
+        with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y.
         """
         centred, directions, singular = ctx.saved_tensors
         kept = directions[..., : grad.shape[-1]]

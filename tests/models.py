@@ -1,0 +1,82 @@
+"""Small models with something special about each."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+def mlp(inputs=6, outputs=4, seed=0, activation=nn.Tanh):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(inputs, 16), activation(), nn.Linear(16, outputs))
+
+
+class Tokens(nn.Module):
+    """A small text classifier: ids are embedded, attended under a mask, averaged and classified."""
+
+    def __init__(self, vocabulary=30, width=8, classes=3):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(vocabulary, width)
+        self.mix = nn.Linear(width, width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, input_ids, attention_mask):
+        hidden = torch.tanh(self.mix(self.embed(input_ids)))
+        weight = attention_mask[..., None].to(hidden.dtype)
+        return {"logits": self.head((hidden * weight).sum(1) / weight.sum(1))}
+
+
+class TupleLayer(nn.Module):
+    """A layer that returns a tuple, tensor first, as attention layers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.linear(x), "attention"
+
+
+class WithTupleLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = TupleLayer()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        hidden, note = self.layer(x)
+        assert note == "attention"
+        return self.head(torch.relu(hidden))
+
+
+class Shared(nn.Module):
+    """A model that runs one layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.layer(torch.tanh(self.layer(x)))
+
+
+@dataclass
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+class TwoInputs(nn.Module):
+    """A model of two tensors, however they come."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.left, self.right = nn.Linear(3, 4), nn.Linear(3, 4)
+
+    def forward(self, left, right=None):
+        if isinstance(left, Pair):
+            left, right = left.left, left.right
+        return torch.tanh(self.left(left)) * self.right(right)

@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+
+import effdeg
+from tests.models import mlp
+
+FAST = {"paths": 10, "nodes": 8, "degree": 4}
+X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.randint(4, (30,), generator=torch.Generator().manual_seed(1))
+
+
+class Recording(Dataset):
+    """A data set that remembers which examples it was asked for."""
+
+    def __init__(self, item):
+        self.item, self.asked = item, set()
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        self.asked.add(index)
+        return self.item(index)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(X, Y, strict=True))
+
+
+def generator():
+    for start in range(0, 30, 7):
+        yield X[start : start + 7], Y[start : start + 7]
+
+
+SAME = {
+    "array": X.numpy(),
+    "float64 array": X.numpy().astype(np.float64),
+    "pairs": TensorDataset(X, Y),
+    "single": TensorDataset(X),
+    "loader": DataLoader(TensorDataset(X, Y), batch_size=7),
+    "shuffled loader": DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True),
+    "loader of one batch an item": DataLoader([(X[:20], Y[:20]), (X[20:], Y[20:])], batch_size=None),
+    "stream": DataLoader(Stream(), batch_size=4),
+    "subset": DataLoader(TensorDataset(X, Y), batch_size=4, sampler=range(30)),
+    "generator": generator(),
+    "list of batches": [X[:11], X[11:]],
+    "data set of arrays": Recording(lambda index: (X[index].numpy(), int(Y[index]))),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_every_kind_of_inputs_gives_the_same_result(kind):
+    expected = effdeg.measure(mlp(), X, **FAST)
+    assert torch.equal(effdeg.measure(mlp(), SAME[kind], **FAST).per_path, expected.per_path)
+
+
+def test_a_data_set_is_asked_for_drawn_examples_only():
+    data = Recording(lambda index: X[index])
+    measured = effdeg.measure(mlp(), data, paths=4, nodes=8, degree=4)
+    assert data.asked == set(measured.pairs.flatten().tolist())
+    loaded = Recording(lambda index: X[index])
+    effdeg.measure(mlp(), DataLoader(loaded, batch_size=5, shuffle=True), paths=4, nodes=8, degree=4)
+    assert loaded.asked == data.asked
+
+
+def test_a_sampler_decides_which_examples_there_are():
+    chosen = [3, 5, 8, 13]
+    loader = DataLoader(TensorDataset(X, Y), batch_size=2, sampler=SubsetRandomSampler(chosen))
+    measured = effdeg.measure(mlp(), loader, **FAST)
+    assert measured.settings.examples == 4
+
+
+def test_mappings_lose_their_labels():
+    model = mlp()
+    rows = Recording(lambda index: {"x": X[index].tolist(), "labels": int(Y[index])})
+    expected = effdeg.measure(model, X, **FAST)
+    measured = effdeg.measure(lambda x: model(x), rows, **FAST)
+    torch.testing.assert_close(measured.per_path, expected.per_path)
+
+
+def test_a_data_set_of_trees_keeps_them_whole():
+    data = Recording(lambda index: ((X[index], X[index] + 1), int(Y[index])))
+    measured = effdeg.measure(lambda a, b: a * b, data, output="identity", **FAST)
+    expected = effdeg.measure(lambda a, b: a * b, (X, X + 1), output="identity", **FAST)
+    assert torch.equal(measured.per_path, expected.per_path)
+
+
+class Answer:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+OUTPUTS = {
+    "logits": Answer,
+    "dict": lambda z: {"loss": z.sum(), "logits": z},
+    "first of a dict": lambda z: {"probabilities": z, "other": z * 2},
+    "tuple": lambda z: (z, z * 2),
+    "list": lambda z: [z],
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_every_kind_of_outputs_gives_the_same_result(kind):
+    model = mlp()
+    expected = effdeg.measure(model, X, **FAST)
+    measured = effdeg.measure(lambda x: OUTPUTS[kind](model(x)), X, **FAST)
+    assert torch.equal(measured.per_path, expected.per_path)
+
+
+def test_a_function_of_the_raw_output():
+    model = mlp()
+    expected = effdeg.measure(lambda x: model(x).sigmoid(), X, output="identity", **FAST)
+    for returned, output in (
+        (lambda x: {"policy": model(x), "value": x}, lambda out: out["policy"].sigmoid()),
+        (lambda x: model(x), torch.sigmoid),
+    ):
+        measured = effdeg.measure(returned, X, output=output, **FAST)
+        assert torch.equal(measured.per_path, expected.per_path)
+        traced = effdeg.trace(returned, X, paths=10, nodes=8).fit(degree=4, output=output)
+        torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
+    assert measured.settings.output == "sigmoid"

@@ -1,0 +1,84 @@
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+import effdeg
+from effdeg.statistics import student_quantile
+from tests.models import mlp
+
+X = torch.randn(20, 6)
+
+
+@pytest.fixture
+def measured():
+    return effdeg.measure(mlp(), X, paths=50, nodes=12, degree=6, components=2, tolerance=0.5)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_saving_loses_nothing(measured, tmp_path, suffix):
+    again = effdeg.Measurement.load(measured.save(tmp_path / f"m{suffix}"))
+    for field in dataclasses.fields(measured):
+        one, other = getattr(measured, field.name), getattr(again, field.name)
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one, other)
+            assert one.dtype == other.dtype
+        else:
+            assert one == other
+    assert str(again) == str(measured)
+
+
+def test_files_that_are_not_measurements(measured, tmp_path):
+    with pytest.raises(ValueError, match=r"suffix '.pkl'; a measurement is kept in a .json or .safetensors"):
+        measured.save(tmp_path / "m.pkl")
+    (tmp_path / "m.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved"):
+        effdeg.Measurement.load(tmp_path / "m.json")
+    (tmp_path / "m.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"m.safetensors is not a measurement"):
+        effdeg.Measurement.load(tmp_path / "m.safetensors")
+    record = json.loads(measured.save(tmp_path / "new.json").read_text()) | {"format": 99}
+    (tmp_path / "new.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"it has format 99, this version reads 1"):
+        effdeg.Measurement.load(tmp_path / "new.json")
+    with pytest.raises(FileNotFoundError):
+        effdeg.Measurement.load(tmp_path / "absent.json")
+
+
+def test_it_is_frozen_and_readable(measured):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        measured.residual = 0.0
+    text = str(measured)
+    assert "effective degree" in text
+    assert "50 paths × 12 cosine nodes at the inputs, chebyshev degree 6, probabilities, first 2 principal" in text
+    assert repr(measured).startswith("Measurement(value=")
+
+
+def test_the_interval_is_students(measured):
+    low, high = measured.interval(0.9)
+    expected = stats.t.interval(0.9, 49, loc=measured.value, scale=measured.stderr)
+    assert (low, high) == pytest.approx(expected, rel=1e-6)
+    assert measured.stderr == pytest.approx(float(stats.sem(measured.per_path.numpy())))
+    assert measured.interval(normalized=True)[0] < measured.normalized < measured.interval(normalized=True)[1]
+
+
+@pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
+@pytest.mark.parametrize(("freedom", "error"), [(1, 1e-9), (2, 1e-9), (3, 0.02), (10, 1e-4), (399, 1e-9)])
+def test_student_quantiles(probability, freedom, error):
+    assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=error)
+
+
+def test_one_path_has_no_error_bar(tmp_path):
+    single = effdeg.measure(mlp(), X, paths=1, nodes=12, degree=6)
+    assert single.stderr == math.inf
+    assert single.interval() == (-math.inf, math.inf)
+    record = json.loads(single.save(tmp_path / "m.json").read_text())
+    assert record["stderr"] is None
+    assert effdeg.Measurement.load(tmp_path / "m.json").stderr == math.inf
+
+
+def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
+    assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
