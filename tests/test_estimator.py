@@ -125,7 +125,7 @@ def test_pairs_are_uniform():
     counts = torch.zeros(5, 5).index_put_((pairs[:, 0], pairs[:, 1]), torch.ones(8000), accumulate=True)
     assert bool((counts.diagonal() == 0).all())
     expected = 8000 / 20
-    statistic = float((((counts - expected) ** 2 / expected).sum() - 5 * expected))
+    statistic = float(((counts - expected) ** 2 / expected).sum() - 5 * expected)
     assert statistic < 43.8  # chi-squared with 19 degrees of freedom, 0.1%
 
 
@@ -188,7 +188,7 @@ class TestTheModelComesBackAsItCame:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         gradients = [parameter.grad.clone() for parameter in model.parameters()]
         modes = [module.training for module in model.modules()]
-        state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+        state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
         first = effdeg.measure(model, data().float(), at="0", **FAST)
         second = effdeg.measure(model, data().float(), at="0", **FAST)
         assert torch.equal(first.per_path, second.per_path)
@@ -197,7 +197,7 @@ class TestTheModelComesBackAsItCame:
         assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
         assert all(parameter.requires_grad for parameter in model.parameters())
         assert torch.equal(torch.get_rng_state(), state)
-        assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+        assert (np.random.get_state()[1] == numpy_state).all()
         assert not model[0]._forward_hooks
 
     def test_also_when_the_model_raises(self):

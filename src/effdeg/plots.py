@@ -1,0 +1,245 @@
+"""Every figure the library draws: light or dark, safe for colour-blind readers, fit for a paper."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_choice
+from effdeg.functional import effective_degree, evaluate, fit
+from effdeg.functional.bases import Basis
+from effdeg.measurement import Measurement
+from effdeg.outputs import Output
+from effdeg.statistics import student_quantile
+
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, NullLocator
+except ImportError as error:  # pragma: no cover
+    raise ImportError("figures need matplotlib: pip install 'effdeg[plots]'") from error
+
+if TYPE_CHECKING:
+    from effdeg.comparison import Comparison
+    from effdeg.tracing import Trace
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a figure: its ground and ink, and the two that tell simple from complex (Okabe and Ito's)."""
+
+    ground: str
+    ink: str
+    faint: str
+    simple: str
+    complex: str
+    steep: str
+
+
+THEMES = {
+    "light": Theme("#ffffff", "#1f2328", "#d5dadf", "#0072b2", "#d55e00", "#4b1d78"),
+    "dark": Theme("#0d1117", "#e6edf3", "#39414c", "#56b4e9", "#f0894e", "#f6e96b"),
+}
+
+
+@contextmanager
+def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figure]]:
+    """Open a figure in a theme; the reader's own matplotlib settings are left alone."""
+    check_choice("theme", theme, THEMES)
+    colours = THEMES[theme]
+    style = {
+        "font.size": 9,
+        "axes.titlesize": 9.5,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.facecolor": colours.ground,
+        "axes.edgecolor": colours.ink,
+        "axes.labelcolor": colours.ink,
+        "axes.titlecolor": colours.ink,
+        "text.color": colours.ink,
+        "xtick.color": colours.ink,
+        "ytick.color": colours.ink,
+        "legend.frameon": False,
+        "savefig.dpi": 160,
+    }
+    with mpl.rc_context(style):  # type: ignore[arg-type]
+        yield colours, Figure(figsize=size, layout="constrained", facecolor=colours.ground)
+
+
+def plot_method(
+    trace: "Trace", *, degree: int = 40, basis: Basis = "chebyshev", output: Output = "softmax", theme: str = "light"
+) -> Figure:
+    """Draw the paper's method figure from a model's own outputs.
+
+    From left to right: the paths between examples, on the two main directions of the data, strong where the outputs
+    change; the outputs that vary most along a simple and a complex path (those at the tenth and ninetieth percentile),
+    with the fitted polynomials; these polynomials' coefficients; and the spectrum over all paths.
+
+    Args:
+        trace: The model's outputs along paths.
+        degree: The highest degree of the fitted polynomials.
+        basis: ``"chebyshev"`` or ``"legendre"``.
+        output: What of the model's output is fitted.
+        theme: ``"light"`` or ``"dark"``.
+
+    Returns:
+        The figure.
+    """
+    measured = trace.fit(degree=degree, basis=basis, output=output)
+    values = trace.values(output).double()
+    simple, complex_ = (_nearest(measured.per_path, quantile) for quantile in (0.1, 0.9))
+    with drawing(theme, (13, 5)) as (colours, figure):
+        grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
+        _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colours, (simple, complex_))
+        rows = ((simple, "simple", colours.simple), (complex_, "complex", colours.complex))
+        for row, (path, name, colour) in enumerate(rows):
+            coefficients = fit(values[path], trace.alpha[path], degree, basis)
+            left, right = figure.add_subplot(grid[row, 1]), figure.add_subplot(grid[row, 2])
+            _draw_path(left, values[path], trace.alpha[path], coefficients, basis, colour)
+            left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
+            _draw_coefficients(right, coefficients, colour)
+            right.set_title("its coefficients")
+            if row == 1:
+                left.set_xlabel("position α on the path")
+                right.set_xlabel("degree k")
+        _draw_spectrum(figure.add_subplot(grid[:, 3]), measured, colours)
+    return figure
+
+
+def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figure:
+    """Draw the spectrum with its 95% intervals, and how the effective degree is distributed over paths."""
+    with drawing(theme, (8.5, 3.4)) as (colours, figure):
+        left, right = figure.subplots(1, 2)
+        _draw_spectrum(left, measurement, colours)
+        low, high = measurement.interval()
+        right.hist(measurement.per_path.numpy(), bins=40, color=colours.simple, alpha=0.75)
+        if np.isfinite([low, high]).all():
+            right.axvspan(low, high, color=colours.complex, alpha=0.3, lw=0)
+        right.axvline(measurement.value, color=colours.complex, lw=1.6)
+        right.set_title(f"effective degree {measurement.value:.4g}, 95% interval {low:.4g} to {high:.4g}")
+        right.set_xlabel("effective degree of a path")
+        right.set_ylabel("paths")
+    return figure
+
+
+def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure:
+    """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is."""
+    names = comparison.ranking
+    rows = range(len(names))
+    apart = {d.other: d for d in comparison.differences() if d.simpler == names[0]}
+    what = "normalized effective degree" if comparison.normalized else "effective degree"
+    with drawing(theme, (8.5, 1.6 + 0.38 * len(names))) as (colours, figure):
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
+        for row, name in zip(rows, names, strict=True):
+            measurement = comparison.measurements[name]
+            value = measurement.normalized if comparison.normalized else measurement.value
+            _whisker(
+                left, row, value, measurement.interval(normalized=comparison.normalized), colours.simple, filled=True
+            )
+            if name in apart:
+                difference = apart[name]
+                colour = colours.complex if difference.significant else colours.ink
+                _whisker(right, row, difference.value, difference.interval, colour, filled=difference.significant)
+        left.set_yticks(rows, names)
+        left.set_ylim(len(names) - 0.5, -0.5)
+        left.set_title(f"{what}, 95% interval")
+        left.set_xlabel("simpler ←")
+        right.axvline(0, color=colours.ink, lw=0.8)
+        right.tick_params(left=False)
+        right.spines["left"].set_visible(False)
+        right.set_title(f"difference from {names[0]}, path by path")
+        right.set_xlabel("filled: significant, all intervals holding together at 95%")
+        for axes in (left, right):
+            axes.grid(axis="x", color=colours.faint, lw=0.6)
+            axes.set_axisbelow(True)
+    return figure
+
+
+def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colours: Theme, marked: tuple[int, int]) -> None:
+    """Draw paths in the plane of the data: faint where the outputs stay the same, strong where they change."""
+    shown = sorted({*range(min(len(values), 80)), *marked})
+    steepness = values.diff(dim=1).norm(dim=-1) / trace.alpha.diff(dim=1).clamp(min=1e-9)
+    shades = LinearSegmentedColormap.from_list("steepness", [colours.faint, colours.steep])
+    limit = float(steepness[shown].quantile(0.97))
+    for path in shown:
+        alpha = trace.alpha[path, :, None]
+        points = (alpha * trace.ends[path, 0] + (1 - alpha) * trace.ends[path, 1]).numpy()
+        lines = LineCollection(list(np.stack([points[:-1], points[1:]], axis=1)), cmap=shades, lw=1.6, clim=(0, limit))
+        lines.set_array(steepness[path].numpy())
+        axes.add_collection(lines)
+    x, y = trace.ends[shown].flatten(0, 1).T.numpy()
+    axes.scatter(x, y, s=9, color=colours.ink, zorder=3, lw=0)
+    for path, colour, name in zip(marked, (colours.simple, colours.complex), ("simple", "complex"), strict=True):
+        ends = trace.ends[path].T.numpy()
+        axes.plot(*ends, "--", color=colour, lw=2.2, marker="o", ms=7, zorder=4, label=f"a {name} path")
+    bar = axes.figure.colorbar(lines, cax=axes.inset_axes((0.0, 0.02, 0.3, 0.018)), orientation="horizontal", ticks=[])
+    bar.outline.set_visible(False)
+    bar.set_label("change of the outputs", fontsize=8)
+    axes.set_title(f"{len(shown)} of {len(values)} paths between examples")
+    axes.legend(loc="lower right", fontsize=8)
+    axes.margins(0.04, 0.1)
+    axes.autoscale_view()
+    axes.xaxis.set_major_locator(NullLocator())
+    axes.yaxis.set_major_locator(NullLocator())
+    axes.spines[:].set_visible(False)
+
+
+def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, basis: Basis, colour: str) -> None:
+    """Draw the three outputs that vary most along a path, and the polynomials fitted to them."""
+    most = values.var(0).argsort(descending=True)[:3]
+    fine = torch.linspace(0, 1, 400, dtype=torch.float64)
+    curves = evaluate(coefficients, fine, basis)
+    dots = slice(None, None, max(1, len(alpha) // 50))
+    for index, strength in zip(most.tolist(), (1.0, 0.6, 0.35), strict=False):
+        axes.plot(fine.numpy(), curves[:, index].numpy(), color=colour, alpha=strength, lw=1.5)
+        axes.plot(alpha[dots].numpy(), values[dots, index].numpy(), ".", color=colour, alpha=strength, ms=4)
+    axes.set_xlim(0, 1)
+
+
+def _draw_coefficients(axes: Axes, coefficients: Tensor, colour: str) -> None:
+    magnitudes = coefficients.abs().mean(-1).numpy()
+    axes.bar(np.arange(1, len(magnitudes)), magnitudes[1:], color=colour, width=0.8)
+    axes.set_ylabel("mean |cₖ|")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _draw_spectrum(axes: Axes, measurement: Measurement, colours: Theme) -> None:
+    """Draw the mean size of the coefficients by degree, with 95% intervals, on a logarithmic scale."""
+    mean, stderr = measurement.spectrum.numpy(), measurement.spectrum_stderr.numpy()
+    degrees = np.arange(len(mean))
+    count = len(measurement.per_path)
+    margin = student_quantile(0.975, count - 1) * stderr if count > 1 else np.zeros_like(mean)
+    floor = max(float(mean.max()), 1e-300) * 1e-12
+    axes.fill_between(
+        degrees,
+        np.maximum(mean - margin, floor),
+        np.maximum(mean + margin, floor),
+        color=colours.simple,
+        alpha=0.3,
+        lw=0,
+    )
+    axes.plot(degrees, np.maximum(mean, floor), "o-", color=colours.simple, ms=3, lw=1.2)
+    axes.set_yscale("log")
+    axes.set_title(f"spectrum of {count} paths, 95% interval")
+    axes.set_xlabel("degree k")
+    axes.set_ylabel("mean |cₖ|")
+    axes.grid(color=colours.faint, lw=0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _whisker(axes: Axes, row: int, value: float, interval: tuple[float, float], colour: str, *, filled: bool) -> None:
+    axes.plot(interval, (row, row), color=colour, lw=2, solid_capstyle="round")
+    face: Any = colour if filled else axes.get_facecolor()
+    axes.plot(value, row, "o", ms=7, mec=colour, mfc=face, mew=1.6)
+
+
+def _nearest(sample: Tensor, quantile: float) -> int:
+    return int((sample - sample.quantile(quantile)).abs().argmin())
