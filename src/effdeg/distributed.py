@@ -1,5 +1,10 @@
 """Work shared among the processes of torch.distributed, if there are any."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -19,3 +24,18 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     total = tensor.to(device, copy=True)
     dist.all_reduce(total)
     return total.to(tensor.device)
+
+
+@contextmanager
+def process_group() -> Iterator[None]:
+    """Join the processes that ``torchrun`` started, if it did and they are not joined yet."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or not dist.is_available() or dist.is_initialized():
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -26,8 +26,7 @@ class Subject:
         own = _first_floating(self.model)
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
-        # Moved copies of the weights stand in for them during a call, so the model itself never moves or loses digits.
-        self._weights = self._moved_weights() if own is not None and (device, dtype) != (None, None) else None
+        self._weights = self._moved_weights(device, dtype)
 
     def __call__(self, inputs: Tree) -> Any:
         """Call the model: a mapping goes in as keywords, a tuple or list as arguments, anything else as it is."""
@@ -56,11 +55,17 @@ class Subject:
 
         return tree_map(move, inputs)
 
-    def _moved_weights(self) -> dict[str, Tensor]:
-        assert isinstance(self.model, nn.Module)
+    def _moved_weights(self, device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Tensor] | None:
+        """Copy the weights if they must move: copies stand in during a call, so the model itself loses no digits."""
+        if not isinstance(self.model, nn.Module):
+            return None
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        moved = {name: self.place(tensor.detach()) for name, tensor in named.items()}
-        return {name: tensor.clone() if tensor is named[name] else tensor for name, tensor in moved.items()}
+        moved = {
+            name: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+            for name, tensor in named.items()
+        }
+        same = all((moved[name].device, moved[name].dtype) == (named[name].device, named[name].dtype) for name in named)
+        return None if same else moved
 
 
 @contextmanager

@@ -1,0 +1,56 @@
+"""The command ``effdeg``."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from effdeg.cli import compare, demo, measure
+from effdeg.version import __version__
+
+app = typer.Typer(
+    name="effdeg",
+    help="How simple is the function my network has learned? The effective degree of any PyTorch model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("measure")(measure.measure)
+app.command("compare")(compare.compare)
+app.command("demo")(demo.demo)
+
+
+_state = {"traceback": False}
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"effdeg {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001  (its callback does the work)
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
+) -> None:
+    _state["traceback"] = traceback
+
+
+def main() -> None:
+    """Run a command; a mistake ends with one clear sentence, with a traceback only if it is asked for."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError, AssertionError) as error:
+        if _state["traceback"]:
+            raise
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console.print(f"[bold red]error:[/] {escape(str(error))}")
+        if isinstance(error, RuntimeError | AssertionError):
+            # Not one of ours: the model's own code failed, and its message may say little by itself.
+            console.print(f"[dim]({type(error).__name__} in the model; effdeg --traceback … shows where)[/]")
+        raise SystemExit(2) from error

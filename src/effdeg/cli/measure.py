@@ -1,0 +1,105 @@
+"""``effdeg measure``: the effective degree of one model."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import effdeg
+from effdeg.cli import options as o
+from effdeg.distributed import process_group, rank_and_size
+from effdeg.io import load_model
+
+
+def measure(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="[bold]package.module:callable[/], a Hugging Face model folder, or a torch.export [bold].pt2[/] file.",
+            show_default=False,
+        ),
+    ],
+    data: o.Data,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights for package.module:callable (.safetensors, .pt).", show_default=False)
+    ] = None,
+    paths: o.Paths = 400,
+    nodes: o.Nodes = 200,
+    degree: o.Degree = 40,
+    basis: o.Basis = "chebyshev",
+    sampling: o.Sampling = "cosine",
+    output: o.Output = "softmax",
+    components: o.Components = None,
+    at: o.At = None,
+    tolerance: o.Tolerance = None,
+    seed: o.Seed = 0,
+    batch_size: o.BatchSize = None,
+    device: o.Device = None,
+    dtype: o.Dtype = None,
+    key: o.Key = None,
+    size: o.Size = None,
+    mean: o.Mean = "",
+    std: o.Std = "",
+    save: Annotated[Path | None, typer.Option(help="Keep the measurement (.json, .safetensors).")] = None,
+    plot: o.Plot = None,
+    json: o.Json = False,
+) -> None:
+    """Measure the effective degree of a model, with its error bar.
+
+    No labels are needed. Low means simple: along the straight line between two examples, the model's output changes
+    like a polynomial of low degree.
+    """
+    o.check_plot(plot)
+    if plot is not None and tolerance is not None:
+        raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
+    examples = o.Reading(data, key, size, mean, std).examples()
+    loaded = load_model(model, weights)
+    where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
+    route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
+    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": o.as_output(output), "components": components}
+    with process_group():
+        progress = not json
+        if plot is None:
+            measured = effdeg.measure(loaded, examples, **route, **fit, **where, tolerance=tolerance, progress=progress)
+        else:
+            trace = effdeg.trace(loaded, examples, **route, **where, progress=progress)
+            measured = trace.fit(**fit)
+        if rank_and_size()[0] > 0:
+            return
+    if plot is not None:
+        trace.plot(degree=degree, basis=basis, output=o.as_output(output)).savefig(plot)
+    if save is not None:
+        measured.save(save)
+    if json:
+        print(json_module.dumps(measured.to_dict()))
+        return
+    console = Console()
+    console.print(_table(model, measured))
+    for note in measured.warnings():
+        console.print(f"[yellow]{note}[/]")
+    for kept in (save, plot):
+        if kept is not None:
+            console.print(f"written: {kept}")
+
+
+def _table(name: str, measured: effdeg.Measurement) -> Table:
+    settings = measured.settings
+    table = Table(title=name, show_header=False, title_justify="left")
+    for normalized, label in ((False, "effective degree"), (True, "normalized")):
+        low, high = measured.interval(normalized=normalized)
+        value = measured.normalized if normalized else measured.value
+        stderr = measured.normalized_stderr if normalized else measured.stderr
+        table.add_row(label, f"[bold]{value:.4g}[/] ± {stderr:.2g}", f"95% interval {low:.4g} to {high:.4g}")
+    table.add_row(
+        "paths",
+        f"{len(measured.per_path)} × {settings.nodes} nodes",
+        f"{settings.sampling}, at {settings.at or 'the inputs'}",
+    )
+    table.add_row(
+        "fit", f"{settings.basis} degree {settings.degree}", f"misses {measured.residual:.2g} of the variation"
+    )
+    table.add_row("outputs", settings.output, f"{settings.components} components" if settings.components else "all")
+    return table

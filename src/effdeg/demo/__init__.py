@@ -1,0 +1,1 @@
+"""The demonstration: real digits, few labels, two networks, one question."""

@@ -1,0 +1,101 @@
+"""The demonstration's folder: figures, checkpoints, numbers, and a page that shows them."""
+
+import html
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from effdeg.demo.story import Story
+from effdeg.plots import THEMES, plot_comparison, plot_method, plot_training
+
+_STYLE = """
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #d5dadf; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --ink: #e6edf3; --faint: #39414c; } }
+body { background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
+       max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
+img { width: 100%; height: auto; }
+figure { margin: 1.5rem 0 2.5rem; }
+figcaption { opacity: 0.8; }
+table { border-collapse: collapse; }
+th, td { text-align: left; padding: 0.3rem 1rem 0.3rem 0; border-bottom: 1px solid var(--faint); }
+pre { padding: 0.8rem; border: 1px solid var(--faint); overflow-x: auto; }
+"""
+
+_FIGURES = {
+    "method": "From paths to a number, for the network {simpler!r}: paths between unlabelled digits, strong where the "
+    "outputs change; the outputs along a simple and a complex path with the polynomials fitted to them; the sizes of "
+    "their coefficients; and the mean size by degree over all paths. The effective degree is the sum of degree × size.",
+    "training": "While the networks train. The bands are 95% intervals.",
+    "comparison": "The two networks on the same 400 paths, which serve for the difference one by one.",
+}
+
+
+def write_page(story: Story, folder: Path) -> Path:
+    """Write everything into a folder and return its page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    simpler = story.comparison.ranking[0]
+    for theme in THEMES:
+        figures = {
+            "method": plot_method(story.traces[simpler], theme=theme),
+            "training": plot_training(story.runs, theme=theme),
+            "comparison": plot_comparison(story.comparison, theme=theme),
+        }
+        for name, figure in figures.items():
+            figure.savefig(folder / f"{name}-{theme}.png")
+    np.save(folder / "digits.npy", story.digits.pool.numpy())
+    for name, run in story.runs.items():
+        torch.save(run.model.state_dict(), folder / f"{name}.pt")
+    (folder / "comparison.json").write_text(json.dumps(story.comparison.to_dict(), indent=1) + "\n")
+    page = folder / "index.html"
+    page.write_text(_html(story, folder, simpler), encoding="utf-8")
+    return page
+
+
+def compare_command(folder: Path) -> str:
+    """Give the command with which a reader repeats the comparison from the folder's files."""
+    weights = " ".join(f"--weights {folder / name}.pt" for name in ("gentle", "hasty"))
+    return f"effdeg compare effdeg.demo.digits:network {weights} --data {folder / 'digits.npy'}"
+
+
+def _html(story: Story, folder: Path, simpler: str) -> str:
+    figures = "\n".join(
+        f'<figure><picture><source srcset="{name}-dark.png" media="(prefers-color-scheme: dark)">'
+        f'<img src="{name}-light.png" alt="{name}"></picture>'
+        f"<figcaption>{html.escape(caption.format(simpler=simpler))}</figcaption></figure>"
+        for name, caption in _FIGURES.items()
+    )
+    findings = "\n".join(f"<li>{html.escape(sentence)}</li>" for sentence in story.findings())
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>effdeg: which network is simpler?</title><style>{_STYLE}</style>
+<h1>Which of two networks will generalize?</h1>
+<p>Two networks were trained on the same {len(story.digits.labels)} labelled digits. {len(story.digits.pool)} digits
+without labels served to measure how simple the learned functions are, {len(story.digits.held_out)} held-out labels to
+check.</p>
+<ul>{findings}</ul>
+{_table(story)}
+{figures}
+<h2>Do it again</h2>
+<pre>{html.escape(compare_command(folder))}</pre>
+</html>
+"""
+
+
+def _table(story: Story) -> str:
+    rows = []
+    for name, measured in story.comparison.measurements.items():
+        run = story.runs[name]
+        low, high = measured.interval()
+        cells = (
+            name,
+            run.training.description,
+            f"{measured.value:.3g} ({low:.3g} to {high:.3g})",
+            f"{run.train_accuracy[-1]:.1%}",
+            f"{run.test_accuracy[-1]:.1%}",
+            f"{run.gap:.1%}",
+        )
+        rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    heads = ("network", "training", "effective degree (95% interval)", "training accuracy", "held-out accuracy", "gap")
+    return "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>" + "".join(rows) + "</table>"

@@ -1,0 +1,6 @@
+"""Models and data from files, in the layouts people already have."""
+
+from effdeg.io.data import ImageOptions, load_data
+from effdeg.io.models import load_model
+
+__all__ = ["ImageOptions", "load_data", "load_model"]
