@@ -48,7 +48,6 @@ class Fit:
         # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
         broken = ~values.isfinite().all(-1).all(-1)
         values = _double(values).masked_fill(broken[:, None, None].to(_home(values)), 0.0)
-        alpha = alpha.to(values.device)
         if self.components is not None:
             values = project(values, self.components)
         coefficients = fit(values, alpha, self.degree, self.basis, self.damping)

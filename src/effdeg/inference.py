@@ -51,7 +51,9 @@ class Subject:
         def move(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            return leaf.to(device=self.device, dtype=dtype if leaf.is_floating_point() else None)
+            # Copies to a GPU need not wait for what it is doing; copies from it must.
+            waits = leaf.device.type != "cpu"
+            return leaf.to(self.device, dtype if leaf.is_floating_point() else None, non_blocking=not waits)
 
         return tree_map(move, inputs)
 

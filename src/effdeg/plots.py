@@ -69,10 +69,9 @@ def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figu
         "xtick.color": colours.ink,
         "ytick.color": colours.ink,
         "legend.frameon": False,
-        "savefig.dpi": 160,
     }
     with mpl.rc_context(style):  # type: ignore[arg-type]
-        yield colours, Figure(figsize=size, layout="constrained", facecolor=colours.ground)
+        yield colours, Figure(figsize=size, dpi=160, layout="constrained", facecolor=colours.ground)
 
 
 def plot_method(
@@ -209,7 +208,7 @@ def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colours: Theme, 
     bar.set_label("change of the outputs", fontsize=8)
     axes.set_title(f"{len(shown)} of {len(values)} paths between examples")
     axes.legend(loc="lower right", fontsize=8)
-    axes.margins(0.04, 0.1)
+    axes.margins(0.04, 0.14)
     axes.autoscale_view()
     axes.xaxis.set_major_locator(NullLocator())
     axes.yaxis.set_major_locator(NullLocator())

@@ -91,7 +91,8 @@ class Walker:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._subject.device is not None and self._subject.device.type == "cuda":
-            rows, positions = rows.to(self._subject.device), positions.to(self._subject.device)
+            device = self._subject.device
+            rows, positions = rows.to(device, non_blocking=True), positions.to(device, non_blocking=True)
         kept, done = [], 0
         while done < len(rows):
             # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.

@@ -20,7 +20,7 @@ figure { margin: 1.5rem 0 2.5rem; }
 figcaption { opacity: 0.8; }
 table { border-collapse: collapse; }
 th, td { text-align: left; padding: 0.3rem 1rem 0.3rem 0; border-bottom: 1px solid var(--faint); }
-pre { padding: 0.8rem; border: 1px solid var(--faint); overflow-x: auto; }
+pre { padding: 0.8rem; border: 1px solid var(--faint); white-space: pre-wrap; }
 """
 
 _FIGURES = {

@@ -50,7 +50,8 @@ def evaluate(
     Returns:
         The polynomials' values.
     """
-    design = basis_matrix(alpha.to(coefficients.dtype), coefficients.shape[-2] - 1, basis)
+    alpha = alpha.to(coefficients.device, coefficients.dtype, non_blocking=True)
+    design = basis_matrix(alpha, coefficients.shape[-2] - 1, basis)
     return design @ coefficients
 
 
@@ -61,5 +62,5 @@ def _polynomials(alpha: Tensor, degree: int, basis: str) -> list[Tensor]:
     polynomials = [torch.ones_like(t), t]
     for k in range(2, degree + 1):
         forward, back = (2.0, 1.0) if basis == "chebyshev" else ((2 * k - 1) / k, (k - 1) / k)
-        polynomials.append(forward * t * polynomials[-1] - back * polynomials[-2])
+        polynomials.append(torch.addcmul(-back * polynomials[-2], t, polynomials[-1], value=forward))
     return polynomials[: degree + 1]

@@ -58,7 +58,8 @@ def fit(
 
     Args:
         values: The model's outputs at the nodes.
-        alpha: The nodes: positions in [0, 1], shared by all paths or one row per path.
+        alpha: The nodes: positions in [0, 1], shared by all paths or one row per path. They may lie on the CPU while
+            the values lie on a GPU.
         degree: The highest degree (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
         damping: The paper's eps; 0 is plain least squares.
@@ -74,7 +75,7 @@ def fit(
     dtype = torch.promote_types(values.dtype, torch.float32)
     values = values.double()
     if alpha.dim() == 1:
-        coefficients = fit_operator(alpha, degree, basis, damping) @ values
+        coefficients = fit_operator(alpha, degree, basis, damping).to(values.device, non_blocking=True) @ values
     else:
         coefficients = _fit_each(values, alpha.detach().double(), degree, basis, damping)
     return coefficients.to(dtype)
@@ -86,25 +87,26 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
     check_damping(damping)
     with torch.no_grad():
         rows = basis_rows(alpha, degree, basis)
-        factor, info = torch.linalg.cholesky_ex(_gram(rows, basis) + damping * _identity(rows))
+        gram = _chebyshev_gram(rows) if basis == "chebyshev" else rows @ rows.mT
+        factor, info = torch.linalg.cholesky_ex(gram + damping * _identity(rows))
         pivots = factor.diagonal(dim1=-2, dim2=-1).square()
-        well_posed = (info == 0) & (pivots.amin(-1) > _WELL_POSED * pivots.amax(-1))
-    if bool(well_posed.all()):
+        # Nodes that lie on the CPU are judged there, so that values on a GPU are not waited for.
+        well_posed = bool(((info == 0) & (pivots.amin(-1) > _WELL_POSED * pivots.amax(-1))).all())
+        rows, factor = (tensor.to(values.device, non_blocking=True) for tensor in (rows, factor))
+    if well_posed:
         return torch.cholesky_solve(rows @ values, factor)
     return _solve_by_qr(rows.mT, values, damping)
 
 
-def _gram(rows: Tensor, basis: str) -> Tensor:
-    """Form TᵀT; for Chebyshev polynomials from 2K + 1 sums instead of (K + 1)² products.
+def _chebyshev_gram(rows: Tensor) -> Tensor:
+    """Form TᵀT from 2K + 1 sums over the nodes instead of (K + 1)² products.
 
-    T_j T_k = (T_{j+k} + T_{|j-k|}) / 2, so TᵀT is the mean of a Hankel and a Toeplitz matrix of s_m = sum of T_m over
-    the nodes, and the same identity gives s_{K+m} = 2 T_K · T_m - s_{K-m}: no polynomial beyond degree K is needed.
+    T_j T_k = (T_{j+k} + T_{|j-k|}) / 2, so TᵀT is the mean of a Hankel and a Toeplitz matrix of s_m = sum of T_m, and
+    the same identity gives s_{K+m} = 2 (sum of T_m T_K) - s_{K-m}: no polynomial beyond degree K is needed.
     """
-    if basis != "chebyshev":
-        return rows @ rows.mT
-    size = rows.shape[-2]
-    low = rows.sum(-1)
-    high = 2 * (rows @ rows[..., -1, :, None]).squeeze(-1) - low.flip(-1)
+    sums = rows @ torch.stack([torch.ones_like(rows[..., 0, :]), rows[..., -1, :]], dim=-1)
+    low, size = sums[..., 0], sums.shape[-2]
+    high = 2 * sums[..., 1] - low.flip(-1)
     hankel = torch.cat([low, high[..., 1:]], dim=-1).unfold(-1, size, 1)
     toeplitz = torch.cat([low.flip(-1), low[..., 1:]], dim=-1).unfold(-1, size, 1).flip(-2)
     return (hankel + toeplitz) / 2

@@ -34,22 +34,22 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
     """
     nodes, outputs = values.shape[-2:]
     check_components(components, nodes)
-    dtype = torch.promote_types(values.dtype, torch.float32)
-    centred = values.double()
-    centred = centred - centred.mean(-2, keepdim=True)
-    scores: Tensor = _Scores.apply(centred, min(components, outputs))  # type: ignore[no-untyped-call]
-    return torch.nn.functional.pad(scores, (0, components - scores.shape[-1])).to(dtype)
+    scores: Tensor = _Scores.apply(values, min(components, outputs))  # type: ignore[no-untyped-call]
+    return torch.nn.functional.pad(scores, (0, components - scores.shape[-1]))
 
 
 class _Scores(torch.autograd.Function):
-    """Y ↦ its first principal scores Y V, with the derivative of the singular value decomposition Y = U S Vᵀ."""
+    """Values ↦ the first principal scores Y V of their centred Y, through its singular value decomposition U S Vᵀ."""
 
     @staticmethod
-    def forward(ctx: Any, centred: Tensor, components: int) -> Tensor:
+    def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
+        dtype = torch.promote_types(values.dtype, torch.float32)
+        centred = values - values.mean(-2, keepdim=True, dtype=torch.float64)
         directions, singular = _decompose(centred)
-        scores = directions[..., :components] * singular[..., None, :components]
-        ctx.save_for_backward(centred, directions, singular)
-        return scores
+        # Kept in the precision of the values: the gradient has no more than theirs, and training keeps many of these.
+        ctx.save_for_backward(centred.to(dtype), directions, singular)
+        ctx.given = values.dtype
+        return (directions[..., :components] * singular[..., None, :components]).to(dtype)
 
     @staticmethod
     @once_differentiable
@@ -57,9 +57,10 @@ class _Scores(torch.autograd.Function):
         """Differentiate s_i u_i = Y v_i, with the singular values s and vectors u, v of Y.
 
         d(Y v_i) = dY v_i + sum over j ≠ i of u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² - s_j²). Collected
-        with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y.
+        with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y: the one product with all outputs.
         """
         centred, directions, singular = ctx.saved_tensors
+        grad = grad.double()
         kept = directions[..., : grad.shape[-1]]
         kept_singular = singular[..., : grad.shape[-1]]
         largest = singular[..., :1]
@@ -71,7 +72,9 @@ class _Scores(torch.autograd.Function):
         weighted = directions * singular[..., None, :].square()
         left = _divide(grad + weighted @ rotation, kept_singular[..., None, :])
         right = kept * kept_singular[..., None, :]
-        return (left @ kept.mT + right @ rotation.mT @ directions.mT) @ centred, None
+        mixing = left @ kept.mT + right @ rotation.mT @ directions.mT
+        mixing = mixing - mixing.mean(-2, keepdim=True)  # the derivative of centring
+        return (mixing.to(centred.dtype) @ centred).to(ctx.given), None
 
 
 def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,9 @@ def fill(model: nn.Module, file: Path) -> None:
     """Fill a model with the weights of a file, or say what does not fit."""
     state = _read_weights(file)
     own = model.state_dict()
-    for prefix in _PREFIXES:
-        # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name.
-        if not own.keys() & state.keys() and all(name.startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
+    while not own.keys() & state.keys() and (prefix := _common_prefix(state)):
+        state = {name.removeprefix(prefix): value for name, value in state.items()}
     missing, unexpected = own.keys() - state.keys(), state.keys() - own.keys()
     shapes = {
         name: f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the model"
@@ -152,6 +151,10 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
     if not isinstance(stored, Mapping) or not all(isinstance(value, Tensor) for value in stored.values()):
         raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
     return dict(stored)
+
+
+def _common_prefix(names: Iterable[str]) -> str | None:
+    return next((prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in names)), None)
 
 
 def _check_file(file: Path) -> None:

@@ -1,0 +1,121 @@
+"""The cases, each a function that returns its record."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.polynomial import chebyshev
+
+import effdeg
+from benchmarks.timing import device, interleaved
+from benchmarks.vit import ViT
+from effdeg.functional import basis_matrix, chebyshev_nodes, cosine_nodes, fit, project, uniform_nodes
+
+Record = dict[str, Any]
+
+
+def measure_overhead() -> Record:
+    """Measure ViT-Tiny, against the same forward passes alone: same points, same batches, nothing else."""
+    paths, nodes, repeats = (400, 200, 5) if device().type == "cuda" else (16, 60, 3)
+    torch.manual_seed(0)
+    model = ViT().to(device()).eval()
+    inputs = torch.randn(256, 3, 32, 32)
+    batch = 800 if device().type == "cuda" else 240
+    points = [torch.randn(batch, 3, 32, 32, device=device()) for _ in range(4)]
+
+    @torch.no_grad()
+    def forward_alone() -> None:
+        for number in range(paths * nodes // batch):
+            model(points[number % 4])
+
+    ours, alone = interleaved(
+        lambda: effdeg.measure(model, inputs, paths=paths, nodes=nodes, degree=40), forward_alone, repeats=repeats
+    )
+    return _record("measure / forward passes alone", ours / alone, "≤ 1.05", f"ViT-Tiny, {paths} paths × {nodes} nodes")
+
+
+def fitting_speed() -> Record:
+    """Fit 2,000 paths of random nodes at degree 40, against a loop of numpy's chebfit; both on the CPU."""
+    alpha = cosine_nodes(200, 2000, generator=torch.Generator().manual_seed(0))
+    values = torch.randn(2000, 200, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    t, y = (2 * alpha - 1).numpy(), values.numpy()
+
+    def loop() -> np.ndarray[Any, Any]:
+        return np.stack([chebyshev.chebfit(t[path], y[path], 40) for path in range(2000)])
+
+    expected = torch.from_numpy(loop())
+    error = float((fit(values, alpha, 40) - expected).norm() / expected.norm())
+    assert error < 1e-9, error
+    numpy, ours = interleaved(loop, lambda: fit(values, alpha, 40), repeats=5)
+    detail = f"2,000 paths × 200 nodes × 10 outputs, degree 40; relative difference {error:.0e}"
+    return _record("numpy chebfit loop / fit", numpy / ours, "≥ 10", detail)
+
+
+def projection_speed() -> Record:
+    """Reduce 1,000 outputs to 3 components, forward and backward, against a batched SVD."""
+    values = torch.randn(512, 4, 1000, device=device())
+    weights = torch.randn(4, 3, device=device())
+
+    def ours() -> None:
+        leaf = values.clone().requires_grad_()
+        (project(leaf, 3).abs() * weights).sum().backward()  # type: ignore[no-untyped-call]
+
+    def svd() -> None:
+        leaf = values.clone().requires_grad_()
+        left, singular, _ = torch.linalg.svd(leaf - leaf.mean(-2, keepdim=True), full_matrices=False)
+        ((left * singular[..., None, :])[..., :3].abs() * weights).sum().backward()  # type: ignore[no-untyped-call]
+
+    theirs, mine = interleaved(svd, ours, repeats=20)
+    target = "≥ 10" if device().type == "cuda" else "≥ 4"
+    return _record(
+        "torch.linalg.svd / project", theirs / mine, target, "3 of 1,000 outputs, 512 paths × 4 nodes, with gradient"
+    )
+
+
+def memory_growth() -> Record:
+    """Measure with 4,000 paths, against 400: peak memory, each in a process of its own."""
+    peaks = [_peak(paths) for paths in (400, 4000)]
+    detail = f"peak {peaks[0]:.0f} and {peaks[1]:.0f} MiB on the {device().type}"
+    return _record("peak memory at 4,000 / 400 paths", peaks[1] / peaks[0], "≤ 1.05", detail)
+
+
+def conditioning() -> Record:
+    """Tabulate the condition number of the fit by nodes and degree."""
+    schemes = {
+        "chebyshev": chebyshev_nodes,
+        "cosine": lambda nodes: cosine_nodes(nodes, 1, generator=torch.Generator().manual_seed(0))[0],
+        "uniform": uniform_nodes,
+    }
+    rows = []
+    for nodes, degree in ((4, 3), (15, 7), (15, 14), (41, 40), (64, 40), (100, 40), (200, 40), (400, 40)):
+        row: Record = {"nodes": nodes, "degree": degree}
+        for scheme, make in schemes.items():
+            for basis in ("chebyshev", "legendre"):
+                row[f"{scheme}, {basis}"] = float(torch.linalg.cond(basis_matrix(make(nodes), degree, basis)))
+        rows.append(row)
+    return {"name": "condition number of the design matrix", "rows": rows}
+
+
+def _peak(paths: int) -> float:
+    code = f"""
+import resource, torch, effdeg
+torch.manual_seed(0)
+device = {device().type!r}
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 100)).to(device)
+effdeg.measure(model, torch.randn(1000, 64), paths={paths}, nodes=200)
+if device == "cuda":
+    print(torch.cuda.max_memory_allocated() / 2**20)
+else:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def _record(name: str, ratio: float, target: str, detail: str) -> Record:
+    return {"name": name, "ratio": ratio, "target": target, "detail": detail}
+
+
+CASES = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning]

@@ -1,0 +1,129 @@
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import effdeg
+from effdeg.io import ImageOptions, load_data
+from tests.cli import networks
+
+RNG = np.random.default_rng(0)
+X = RNG.random((6, 4), dtype=np.float32)
+
+
+def picture(seed, size=(8, 6), mode="RGB"):
+    shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
+
+
+def png(image):
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def test_arrays(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    np.savez(tmp_path / "one.npz", x=X)
+    np.savez(tmp_path / "two.npz", x_test=X, x_train=X + 1, labels=np.arange(6))
+    torch.save(torch.from_numpy(X), tmp_path / "a.pt")
+    save_file({"x": torch.from_numpy(X)}, tmp_path / "a.safetensors")
+    for name in ("a.npy", "one.npz", "a.pt", "a.safetensors"):
+        np.testing.assert_array_equal(load_data(tmp_path / name).numpy(), X)
+    np.testing.assert_array_equal(load_data(tmp_path / "two.npz", key="x_train").numpy(), X + 1)
+    assert set(load_data(tmp_path / "two.npz")) == {"x_test", "x_train"}
+
+
+def test_bytes_are_scaled_as_images_are(tmp_path):
+    np.save(tmp_path / "bytes.npy", np.array([[0, 255], [51, 102]], dtype=np.uint8))
+    torch.testing.assert_close(load_data(tmp_path / "bytes.npy"), torch.tensor([[0.0, 1.0], [0.2, 0.4]]))
+
+
+def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
+    images = [picture(seed) for seed in range(5)]
+    cells = [{"bytes": png(image), "path": None} for image in images]
+    pq.write_table(pa.table({"img": cells, "label": list(range(5))}), tmp_path / "hub.parquet")
+    data = load_data(tmp_path / "hub.parquet")
+    assert len(data) == 5
+    expected = np.asarray(images[3], dtype=np.float32).transpose(2, 0, 1) / 255
+    np.testing.assert_allclose(data[3].numpy(), expected)
+    measured = effdeg.measure(networks.colours(), data, paths=10, nodes=8, degree=4)
+    assert measured.settings.examples == 5
+    pq.write_table(pa.table({"picture": [png(image) for image in images]}), tmp_path / "plain.parquet")
+    np.testing.assert_allclose(load_data(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
+
+
+def test_parquet_with_numbers(tmp_path):
+    columns = {"a": X[:, 0], "b": X[:, 1], "name": list("uvwxyz"), "label": np.arange(6)}
+    pq.write_table(pa.table(columns), tmp_path / "numbers.parquet")
+    np.testing.assert_array_equal(load_data(tmp_path / "numbers.parquet").numpy(), X[:, :2])
+    np.testing.assert_array_equal(load_data(tmp_path / "numbers.parquet", key="b").numpy(), X[:, 1:2])
+    with pytest.raises(ValueError, match="has no column 'c'; it has a, b, name, label"):
+        load_data(tmp_path / "numbers.parquet", key="c")
+    with pytest.raises(ValueError, match="neither images nor numbers in name"):
+        load_data(tmp_path / "numbers.parquet", key="name")
+
+
+def test_a_folder_of_images(tmp_path):
+    for index, mode in enumerate(("RGB", "RGB", "L")):
+        (tmp_path / f"class{index % 2}").mkdir(exist_ok=True)
+        picture(index, mode=mode).save(tmp_path / f"class{index % 2}" / f"{index}.png")
+    (tmp_path / "notes.txt").write_text("not an image")
+    data = load_data(tmp_path)
+    assert len(data) == 3
+    assert data[0].shape == (3, 6, 8)
+    assert data[1].shape == (1, 6, 8)  # grey: class0/2.png
+    resized = load_data(tmp_path, images=ImageOptions(size=4, mean=(0.5, 0.4, 0.3), std=(0.2,)))
+    plain = load_data(tmp_path, images=ImageOptions(size=4))
+    expected = (plain[0] - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / 0.2
+    torch.testing.assert_close(resized[0], expected)
+    with pytest.raises(ValueError, match="--mean has 3 values, the images have 1 channels"):
+        resized[1]
+    # Images of unequal shape: no straight line joins them, and the error comes before any forward pass.
+    with pytest.raises(ValueError, match=r"unequal shapes, \(1, 6, 8\) and \(3, 6, 8\).*resize images to one size"):
+        effdeg.measure(lambda x: pytest.fail("ran"), data)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent.npy does not exist"):
+        load_data(tmp_path / "absent.npy")
+    (tmp_path / "data.csv").write_text("1,2")
+    with pytest.raises(ValueError, match=r"suffix '.csv'; known are .npy, .npz, .pt"):
+        load_data(tmp_path / "data.csv")
+    for suffix in (".npy", ".npz", ".pt", ".safetensors", ".parquet"):
+        (tmp_path / f"broken{suffix}").write_bytes(b"nonsense")
+        with pytest.raises(ValueError, match=rf"broken{suffix} cannot be read as {suffix}"):
+            load_data(tmp_path / f"broken{suffix}")
+    (tmp_path / "pictures").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
+        load_data(tmp_path / "pictures")
+    (tmp_path / "pictures" / "a.png").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"a.png cannot be read as an image"):
+        load_data(tmp_path / "pictures")[0]
+    np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_data(tmp_path / "objects.npy")
+    np.savez(tmp_path / "some.npz", a=X, b=X)
+    with pytest.raises(ValueError, match="has no array 'c'; it has a, b"):
+        load_data(tmp_path / "some.npz", key="c")
+
+
+def test_real_cifar10():
+    root = os.environ.get("EFFDEG_DATA")
+    file = Path(root or "") / "cifar10" / "test-00000-of-00001.parquet"
+    if root is None or not file.is_file():
+        pytest.skip("needs CIFAR-10 as the hub stores it: set EFFDEG_DATA to a folder with cifar10/*.parquet")
+    data = load_data(file)
+    assert len(data) == 10_000
+    assert data[0].shape == (3, 32, 32)
+    torch.manual_seed(0)
+    measured = effdeg.measure(networks.colours(), data, paths=20, nodes=16, degree=8)
+    assert measured.value > 0
+    assert measured.residual < 0.01

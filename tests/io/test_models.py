@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch import nn
+
+import effdeg
+from effdeg.io import load_model
+from tests.cli import networks
+
+X = torch.rand(20, 12)
+FAST = {"paths": 10, "nodes": 8, "degree": 4}
+
+
+@pytest.mark.parametrize("name", ["small", "Net", "instance"])
+def test_from_code(name):
+    assert isinstance(load_model(f"tests.cli.networks:{name}"), nn.Module)
+
+
+def test_a_plain_function_is_a_model_but_takes_no_weights(tmp_path):
+    model = load_model("tests.cli.networks:plain_function")
+    assert model(X).shape == (20, 12)
+    with pytest.raises(ValueError, match=r"not an nn.Module, so it cannot take weights"):
+        load_model("tests.cli.networks:plain_function", tmp_path / "w.pt")
+
+
+def test_a_script_beside_the_user(tmp_path, monkeypatch):
+    (tmp_path / "my_script.py").write_text("from torch import nn\n\ndef make():\n    return nn.Linear(3, 2)\n")
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(load_model("my_script:make"), nn.Linear)
+
+
+def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import something_absent\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="something_absent"):
+        load_model("needs_more:make")
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_weights_from_the_usual_wrappers(tmp_path, wrap, prefix):
+    torch.manual_seed(3)
+    expected = networks.small()
+    torch.save(wrap({prefix + name: value for name, value in expected.state_dict().items()}), tmp_path / "w.pt")
+    found = load_model("tests.cli.networks:small", tmp_path / "w.pt")
+    torch.testing.assert_close(found(X), expected(X))
+
+
+def test_weights_that_do_not_fit(tmp_path):
+    torch.save(nn.Linear(3, 3).state_dict(), tmp_path / "other.pt")
+    with pytest.raises(
+        ValueError, match=r"does not fit Sequential: 4 weights of the model are not in the file \(1.bias"
+    ):
+        load_model("tests.cli.networks:small", tmp_path / "other.pt")
+    state = networks.small().state_dict() | {"1.weight": torch.zeros(8, 13)}
+    torch.save(state, tmp_path / "shape.pt")
+    with pytest.raises(ValueError, match=r"1.weight is \(8, 13\) in the file and \(8, 12\) in the model"):
+        load_model("tests.cli.networks:small", tmp_path / "shape.pt")
+
+
+def test_files_that_are_not_weights(tmp_path):
+    (tmp_path / "text.pt").write_text("hello")
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        load_model("tests.cli.networks:small", tmp_path / "text.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(ValueError, match="holds list, not weights by name"):
+        load_model("tests.cli.networks:small", tmp_path / "list.pt")
+    torch.save(networks.small(), tmp_path / "whole.pt")  # a pickled module could run any code
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        load_model("tests.cli.networks:small", tmp_path / "whole.pt")
+
+
+def test_an_exported_program(tmp_path):
+    torch.manual_seed(0)
+    model = networks.small().eval()
+    batch = torch.export.Dim("batch")
+    torch.export.save(torch.export.export(model, (X,), dynamic_shapes=({0: batch},)), tmp_path / "m.pt2")
+    loaded = load_model(str(tmp_path / "m.pt2"))
+    measured = effdeg.measure(loaded, X, **FAST)
+    torch.testing.assert_close(measured.per_path, effdeg.measure(model, X, **FAST).per_path, rtol=1e-5, atol=1e-8)
+    exact = effdeg.measure(loaded, X, dtype=torch.float64, **FAST)
+    torch.testing.assert_close(measured.per_path, exact.per_path, rtol=1e-3, atol=1e-6)
+    torch.export.save(torch.export.export(model, (X,)), tmp_path / "static.pt2")
+    with pytest.raises(ValueError, match=r"was exported for a batch of exactly 20. Export it for any batch"):
+        load_model(str(tmp_path / "static.pt2"))
+    (tmp_path / "not.pt2").write_text("hello")
+    with pytest.raises(ValueError, match=r"is not a program that torch.export saved"):
+        load_model(str(tmp_path / "not.pt2"))
+    with pytest.raises(ValueError, match="brings its own weights"):
+        load_model(str(tmp_path / "m.pt2"), tmp_path / "w.pt")
+
+
+def test_a_hugging_face_folder(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, num_labels=3
+    )
+    model = transformers.BertForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path / "bert")
+    ids = torch.randint(30, (10, 5))
+    torch.testing.assert_close(load_model(str(tmp_path / "bert"))(ids).logits, model(ids).logits)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"a folder without config.json"):
+        load_model(str(tmp_path / "empty"))
