@@ -21,7 +21,9 @@ def test_a_gpu_measures_what_the_cpu_does(settings):
         for inputs in (X, X.cuda()):
             measured = effdeg.measure(model, inputs, **FAST, **settings, **where)
             torch.testing.assert_close(measured.per_path, expected.per_path, rtol=1e-8, atol=1e-10)
-            traced = effdeg.trace(model, inputs, paths=40, nodes=50, sampling=settings.get("sampling", "cosine"), **where)
+            traced = effdeg.trace(
+                model, inputs, paths=40, nodes=50, sampling=settings.get("sampling", "cosine"), **where
+            )
             rest = {name: value for name, value in settings.items() if name != "sampling"}
             torch.testing.assert_close(traced.fit(degree=20, **rest).per_path, expected.per_path, rtol=1e-8, atol=1e-10)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg._transfer import send
 from effdeg.tree import Tree, tree_map
 
 Model = Callable[..., Any]
@@ -51,9 +52,7 @@ class Subject:
         def move(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            # Copies to a GPU need not wait for what it is doing; copies from it must.
-            waits = leaf.device.type != "cpu"
-            return leaf.to(self.device, dtype if leaf.is_floating_point() else None, non_blocking=not waits)
+            return send(leaf.to(dtype) if leaf.is_floating_point() and dtype is not None else leaf, self.device)
 
         return tree_map(move, inputs)
 

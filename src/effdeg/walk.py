@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from effdeg._checks import check_choice, check_count
+from effdeg._transfer import send
 from effdeg.examples import Examples
 from effdeg.inference import Subject
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
@@ -91,8 +92,7 @@ class Walker:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._subject.device is not None and self._subject.device.type == "cuda":
-            device = self._subject.device
-            rows, positions = rows.to(device, non_blocking=True), positions.to(device, non_blocking=True)
+            rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
         kept, done = [], 0
         while done < len(rows):
             # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.

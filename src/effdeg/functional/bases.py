@@ -7,6 +7,7 @@ from torch import Tensor
 
 from effdeg._checks import check_choice, check_count
 from effdeg._shapes import Float
+from effdeg._transfer import send
 
 Basis = Literal["chebyshev", "legendre"]
 
@@ -50,7 +51,7 @@ def evaluate(
     Returns:
         The polynomials' values.
     """
-    alpha = alpha.to(coefficients.device, coefficients.dtype, non_blocking=True)
+    alpha = send(alpha.to(coefficients.dtype), coefficients.device)
     design = basis_matrix(alpha, coefficients.shape[-2] - 1, basis)
     return design @ coefficients
 

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from effdeg._checks import check_damping, check_fit
 from effdeg._shapes import Float
+from effdeg._transfer import send
 from effdeg.functional.bases import basis_matrix, basis_rows
 
 DAMPING = 1e-9
@@ -75,7 +76,7 @@ def fit(
     dtype = torch.promote_types(values.dtype, torch.float32)
     values = values.double()
     if alpha.dim() == 1:
-        coefficients = fit_operator(alpha, degree, basis, damping).to(values.device, non_blocking=True) @ values
+        coefficients = send(fit_operator(alpha, degree, basis, damping), values.device) @ values
     else:
         coefficients = _fit_each(values, alpha.detach().double(), degree, basis, damping)
     return coefficients.to(dtype)
@@ -92,7 +93,7 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
         pivots = factor.diagonal(dim1=-2, dim2=-1).square()
         # Nodes that lie on the CPU are judged there, so that values on a GPU are not waited for.
         well_posed = bool(((info == 0) & (pivots.amin(-1) > _WELL_POSED * pivots.amax(-1))).all())
-        rows, factor = (tensor.to(values.device, non_blocking=True) for tensor in (rows, factor))
+        rows, factor = (send(tensor, values.device) for tensor in (rows, factor))
     if well_posed:
         return torch.cholesky_solve(rows @ values, factor)
     return _solve_by_qr(rows.mT, values, damping)
