@@ -19,9 +19,10 @@ class Block(nn.Module):
         """Run the block on a batch of token sequences."""
         batch, tokens, width = x.shape
         qkv = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        attended: Tensor = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
+        attended = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
         x = x + self.out(attended)
-        return x + self.mlp(self.norms[1](x))
+        added: Tensor = x + self.mlp(self.norms[1](x))
+        return added
 
 
 class ViT(nn.Module):

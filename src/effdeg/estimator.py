@@ -10,6 +10,7 @@ from torch import Tensor
 from effdeg._checks import check_choice, check_components, check_damping, check_fit
 from effdeg._progress import Update, progress_bar
 from effdeg._shapes import Float
+from effdeg._transfer import send
 from effdeg.distributed import rank_and_size, sum_over_ranks
 from effdeg.examples import as_examples
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
@@ -48,6 +49,7 @@ class Fit:
         # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
         broken = ~values.isfinite().all(-1).all(-1)
         values = _double(values).masked_fill(broken[:, None, None].to(_home(values)), 0.0)
+        alpha = send(alpha, values.device)
         if self.components is not None:
             values = project(values, self.components)
         coefficients = fit(values, alpha, self.degree, self.basis, self.damping)

@@ -6,12 +6,14 @@ import torch
 
 from effdeg.functional import (
     DAMPING,
+    bases,
     basis_matrix,
     chebyshev_nodes,
     cosine_nodes,
     effective_degree,
     fit,
     fit_operator,
+    fitting,
     uniform_nodes,
 )
 from tests.oracles import reference
@@ -70,6 +72,19 @@ def test_nodes_that_all_but_coincide_are_fitted_as_accurately_as_qr_can():
     truth = torch.tensor([[0.3], [-1.0], [0.5], [0.25]], dtype=torch.float64)
     values = basis_matrix(alpha, 3) @ truth
     assert float((fit(values, alpha, 3, damping=0.0) - truth).abs().max()) < 1e-7
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-9, 0.0])
+def test_refinement_solves_the_damped_problem_however_close_two_nodes_come(gap):
+    """What a GPU does instead of asking how well posed the problem is."""
+    alpha = torch.tensor([[0.1, 0.4, 0.4 + gap, 0.9]], dtype=torch.float64)
+    values = torch.randn(1, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    rows = bases.basis_rows(alpha, 3, "chebyshev")
+    factor = torch.linalg.cholesky(rows @ rows.mT + DAMPING * torch.eye(4, dtype=torch.float64))
+    refined = fitting._refined(rows, values, rows @ values, factor, DAMPING)
+    exact = fit_operator(alpha, 3) @ values
+    # Nodes that coincide leave a condition number of sqrt(4 / damping), whose square the rounding errors feel.
+    assert float((refined - exact).norm() / exact.norm()) < 1e-6
 
 
 @pytest.mark.parametrize("basis", BASES)

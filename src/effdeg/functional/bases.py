@@ -7,7 +7,6 @@ from torch import Tensor
 
 from effdeg._checks import check_choice, check_count
 from effdeg._shapes import Float
-from effdeg._transfer import send
 
 Basis = Literal["chebyshev", "legendre"]
 
@@ -51,8 +50,7 @@ def evaluate(
     Returns:
         The polynomials' values.
     """
-    alpha = send(alpha.to(coefficients.dtype), coefficients.device)
-    design = basis_matrix(alpha, coefficients.shape[-2] - 1, basis)
+    design = basis_matrix(alpha.to(coefficients.dtype), coefficients.shape[-2] - 1, basis)
     return design @ coefficients
 
 

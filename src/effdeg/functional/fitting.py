@@ -5,7 +5,6 @@ from torch import Tensor
 
 from effdeg._checks import check_damping, check_fit
 from effdeg._shapes import Float
-from effdeg._transfer import send
 from effdeg.functional.bases import basis_matrix, basis_rows
 
 DAMPING = 1e-9
@@ -59,8 +58,7 @@ def fit(
 
     Args:
         values: The model's outputs at the nodes.
-        alpha: The nodes: positions in [0, 1], shared by all paths or one row per path. They may lie on the CPU while
-            the values lie on a GPU.
+        alpha: The nodes: positions in [0, 1], shared by all paths or one row per path.
         degree: The highest degree (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
         damping: The paper's eps; 0 is plain least squares.
@@ -76,36 +74,50 @@ def fit(
     dtype = torch.promote_types(values.dtype, torch.float32)
     values = values.double()
     if alpha.dim() == 1:
-        coefficients = send(fit_operator(alpha, degree, basis, damping), values.device) @ values
+        coefficients = fit_operator(alpha, degree, basis, damping) @ values
     else:
         coefficients = _fit_each(values, alpha.detach().double(), degree, basis, damping)
     return coefficients.to(dtype)
 
 
 def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: float) -> Tensor:
-    """Fit paths that each have nodes of their own, through the normal equations where these are accurate."""
+    """Fit paths that each have nodes of their own, through the normal equations and, where these lose digits, QR."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
     with torch.no_grad():
         rows = basis_rows(alpha, degree, basis)
-        gram = _chebyshev_gram(rows) if basis == "chebyshev" else rows @ rows.mT
+        # Two more columns in the one large product of the fit are all that TᵀT needs, in the Chebyshev basis.
+        columns = torch.stack([torch.ones_like(alpha), rows[..., -1, :]], dim=-1).expand(*values.shape[:-1], 2)
+    products = rows @ torch.cat([columns, values], dim=-1)
+    sums, right = products[..., :2].detach(), products[..., 2:]
+    with torch.no_grad():
+        gram = _chebyshev_gram(sums) if basis == "chebyshev" else rows @ rows.mT
         factor, info = torch.linalg.cholesky_ex(gram + damping * _identity(rows))
-        pivots = factor.diagonal(dim1=-2, dim2=-1).square()
-        # Nodes that lie on the CPU are judged there, so that values on a GPU are not waited for.
-        well_posed = bool(((info == 0) & (pivots.amin(-1) > _WELL_POSED * pivots.amax(-1))).all())
-        rows, factor = (send(tensor, values.device) for tensor in (rows, factor))
-    if well_posed:
-        return torch.cholesky_solve(rows @ values, factor)
+    if damping > 0 and alpha.device.type != "cpu":
+        # To ask a GPU how well posed the problem is would be to wait for it. Two steps of refinement make the answer
+        # accurate in any case, since damping bounds the condition number.
+        return _refined(rows, values, right, factor, damping)
+    pivots = factor.diagonal(dim1=-2, dim2=-1).square()
+    if bool(((info == 0) & (pivots.amin(-1) > _WELL_POSED * pivots.amax(-1))).all()):
+        return torch.cholesky_solve(right, factor)
     return _solve_by_qr(rows.mT, values, damping)
 
 
-def _chebyshev_gram(rows: Tensor) -> Tensor:
-    """Form TᵀT from 2K + 1 sums over the nodes instead of (K + 1)² products.
+def _refined(rows: Tensor, values: Tensor, right: Tensor, factor: Tensor, damping: float) -> Tensor:
+    """Solve the normal equations, then twice for the residual of the least-squares problem itself (Björck 1987)."""
+    coefficients = torch.cholesky_solve(right, factor)
+    for _ in range(2):
+        residual = rows @ (values - rows.mT @ coefficients) - damping * coefficients
+        coefficients = coefficients + torch.cholesky_solve(residual, factor)
+    return coefficients
+
+
+def _chebyshev_gram(sums: Tensor) -> Tensor:
+    """Form TᵀT from the sums over the nodes of T_k and of T_k T_K, K the highest degree, instead of (K + 1)² products.
 
     T_j T_k = (T_{j+k} + T_{|j-k|}) / 2, so TᵀT is the mean of a Hankel and a Toeplitz matrix of s_m = sum of T_m, and
     the same identity gives s_{K+m} = 2 (sum of T_m T_K) - s_{K-m}: no polynomial beyond degree K is needed.
     """
-    sums = rows @ torch.stack([torch.ones_like(rows[..., 0, :]), rows[..., -1, :]], dim=-1)
     low, size = sums[..., 0], sums.shape[-2]
     high = 2 * sums[..., 1] - low.flip(-1)
     hankel = torch.cat([low, high[..., 1:]], dim=-1).unfold(-1, size, 1)
