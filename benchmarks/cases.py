@@ -63,12 +63,12 @@ def projection_speed() -> Record:
 
     def ours() -> None:
         leaf = values.clone().requires_grad_()
-        (project(leaf, 3).abs() * weights).sum().backward()
+        (project(leaf, 3).abs() * weights).sum().backward()  # type: ignore[no-untyped-call]
 
     def svd() -> None:
         leaf = values.clone().requires_grad_()
         left, singular, _ = torch.linalg.svd(leaf - leaf.mean(-2, keepdim=True), full_matrices=False)
-        ((left * singular[..., None, :])[..., :3].abs() * weights).sum().backward()  # type: ignore[no-untyped-call]
+        ((left * singular[..., None, :])[..., :3].abs() * weights).sum().backward()
 
     theirs, mine = interleaved(svd, ours, repeats=20)
     target = "≥ 10" if device().type == "cuda" else "≥ 4"

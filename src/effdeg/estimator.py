@@ -1,6 +1,6 @@
 """The estimator: paths are run and fitted block by block, and only a few numbers per path are kept."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._checks import check_choice, check_components, check_damping, check_fit
 from effdeg._progress import Update, progress_bar
 from effdeg._shapes import Float
-from effdeg._transfer import send
+from effdeg._transfer import receive, send
 from effdeg.distributed import rank_and_size, sum_over_ranks
 from effdeg.examples import as_examples
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
@@ -22,6 +22,9 @@ from effdeg.paths import BLOCK, Sampling
 from effdeg.spaces import Layer, open_space
 from effdeg.statistics import mean_and_stderr
 from effdeg.walk import Route, Walker
+
+Rows = tuple[slice, Callable[[], Tensor]]
+"""A block of paths and its rows of the table, to be called for."""
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not believed before this many paths: the standard error of fewer is itself too uncertain."""
@@ -126,11 +129,11 @@ def measure(
         walker = Walker(subject, space, examples, batch_size=batch_size)
         rank, size = rank_and_size()
 
-        def rows() -> Iterator[tuple[slice, Tensor]]:
+        def rows() -> Iterator[Rows]:
             for stretch in walker.walk(
                 route, route.blocks()[rank::size], lambda out, n: as_values(out, output, points=n)
             ):
-                yield stretch.block, fitted.table(stretch.by_path(stretch.kept), stretch.alpha)
+                yield stretch.block, receive(fitted.table(stretch.by_path(stretch.kept), stretch.alpha))
 
         with progress_bar("effective degree", paths, enabled=progress and rank == 0) as update:
             table = _collect(_late(rows()), route, columns=5 + degree, tolerance=tolerance, update=update)
@@ -181,17 +184,16 @@ def check_finite(table: Tensor, pairs: Tensor, start: int = 0) -> None:
         )
 
 
-def _collect(
-    rows: Iterator[tuple[slice, Tensor]], route: Route, *, columns: int, tolerance: float | None, update: Update
-) -> Tensor:
+def _collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: float | None, update: Update) -> Tensor:
     """Gather the rows of all processes, and stop where the tolerance is met, at the same path on any number of them."""
     size = rank_and_size()[1]
     stops = [block.stop for block in route.blocks()]
     table = torch.zeros(stops[-1], columns, dtype=torch.float64)
     seen = 0
     for start in range(0, len(stops), size):
-        if (row := next(rows, None)) is not None:
-            table[row[0]] = row[1].cpu()
+        if (mine := next(rows, None)) is not None:
+            block, arrived = mine
+            table[block] = arrived()
         last = start + size >= len(stops)
         if size > 1 and tolerance is None and not last:
             continue
@@ -206,7 +208,7 @@ def _collect(
     return total
 
 
-def _late(items: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[slice, Tensor]]:
+def _late(items: Iterable[Rows]) -> Iterator[Rows]:
     """Hand over each item when the next is under way, so that a GPU is not idle while the host waits for a result."""
     previous = None
     for item in items:

@@ -99,16 +99,16 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
         return _refined(rows, values, right, factor, damping)
     pivots = factor.diagonal(dim1=-2, dim2=-1).square()
     if bool(((info == 0) & (pivots.amin(-1) > _WELL_POSED * pivots.amax(-1))).all()):
-        return torch.cholesky_solve(right, factor)
+        return _solve_by_cholesky(right, factor)
     return _solve_by_qr(rows.mT, values, damping)
 
 
 def _refined(rows: Tensor, values: Tensor, right: Tensor, factor: Tensor, damping: float) -> Tensor:
     """Solve the normal equations, then twice for the residual of the least-squares problem itself (Björck 1987)."""
-    coefficients = torch.cholesky_solve(right, factor)
+    coefficients = _solve_by_cholesky(right, factor)
     for _ in range(2):
         residual = rows @ (values - rows.mT @ coefficients) - damping * coefficients
-        coefficients = coefficients + torch.cholesky_solve(residual, factor)
+        coefficients = coefficients + _solve_by_cholesky(residual, factor)
     return coefficients
 
 
@@ -123,6 +123,13 @@ def _chebyshev_gram(sums: Tensor) -> Tensor:
     hankel = torch.cat([low, high[..., 1:]], dim=-1).unfold(-1, size, 1)
     toeplitz = torch.cat([low.flip(-1), low[..., 1:]], dim=-1).unfold(-1, size, 1).flip(-2)
     return (hankel + toeplitz) / 2
+
+
+def _solve_by_cholesky(right: Tensor, factor: Tensor) -> Tensor:
+    # Not torch.cholesky_solve: on a GPU that waits for all work under way.
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    solution: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return solution
 
 
 def _solve_by_qr(design: Tensor, values: Tensor, damping: float) -> Tensor:

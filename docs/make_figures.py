@@ -1,0 +1,66 @@
+"""Draw the pictures of the README and fill the tables of the docs, from the demo and from ``results/``."""
+
+import json
+import re
+from pathlib import Path
+
+from effdeg.demo.story import tell
+from effdeg.plots import THEMES, plot_comparison, plot_method
+
+ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "docs" / "figures"
+BENCHMARKS = ROOT / "results" / "benchmarks"
+
+
+def draw() -> None:
+    """Draw the demo's figures."""
+    FIGURES.mkdir(exist_ok=True)
+    story = tell(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
+    simpler = story.comparison.ranking[0]
+    for theme in THEMES:
+        plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
+        plot_comparison(story.comparison, theme=theme).savefig(FIGURES / f"comparison-{theme}.png")
+
+
+def fill() -> None:
+    """Put the tables made from ``results/`` between their marks in every page."""
+    tables = {"benchmarks": benchmarks(), "conditioning": conditioning()}
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        for name, table in tables.items():
+            text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- end -->)", rf"\g<1>{table}\g<2>", text, flags=re.DOTALL)
+        page.write_text(text)
+
+
+def benchmarks() -> str:
+    """Tabulate the benchmarks' ratios."""
+    records = {name: json.loads((BENCHMARKS / f"{name}.json").read_text()) for name in ("cpu", "gpu")}
+    where = [record["environment"] for record in records.values()]
+    lines = [
+        "| ratio | aim | " + " | ".join(f"{env['processor']} (torch {env['torch']})" for env in where) + " |",
+        "|---|---|---|---|",
+    ]
+    for name, case in records["cpu"]["cases"].items():
+        if "ratio" in case:
+            other = records["gpu"]["cases"][name]
+            aim = case["target"] if case["target"] == other["target"] else f"{case['target']}, GPU {other['target']}"
+            cells = [f"**{c['ratio']:.3g}** ({c['detail']})" for c in (case, other)]
+            lines.append(f"| {case['name']} | {aim} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def conditioning() -> str:
+    """Tabulate the condition numbers of the fit."""
+    rows = json.loads((BENCHMARKS / "cpu.json").read_text())["cases"]["conditioning"]["rows"]
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += [
+        "| " + " | ".join(f"{row[head]:.2g}" if "," in head else str(row[head]) for head in heads) + " |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    draw()
+    fill()
