@@ -21,7 +21,7 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
     # A plain tensor.cpu() later on would also wait for all the work that is given to the GPU in between.
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     copy.copy_(tensor, non_blocking=True)
-    arrived = torch.cuda.Event()
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
     arrived.record(torch.cuda.current_stream(tensor.device))
 
     def wait() -> Tensor:
