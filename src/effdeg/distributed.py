@@ -37,5 +37,6 @@ def process_group() -> Iterator[None]:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
+        dist.barrier()  # a process that left while another still listens to it could keep that one waiting
     finally:
         dist.destroy_process_group()

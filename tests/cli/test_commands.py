@@ -161,9 +161,10 @@ def test_a_model_that_fails_says_so_and_where_on_request(run, tmp_path, monkeypa
 
 def test_under_torchrun_one_process_prints_the_single_process_result(data, weights):
     arguments = ["-m", "effdeg", "measure", SMALL, "--weights", str(weights[1]), "--data", str(data), *FAST, "--json"]
-    single = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+    options = {"capture_output": True, "text": True, "check": True, "timeout": 120}
+    single = subprocess.run([sys.executable, *arguments], **options)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    shared = subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=True)
+    shared = subprocess.run([*launcher, *arguments], **options)
     assert json.loads(shared.stdout)["value"] == pytest.approx(json.loads(single.stdout)["value"], rel=1e-6)
 
 
