@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,16 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     total = tensor.to(device, copy=True)
     dist.all_reduce(total)
     return total.to(tensor.device)
+
+
+def union_over_ranks(parts: dict[int, Any]) -> dict[int, Any]:
+    """Join the parts that the processes hold; every process gets them all."""
+    size = rank_and_size()[1]
+    if size == 1:
+        return parts
+    gathered: list[dict[int, Any]] = [{}] * size
+    dist.all_gather_object(gathered, parts)
+    return {key: part for each in gathered for key, part in each.items()}
 
 
 @contextmanager

@@ -12,16 +12,15 @@ from effdeg._progress import Update, progress_bar
 from effdeg._shapes import Float
 from effdeg._transfer import receive, send
 from effdeg.distributed import rank_and_size, sum_over_ranks
-from effdeg.examples import as_examples
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional.bases import Basis
-from effdeg.inference import Model, inference, precision_name
+from effdeg.inference import Model
 from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Output, as_values, check_output, output_name
 from effdeg.paths import BLOCK, Sampling
-from effdeg.spaces import Layer, open_space
+from effdeg.spaces import Layer
 from effdeg.statistics import mean_and_stderr
-from effdeg.walk import Route, Walker
+from effdeg.walk import Route, open_walk
 
 Rows = tuple[slice, Callable[[], Tensor]]
 """A block of paths and its rows of the table, to be called for."""
@@ -121,22 +120,24 @@ def measure(
     check_output(output)
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"tolerance={tolerance!r} must be positive, such as 0.02 for a standard error of 2%.")
-    examples = as_examples(inputs)
-    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
-
-    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
-        space = open_space(subject, at)
-        walker = Walker(subject, space, examples, batch_size=batch_size)
-        rank, size = rank_and_size()
-
-        def rows() -> Iterator[Rows]:
-            for stretch in walker.walk(
-                route, route.blocks()[rank::size], lambda out, n: as_values(out, output, points=n)
-            ):
-                yield stretch.block, receive(fitted.table(stretch.by_path(stretch.kept), stretch.alpha))
-
-        with progress_bar("effective degree", paths, enabled=progress and rank == 0) as update:
-            table = _collect(_late(rows()), route, columns=5 + degree, tolerance=tolerance, update=update)
+    with (
+        open_walk(
+            model,
+            inputs,
+            paths=paths,
+            nodes=nodes,
+            sampling=sampling,
+            at=at,
+            seed=seed,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+        ) as walk,
+        progress_bar("effective degree", paths, enabled=progress and rank_and_size()[0] == 0) as update,
+    ):
+        stretches = walk.run(lambda returned, points: as_values(returned, output, points=points))
+        rows = ((s.block, receive(fitted.table(s.by_path(s.kept), s.alpha))) for s in stretches)
+        table = _collect(_late(rows), walk.route, columns=5 + degree, tolerance=tolerance, update=update)
     settings = Settings(
         paths=paths,
         nodes=nodes,
@@ -145,14 +146,14 @@ def measure(
         basis=basis,
         output=output_name(output),
         components=components,
-        at=space.name,
+        at=walk.at,
         seed=seed,
         damping=damping,
         tolerance=tolerance,
-        examples=len(examples),
-        dtype=precision_name(subject.dtype),
+        examples=walk.examples,
+        dtype=walk.dtype,
     )
-    return as_measurement(table, route.pairs, settings)
+    return as_measurement(table, walk.route.pairs, settings)
 
 
 def as_measurement(table: Float[Tensor, "paths columns"], pairs: Tensor, settings: Settings) -> Measurement:

@@ -1,6 +1,6 @@
 """Every figure the library draws: light or dark, safe for colour-blind readers, fit for a paper."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ except ImportError as error:  # pragma: no cover
 
 if TYPE_CHECKING:
     from effdeg.comparison import Comparison
-    from effdeg.demo.story import Run
     from effdeg.tracing import Trace
 
 
@@ -104,6 +103,7 @@ def plot_method(
             coefficients = fit(values[path], trace.alpha[path], degree, basis)
             left, right = figure.add_subplot(grid[row, 1]), figure.add_subplot(grid[row, 2])
             _draw_path(left, values[path], trace.alpha[path], coefficients, basis, colour)
+            left.set_ylabel("outputs that vary most")
             left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
             _draw_coefficients(right, coefficients, colour)
             right.set_title("its coefficients")
@@ -160,29 +160,6 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
         for axes in (left, right):
             axes.grid(axis="x", color=colours.faint, lw=0.6)
             axes.set_axisbelow(True)
-    return figure
-
-
-def plot_training(runs: Mapping[str, "Run"], *, theme: str = "light") -> Figure:
-    """Draw how the effective degree, the accuracies and the held-out loss move while networks train."""
-    with drawing(theme, (10.5, 3.2)) as (colours, figure):
-        degree, accuracy, loss = figure.subplots(1, 3)
-        for (name, run), colour in zip(runs.items(), (colours.simple, colours.complex), strict=True):
-            steps = np.array(run.steps)
-            low, high = np.array([measured.interval() for measured in run.degrees]).T
-            degree.fill_between(steps, low, high, color=colour, alpha=0.25, lw=0)
-            degree.plot(steps, [measured.value for measured in run.degrees], "o-", color=colour, ms=3.5, label=name)
-            accuracy.plot(steps, run.train_accuracy, "--", color=colour, lw=1.1, label=f"{name}, training")
-            accuracy.plot(steps, run.test_accuracy, "o-", color=colour, ms=3.5, label=f"{name}, held out")
-            loss.plot(steps, run.test_loss, "o-", color=colour, ms=3.5, label=name)
-        degree.set_title("effective degree, 95% interval")
-        accuracy.set_title("accuracy")
-        loss.set_title("held-out loss")
-        for axes in (degree, accuracy, loss):
-            axes.set_xscale("symlog", linthresh=10)
-            axes.set_xlabel("training step")
-            axes.grid(color=colours.faint, lw=0.6)
-            axes.legend(fontsize=8)
     return figure
 
 

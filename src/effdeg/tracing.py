@@ -4,23 +4,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from effdeg._progress import progress_bar
 from effdeg._shapes import Float, Int
-from effdeg.distributed import rank_and_size
+from effdeg.distributed import rank_and_size, union_over_ranks
 from effdeg.estimator import Fit, as_measurement, check_finite
-from effdeg.examples import as_examples
 from effdeg.functional import DAMPING
 from effdeg.functional.bases import Basis
-from effdeg.inference import Model, inference, precision_name
+from effdeg.inference import Model
 from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Output, as_values, check_output, output_name, per_point
 from effdeg.paths import Sampling
-from effdeg.spaces import Layer, open_space
+from effdeg.spaces import Layer
 from effdeg.tree import Tree, concatenate, take
-from effdeg.walk import Route, Walker
+from effdeg.walk import open_walk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,35 +155,40 @@ def trace(
     Returns:
         The outputs, to be fitted with :meth:`Trace.fit`.
     """
-    examples = as_examples(inputs)
-    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
-    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
-        space = open_space(subject, at)
-        walker = Walker(subject, space, examples, batch_size=batch_size)
-        rank, size = rank_and_size()
-        plane = _Plane(*walker.ends(route, route.blocks()[0]))
-        pieces: dict[int, tuple[Tree, Tensor]] = {}
-        with progress_bar("outputs along paths", paths, enabled=progress and rank == 0) as update:
-            for stretch in walker.walk(route, route.blocks()[rank::size], lambda out, n: per_point(out, points=n)):
-                pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
-                update(stretch.block.stop)
-        if size > 1:
-            gathered: list[Any] = [None] * size
-            dist.all_gather_object(gathered, pieces)
-            pieces = {start: piece for part in gathered for start, piece in part.items()}
-        ordered = [pieces[start] for start in sorted(pieces)]
-        alpha = [route.alpha(block).expand(block.stop - block.start, -1) for block in route.blocks()]
-        return Trace(
-            outputs=concatenate([kept for kept, _ in ordered]),
-            alpha=torch.cat(alpha),
-            pairs=route.pairs,
-            ends=torch.cat([ends for _, ends in ordered]),
+    with (
+        open_walk(
+            model,
+            inputs,
+            paths=paths,
+            nodes=nodes,
             sampling=sampling,
-            at=space.name,
+            at=at,
             seed=seed,
-            examples=len(examples),
-            dtype=precision_name(subject.dtype),
-        )
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+        ) as walk,
+        progress_bar("outputs along paths", paths, enabled=progress and rank_and_size()[0] == 0) as update,
+    ):
+        plane = _Plane(*walk.first_ends())
+        pieces: dict[int, tuple[Tree, Tensor]] = {}
+        for stretch in walk.run(lambda returned, points: per_point(returned, points=points)):
+            pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
+            update(stretch.block.stop)
+    pieces = union_over_ranks(pieces)
+    ordered = [pieces[start] for start in sorted(pieces)]
+    alpha = [walk.route.alpha(block).expand(block.stop - block.start, -1) for block in walk.route.blocks()]
+    return Trace(
+        outputs=concatenate([kept for kept, _ in ordered]),
+        alpha=torch.cat(alpha),
+        pairs=walk.route.pairs,
+        ends=torch.cat([ends for _, ends in ordered]),
+        sampling=sampling,
+        at=walk.at,
+        seed=seed,
+        examples=walk.examples,
+        dtype=walk.dtype,
+    )
 
 
 class _Plane:

@@ -1,6 +1,7 @@
 """The expensive half: run a model along paths, block by block, in batches that fit the device."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from effdeg._checks import check_choice, check_count
 from effdeg._transfer import send
-from effdeg.examples import Examples
-from effdeg.inference import Subject
+from effdeg.distributed import rank_and_size
+from effdeg.examples import Examples, as_examples
+from effdeg.inference import Model, Subject, inference, precision_name
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
-from effdeg.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace
+from effdeg.spaces import InputPaths, InputSpace, Layer, LayerPaths, LayerSpace, open_space
 from effdeg.tree import Tree, concatenate
 
 Keep = Callable[[Any, int], Tree]
@@ -60,32 +62,35 @@ class Stretch:
         return rows.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
 
 
-class Walker:
-    """Runs a model along paths between examples, in batches that are halved when memory runs out."""
+class Walk:
+    """A model on its way along paths between examples, in batches that are halved when memory runs out."""
 
     def __init__(
-        self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, *, batch_size: int | None
+        self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, route: Route, batch_size: int | None
     ) -> None:
-        if batch_size is not None:
-            check_count("batch_size", batch_size, least=1)
         self._subject, self._space, self._examples = subject, space, examples
         on_gpu = subject.device is not None and subject.device.type != "cpu"
         self._batch_size = batch_size or (1024 if on_gpu else 256)
+        self.route = route
+        self.examples = len(examples)
+        self.at = space.name
+        self.dtype = precision_name(subject.dtype)
 
-    def walk(self, route: Route, mine: list[slice], keep: Keep) -> Iterator[Stretch]:
-        """Run the model along the paths of some blocks of a route."""
-        for block in mine:
-            paths = self._join(route, block)
-            alpha = route.alpha(block)
+    def run(self, keep: Keep) -> Iterator[Stretch]:
+        """Run the model along the paths of those blocks that are this process's share."""
+        rank, size = rank_and_size()
+        for block in self.route.blocks()[rank::size]:
+            paths = self._join(block)
+            alpha = self.route.alpha(block)
             kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), keep)
             yield Stretch(block, alpha, kept, paths.ends())
 
-    def ends(self, route: Route, block: slice) -> tuple[list[Tensor], list[Tensor]]:
-        """Give what lies at the two ends of a block's paths."""
-        return self._join(route, block).ends()
+    def first_ends(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Give what lies at the two ends of the first block's paths, in every process the same."""
+        return self._join(self.route.blocks()[0]).ends()
 
-    def _join(self, route: Route, block: slice) -> InputPaths | LayerPaths:
-        first, second = (self._examples.fetch(ends.tolist()) for ends in route.pairs[block].unbind(1))
+    def _join(self, block: slice) -> InputPaths | LayerPaths:
+        first, second = (self._examples.fetch(ends.tolist()) for ends in self.route.pairs[block].unbind(1))
         return self._space.join(first, second)
 
     def _run(self, run: Callable[[Tensor, Tensor], Any], alpha: Tensor, keep: Keep) -> Tree:
@@ -108,3 +113,26 @@ class Walker:
                 continue
             done = batch.stop
         return concatenate(kept)
+
+
+@contextmanager
+def open_walk(
+    model: Model,
+    inputs: Any,
+    *,
+    paths: int,
+    nodes: int,
+    sampling: Sampling,
+    at: Layer | None,
+    seed: int,
+    batch_size: int | None,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> Iterator[Walk]:
+    """Check everything, lend the model, and let it be run; afterwards it is as it was."""
+    if batch_size is not None:
+        check_count("batch_size", batch_size, least=1)
+    examples = as_examples(inputs)
+    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
+    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
+        yield Walk(subject, open_space(subject, at), examples, route, batch_size)

@@ -1,6 +1,9 @@
 """``effdeg demo``: the main job on real data, in under two minutes."""
 
 import json as json_module
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,4 +38,6 @@ def demo(
     for sentence in story.findings():
         console.print(f"• {sentence}")
     console.print(f"\nLook at [bold]{page}[/]. To repeat the comparison from the saved checkpoints:")
-    console.print(f"  {compare_command(out)}")
+    # Run from a virtual environment that is not active, the command is where this one was found.
+    program = "effdeg" if shutil.which("effdeg") else os.path.relpath(sys.argv[0])
+    console.print(f"  {compare_command(out, program)}")

@@ -2,13 +2,15 @@
 
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
-from effdeg.demo.story import Story
-from effdeg.plots import THEMES, plot_comparison, plot_method, plot_training
+from effdeg.demo.story import Run, Story
+from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #d5dadf; }
@@ -53,10 +55,33 @@ def write_page(story: Story, folder: Path) -> Path:
     return page
 
 
-def compare_command(folder: Path) -> str:
+def compare_command(folder: Path, program: str = "effdeg") -> str:
     """Give the command with which a reader repeats the comparison from the folder's files."""
     weights = " ".join(f"--weights {folder / name}.pt" for name in ("gentle", "hasty"))
-    return f"effdeg compare effdeg.demo.digits:network {weights} --data {folder / 'digits.npy'}"
+    return f"{program} compare effdeg.demo.digits:network {weights} --data {folder / 'digits.npy'}"
+
+
+def plot_training(runs: Mapping[str, Run], *, theme: str) -> Figure:
+    """Draw how the effective degree, the accuracies and the held-out loss move while networks train."""
+    with drawing(theme, (10.5, 3.2)) as (colours, figure):
+        degree, accuracy, loss = figure.subplots(1, 3)
+        for (name, run), colour in zip(runs.items(), (colours.simple, colours.complex), strict=True):
+            steps = np.array(run.steps)
+            low, high = np.array([measured.interval() for measured in run.degrees]).T
+            degree.fill_between(steps, low, high, color=colour, alpha=0.25, lw=0)
+            degree.plot(steps, [measured.value for measured in run.degrees], "o-", color=colour, ms=3.5, label=name)
+            accuracy.plot(steps, run.train_accuracy, "--", color=colour, lw=1.1, label=f"{name}, training")
+            accuracy.plot(steps, run.test_accuracy, "o-", color=colour, ms=3.5, label=f"{name}, held out")
+            loss.plot(steps, run.test_loss, "o-", color=colour, ms=3.5, label=name)
+        degree.set_title("effective degree, 95% interval")
+        accuracy.set_title("accuracy")
+        loss.set_title("held-out loss")
+        for axes in (degree, accuracy, loss):
+            axes.set_xscale("symlog", linthresh=10)
+            axes.set_xlabel("training step")
+            axes.grid(color=colours.faint, lw=0.6)
+            axes.legend(fontsize=8)
+    return figure
 
 
 def _html(story: Story, folder: Path, simpler: str) -> str:

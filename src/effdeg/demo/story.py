@@ -66,15 +66,16 @@ class Story:
         one, two = simpler.training.name, other.training.name
         degrees = {name: measured.value for name, measured in self.comparison.measurements.items()}
         significant = self.comparison.differences()[0].significant
-        agree = simpler.test_accuracy[-1] > other.test_accuracy[-1]
+        better = (simpler.test_accuracy[-1] > other.test_accuracy[-1]) + (simpler.test_loss[-1] < other.test_loss[-1])
+        verdict = ("do not agree this time", "agree in part", "agree")[better]
         reached = " and ".join(f"{run.train_accuracy[-1]:.0%} ({name})" for name, run in self.runs.items())
         return [
             f"On their {len(self.digits.labels)} training labels the networks reach {reached}: training cannot tell "
             "which one to trust.",
             f"The effective degree, which needs no labels, is {degrees[one]:.3g} for {one!r} and {degrees[two]:.3g} "
             f"for {two!r}: {one!r} is {'significantly' if significant else 'not distinguishably'} simpler.",
-            f"The {len(self.digits.held_out)} held-out labels {'agree' if agree else 'do not agree this time'}: "
-            f"{one!r} reaches {simpler.test_accuracy[-1]:.1%} (loss {simpler.test_loss[-1]:.2f}), {two!r} "
+            f"The {len(self.digits.held_out)} held-out labels {verdict}: {one!r} "
+            f"reaches {simpler.test_accuracy[-1]:.1%} (loss {simpler.test_loss[-1]:.2f}), {two!r} "
             f"{other.test_accuracy[-1]:.1%} (loss {other.test_loss[-1]:.2f}).",
         ]
 
