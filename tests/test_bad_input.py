@@ -86,6 +86,16 @@ def test_unknown_layer(at, message):
         effdeg.measure(Tokens(), {"input_ids": torch.arange(20)[:, None], "attention_mask": torch.ones(20, 1)}, at=at)
 
 
+def test_a_layer_that_is_neither_name_nor_module():
+    with pytest.raises(TypeError, match=r"at=3 must be the name of a layer or a module"):
+        effdeg.measure(mlp(), X, at=3)
+
+
+def test_lists_of_unequal_length():
+    with pytest.raises(ValueError, match=r"lists of unequal length.*Pad text"):
+        effdeg.measure(never, [{"input_ids": [[1, 2], [3]]}])
+
+
 def test_token_ids_without_a_layer_are_told_where_to_go():
     tokens = {"input_ids": torch.randint(30, (20, 5)), "attention_mask": torch.ones(20, 5, dtype=torch.int64)}
     with pytest.raises(TypeError, match=r"inputs \('input_ids'\) hold integers.*such as at='embed'"):
@@ -120,6 +130,7 @@ def test_a_layer_that_returns_no_tensor():
         (lambda x: x.mean(0), ValueError, r"shape \(6,\) for a batch of 240; its first dimension must be the batch"),
         (lambda x: x.sum(), ValueError, r"shape \(\) for a batch of 240"),
         (lambda x: x[:, 0], ValueError, r"output='softmax' of a single output"),
+        (lambda x: x[:, :0], ValueError, r"the model returned no outputs: a tensor of shape \(\d+, 0\)"),
         (lambda x: "text", TypeError, r"the model returned str, in which there is no tensor"),
     ],
 )

@@ -73,6 +73,11 @@ def test_normalized():
     assert comparison.differences()[0].value == pytest.approx(0, abs=1e-5)  # scaling the logits changes nothing
 
 
+def test_models_need_names():
+    with pytest.raises(TypeError, match="models must be a dict of models by name, not a list"):
+        effdeg.compare([mlp(), mlp()], X)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -229,12 +229,26 @@ class TestTheModelComesBackAsItCame:
         # Its own precision wiggles: half-precision rounding reads as high degrees.
         assert effdeg.measure(model, data(), **FAST).normalized > exact.normalized
 
+    def test_a_precision_that_is_asked_for_is_not_autocast(self):
+        expected = effdeg.measure(mlp(), data(), dtype=torch.float32, **FAST)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = effdeg.measure(mlp(), data(), dtype=torch.float32, **FAST)
+            own = effdeg.measure(mlp(), data(), **FAST)
+        assert torch.equal(inside.per_path, expected.per_path)
+        assert not torch.equal(own.per_path, expected.per_path)
+
     def test_randomness_in_the_model_is_seeded(self):
         def noisy(x):
             return x + torch.randn_like(x)
 
         one, other = (effdeg.measure(noisy, data(), **FAST) for _ in range(2))
         assert torch.equal(one.per_path, other.per_path)
+
+
+def test_there_are_no_more_components_than_outputs():
+    model, inputs = mlp(outputs=3).double(), data()
+    three, ten = (effdeg.measure(model, inputs, components=components, **FAST) for components in (3, 10))
+    torch.testing.assert_close(three.per_path, ten.per_path)
 
 
 def test_progress_is_shown(capsys):

@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import effdeg
 from tests.models import mlp
@@ -66,11 +75,48 @@ def test_a_data_set_is_asked_for_drawn_examples_only():
     assert loaded.asked == data.asked
 
 
-def test_a_sampler_decides_which_examples_there_are():
-    chosen = [3, 5, 8, 13]
-    loader = DataLoader(TensorDataset(X, Y), batch_size=2, sampler=SubsetRandomSampler(chosen))
-    measured = effdeg.measure(mlp(), loader, **FAST)
+SOME = {
+    "subset": {"batch_size": 2, "sampler": SubsetRandomSampler([3, 5, 8, 13])},
+    "fewer": {"batch_size": 2, "sampler": RandomSampler(X, num_samples=4)},
+    "own batches": {"batch_sampler": [[0, 1], [2, 3]]},
+    "batches of a subset": {"batch_sampler": BatchSampler(SubsetRandomSampler([3, 5, 8, 13]), 2, drop_last=False)},
+}
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_a_sampler_decides_which_examples_there_are(kind):
+    measured = effdeg.measure(mlp(), DataLoader(TensorDataset(X, Y), **SOME[kind]), **FAST)
     assert measured.settings.examples == 4
+
+
+def test_a_distributed_sampler_shares_out_all_examples():
+    sampler = DistributedSampler(TensorDataset(X, Y), num_replicas=2, rank=1)
+    measured = effdeg.measure(mlp(), DataLoader(TensorDataset(X, Y), batch_size=4, sampler=sampler), **FAST)
+    assert torch.equal(measured.per_path, effdeg.measure(mlp(), X, **FAST).per_path)
+
+
+def test_a_loader_that_pads_each_batch_pads_both_ends_alike():
+    texts = [torch.randn(3 + index % 5, 2) for index in range(20)]
+
+    def pad(items):
+        return torch.nn.utils.rnn.pad_sequence(items, batch_first=True)
+
+    measured = effdeg.measure(lambda x: x.sum(1), DataLoader(texts, batch_size=4, collate_fn=pad), **FAST)
+    assert measured.value > 0
+    with pytest.raises(ValueError, match=r"cannot make one batch of 20 drawn examples.*pad text to one length"):
+        effdeg.measure(lambda x: x.sum(1), DataLoader(texts, batch_size=4), **FAST)
+
+
+def test_augmentation_is_drawn_alike_by_both_halves():
+    data = Recording(lambda index: X[index] + torch.randn(6))
+    traced = effdeg.trace(mlp(), data, paths=10, nodes=8).fit(degree=4)
+    assert torch.equal(traced.per_path, effdeg.measure(mlp(), data, **FAST).per_path)
+
+
+def test_constants_beside_tensors_reach_the_model():
+    inputs = {"x": X, "scale": 2, "flag": True}
+    measured = effdeg.measure(lambda x, scale, flag: x * scale if flag else None, inputs, **FAST)
+    assert torch.equal(measured.per_path, effdeg.measure(lambda x: 2 * x, X, **FAST).per_path)
 
 
 def test_mappings_lose_their_labels():
@@ -98,6 +144,7 @@ OUTPUTS = {
     "dict": lambda z: {"loss": z.sum(), "logits": z},
     "first of a dict": lambda z: {"probabilities": z, "other": z * 2},
     "tuple": lambda z: (z, z * 2),
+    "loss first": lambda z: (z.sum(), z),
     "list": lambda z: [z],
 }
 
@@ -106,8 +153,27 @@ OUTPUTS = {
 def test_every_kind_of_outputs_gives_the_same_result(kind):
     model = mlp()
     expected = effdeg.measure(model, X, **FAST)
-    measured = effdeg.measure(lambda x: OUTPUTS[kind](model(x)), X, **FAST)
-    assert torch.equal(measured.per_path, expected.per_path)
+
+    def wrapped(x):
+        return OUTPUTS[kind](model(x))
+
+    assert torch.equal(effdeg.measure(wrapped, X, **FAST).per_path, expected.per_path)
+    traced = effdeg.trace(wrapped, X, paths=10, nodes=8).fit(degree=4)
+    torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("output", ["softmax", "identity"])
+def test_a_model_that_writes_all_its_outputs_into_the_same_memory(output):
+    model, buffer = mlp(), torch.empty(16 * 8, 4)
+
+    def reusing(x):
+        return buffer[: len(x)].copy_(model(x))
+
+    expected = effdeg.measure(model, X, output=output, paths=40, nodes=8, degree=4)
+    measured = effdeg.measure(reusing, X, output=output, paths=40, nodes=8, degree=4)
+    torch.testing.assert_close(measured.per_path, expected.per_path)
+    traced = effdeg.trace(reusing, X, paths=40, nodes=8).fit(degree=4, output=output)
+    torch.testing.assert_close(traced.per_path, expected.per_path)
 
 
 def test_a_function_of_the_raw_output():

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -77,8 +78,15 @@ def test_one_path_has_no_error_bar(tmp_path):
     assert single.interval() == (-math.inf, math.inf)
     record = json.loads(single.save(tmp_path / "m.json").read_text())
     assert record["stderr"] is None
+    assert "Infinity" not in (tmp_path / "m.json").read_text()
+    assert math.isinf(effdeg.Measurement.load(tmp_path / "m.json").spectrum_stderr[0])
     assert effdeg.Measurement.load(tmp_path / "m.json").stderr == math.inf
 
 
 def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
     assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
+
+
+def test_numbers_from_numpy_are_numbers(tmp_path):
+    measured = effdeg.measure(mlp(), X, paths=np.int64(5), nodes=np.int64(8), degree=np.int64(3))
+    assert effdeg.Measurement.load(measured.save(tmp_path / "m.json")).settings == measured.settings

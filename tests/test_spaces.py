@@ -68,6 +68,57 @@ def test_a_layer_that_returns_a_tuple():
     assert not model.layer._forward_hooks
 
 
+@pytest.mark.parametrize("at", ["0", "2"])
+def test_a_layer_that_is_followed_by_work_in_place(at):
+    results = []
+    for inplace in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace), nn.Linear(8, 8), nn.ReLU(inplace), nn.Linear(8, 3))
+        results.append(effdeg.measure(model, torch.linspace(-2, 2, 60).view(10, 6), at=at, **FAST).per_path)
+    assert torch.equal(*results)
+
+
+def test_a_layer_whose_output_does_not_have_the_examples_first():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.layer(x.transpose(0, 1)).transpose(0, 1).sum(1)
+
+    with pytest.raises(ValueError, match=r"the layer 'layer' returned shape \(5, 16, 3\) for 16 examples"):
+        effdeg.measure(Turned(), torch.randn(20, 5, 6), at="layer", **FAST)
+
+
+def test_memory_that_runs_out_while_the_ends_are_captured():
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = mlp()
+
+        def forward(self, x):
+            if len(x) > 5:
+                raise torch.OutOfMemoryError("out of memory")
+            return self.model(x)
+
+    inputs = torch.randn(20, 6)
+    measured = effdeg.measure(Small(), inputs, at="model.1", **FAST)
+    torch.testing.assert_close(measured.per_path, effdeg.measure(mlp(), inputs, at="1", **FAST).per_path)
+
+
+def test_a_layer_of_a_compiled_model():
+    model, inputs = mlp(), torch.randn(20, 6)
+    expected = effdeg.measure(model, inputs, at="1", **FAST).per_path
+    compiled = torch.compile(mlp(), backend="eager")
+    compiled(inputs)  # already compiled, so that a new hook would go unnoticed
+    for _ in range(2):
+        assert torch.equal(effdeg.measure(compiled, inputs, at="1", **FAST).per_path, expected)
+    torch.testing.assert_close(
+        effdeg.measure(compiled, inputs, **FAST).per_path, effdeg.measure(model, inputs, **FAST).per_path
+    )
+
+
 def test_masks_are_joined_at_the_inputs_too():
     def model(x, mask):
         return (x * mask[..., None]).sum(1)

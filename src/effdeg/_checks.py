@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 
 
 def check_choice(name: str, value: object, options: Iterable[str]) -> None:
@@ -23,9 +24,9 @@ def suggest(name: str, options: Iterable[str]) -> str:
 
 def check_count(name: str, value: object, *, least: int) -> None:
     """Raise unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
-    if value < least:
+    if int(value) < least:
         raise ValueError(f"{name}={value} is too small: it must be at least {least}.")
 
 
@@ -42,10 +43,12 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
 def check_components(components: int, nodes: int) -> None:
     """Raise unless values at this many nodes can have this many principal components."""
     check_count("components", components, least=1)
+    if nodes < 2:
+        raise ValueError(f"nodes={nodes} shows no variation to find components of: use at least 2 nodes.")
     if components > nodes - 1:
         raise ValueError(
             f"components={components} is too many for nodes={nodes}: centred values at {nodes} nodes vary in at most "
-            f"{nodes - 1} directions. Use components={max(nodes - 1, 1)} or less, or more nodes."
+            f"{nodes - 1} directions. Use components={nodes - 1} or less, or more nodes."
         )
 
 

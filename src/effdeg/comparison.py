@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from effdeg.estimator import measure
 from effdeg.examples import as_examples
 from effdeg.inference import Model
-from effdeg.measurement import Measurement
+from effdeg.measurement import Measurement, finite
 from effdeg.statistics import interval, mean_and_stderr
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Comparison:
                     f"{reference_name!r} and {name!r} were measured on different paths or with different settings; "
                     "measure all models with the same data, seed and settings, or let effdeg.compare do it."
                 )
-        ranked = sorted(measurements, key=lambda name: _mean(measurements[name], normalized))
+        ranked = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
         return cls({name: measurements[name] for name in ranked}, normalized)
 
     @property
@@ -77,6 +77,10 @@ class Comparison:
         """Give every difference between two models, with intervals that hold together with probability ``level``."""
         pairs = list(combinations(self.ranking, 2))
         return [self._difference(one, other, 1 - (1 - level) / len(pairs)) for one, other in pairs]
+
+    def above_simplest(self) -> dict[str, Difference]:
+        """Give, for every model but the simplest, how much more complex it is."""
+        return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
 
     def plot(self, *, theme: str = "light") -> "Figure":
         """Draw the ranking with its intervals. Needs ``effdeg[plots]``."""
@@ -91,8 +95,8 @@ class Comparison:
                 "simpler": difference.simpler,
                 "other": difference.other,
                 "value": difference.value,
-                "stderr": difference.stderr,
-                "interval": list(difference.interval),
+                "stderr": finite(difference.stderr),
+                "interval": finite(list(difference.interval)),
                 "significant": difference.significant,
             }
             for difference in self.differences()
@@ -110,7 +114,7 @@ class Comparison:
         lines = []
         for rank, (name, measurement) in enumerate(self.measurements.items(), start=1):
             low, high = measurement.interval(normalized=self.normalized)
-            value = _mean(measurement, self.normalized)
+            value = measurement.estimate(normalized=self.normalized)[0]
             lines.append(f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {low:.4g} to {high:.4g})")
         for difference in self.differences():
             verdict = "simpler than" if difference.significant else "not distinguishable from"
@@ -124,9 +128,8 @@ class Comparison:
         return f"Comparison({' < '.join(self.ranking)})"
 
     def _difference(self, simpler: str, other: str, level: float) -> Difference:
-        sample = _sample(self.measurements[other], self.normalized) - _sample(
-            self.measurements[simpler], self.normalized
-        )
+        one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
+        sample = two - one
         mean, stderr = mean_and_stderr(sample)
         return Difference(simpler, other, mean, stderr, interval(mean, stderr, count=len(sample), level=level))
 
@@ -146,17 +149,11 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
     """
     if settings.get("tolerance") is not None:
         raise ValueError("tolerance= would give each model a number of paths of its own; set paths= to compare models.")
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models must be a dict of models by name, not a {type(models).__name__}.")
     if len(models) < 2:
         raise ValueError(f"a comparison needs at least two models, not {len(models)}.")
     # An iterable of batches can be read once only.
     examples = as_examples(inputs)
     measured = {name: measure(model, examples, **settings) for name, model in models.items()}
     return Comparison.of(measured, normalized=normalized)
-
-
-def _sample(measurement: Measurement, normalized: bool) -> Any:
-    return measurement.per_path_normalized if normalized else measurement.per_path
-
-
-def _mean(measurement: Measurement, normalized: bool) -> float:
-    return measurement.normalized if normalized else measurement.value

@@ -53,7 +53,8 @@ class Fit:
         values = _double(values).masked_fill(broken[:, None, None].to(_home(values)), 0.0)
         alpha = send(alpha, values.device)
         if self.components is not None:
-            values = project(values, self.components)
+            # There are no more components than outputs, and zeros in their place would only thin out the mean.
+            values = project(values, min(self.components, values.shape[-1]))
         coefficients = fit(values, alpha, self.degree, self.basis, self.damping)
         missed = (values - evaluate(coefficients, alpha, self.basis)).square().sum((-2, -1))
         variation = (values - values.mean(-2, keepdim=True)).square().sum((-2, -1))

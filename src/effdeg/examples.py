@@ -1,16 +1,24 @@
 """What people have (tensors, trees, data sets, loaders, iterables of batches) seen as one thing: examples by index."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from effdeg.tree import Tree, concatenate, named_leaves, take, tree_map
 
-_LABELS = {"label", "labels", "label_ids"}
+LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
+"""Names under which labels come beside inputs; they are left out."""
 
 
 @runtime_checkable
@@ -30,7 +38,7 @@ def as_examples(inputs: Any) -> Examples:
     Args:
         inputs: A tensor or array with the examples first; a tree of them; a map-style data set; a ``DataLoader``; or
             any iterable of batches (a list is one). The items of the last three may be ``(inputs, labels, …)`` tuples,
-            of which the first entry is taken, or mappings, whose ``label``, ``labels`` and ``label_ids`` are left out.
+            of which the first entry is taken, or mappings, whose labels (:data:`LABELS`) are left out.
 
     Returns:
         The examples. A data set is only asked for those that are drawn; an iterable is read to its end.
@@ -39,8 +47,10 @@ def as_examples(inputs: Any) -> Examples:
         return inputs
     if isinstance(inputs, DataLoader):
         return _from_loader(inputs)
+    if isinstance(inputs, Dataset) and hasattr(inputs, "__len__"):
+        return _DataSet(inputs, _stack)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
-        return _Batch(_as_tensors(inputs))
+        return _Batch(tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs))
     if isinstance(inputs, list):
         return _from_batches(inputs)
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
@@ -95,13 +105,30 @@ class _DataSet:
 def _from_loader(loader: DataLoader[Any]) -> Examples:
     # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
     # other sampler decides which examples there are: then the loader is asked.
-    sampler, collate = loader.sampler, loader.collate_fn
-    whole = isinstance(sampler, SequentialSampler) or (
-        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(sampler)
-    )
-    if whole and loader.batch_sampler is not None:
-        return _DataSet(loader.dataset, lambda items: _as_tensors(_without_labels(collate(items))))
+    collate = loader.collate_fn
+    if _takes_all(loader):
+        return _DataSet(loader.dataset, lambda items: _as_tensors(_without_labels(_collated(collate, items))))
     return _from_batches(loader)
+
+
+def _takes_all(loader: DataLoader[Any]) -> bool:
+    """Tell whether a loader takes every example of its data set once, among all processes if there are several."""
+    batches, sampler = loader.batch_sampler, loader.sampler
+    if type(batches) is not BatchSampler or batches.sampler is not sampler:
+        return False
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+    return isinstance(sampler, SequentialSampler | DistributedSampler)
+
+
+def _collated(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
+    try:
+        return collate(items)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have one "
+            "shape (pad text to one length, resize images to one size)."
+        ) from error
 
 
 def _from_batches(batches: Iterable[Any]) -> Examples:
@@ -142,7 +169,7 @@ def _without_labels(item: Any) -> Any:
             raise ValueError("inputs give an empty item: expected examples, or (examples, labels).")
         return item[0]
     if isinstance(item, Mapping):
-        return {key: value for key, value in item.items() if key not in _LABELS}
+        return {key: value for key, value in item.items() if key not in LABELS}
     return item
 
 
@@ -151,7 +178,10 @@ def _as_tensors(tree: Tree) -> Tree:
     if isinstance(tree, Mapping):
         return {key: _as_tensors(value) for key, value in tree.items()}
     if isinstance(tree, list) and tree and isinstance(tree[0], int | float | list):
-        return torch.as_tensor(tree)
+        try:
+            return torch.as_tensor(tree)
+        except ValueError as error:
+            raise ValueError(f"inputs hold lists of unequal length: {error}. Pad text to one length.") from error
 
     def convert(leaf: Any) -> Any:
         return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,9 @@ def inference(
 ) -> Iterator[Subject]:
     """Lend a model in evaluation mode, without gradients and with seeded randomness; put everything back afterwards."""
     subject = Subject(model, device=device, dtype=dtype)
-    with _evaluation_mode(subject.model), _seeded(seed, subject.device), torch.no_grad():
+    with _evaluation_mode(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:
+        if dtype is not None and subject.device is not None:
+            stack.enter_context(torch.autocast(subject.device.type, enabled=False))
         yield subject
 
 
@@ -95,12 +97,16 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(seed: int, device: torch.device | None) -> Iterator[None]:
+def _seeded(seed: int) -> Iterator[None]:
     """Seed every random generator that a model or data set may use, and put their states back."""
-    devices = [device] if device is not None and device.type == "cuda" else []
     kept = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    # Seeding GPUs that are not in use yet would outlast this block: torch does it when they come into use.
+    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    gpus = range(torch.cuda.device_count()) if in_use else ()
+    with torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(seed)
+        if gpus:
+            torch.cuda.manual_seed_all(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         try:

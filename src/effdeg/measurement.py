@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,10 @@ class Settings:
     dtype: str | None
     version: str = __version__
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give the settings by name, numbers as Python's own."""
+        return {name: int(value) if isinstance(value, Integral) else value for name, value in asdict(self).items()}
+
     def comparable_with(self, other: "Settings") -> bool:
         """Tell whether two measurements ran along the same paths and mean the same thing, whatever the models."""
         own, others = asdict(self), asdict(other)
@@ -72,30 +77,37 @@ class Measurement:
     residual: float
     settings: Settings
 
+    def estimate(self, *, normalized: bool = False) -> tuple[float, float]:
+        """Give the mean over paths and its standard error, raw or normalized."""
+        return mean_and_stderr(self.sample(normalized=normalized))
+
+    def sample(self, *, normalized: bool = False) -> Float[Tensor, " paths"]:
+        """Give the effective degree along each path, raw or normalized."""
+        return self.per_path_normalized if normalized else self.per_path
+
     @property
     def value(self) -> float:
         """The effective degree: the mean over paths."""
-        return mean_and_stderr(self.per_path)[0]
+        return self.estimate()[0]
 
     @property
     def stderr(self) -> float:
         """The standard error of the effective degree."""
-        return mean_and_stderr(self.per_path)[1]
+        return self.estimate()[1]
 
     @property
     def normalized(self) -> float:
         """The normalized effective degree: the mean over paths, a degree between 0 and the highest fitted one."""
-        return mean_and_stderr(self.per_path_normalized)[0]
+        return self.estimate(normalized=True)[0]
 
     @property
     def normalized_stderr(self) -> float:
         """The standard error of the normalized effective degree."""
-        return mean_and_stderr(self.per_path_normalized)[1]
+        return self.estimate(normalized=True)[1]
 
     def interval(self, level: float = 0.95, *, normalized: bool = False) -> tuple[float, float]:
         """Give the interval that covers the true mean over pairs with probability ``level``."""
-        sample = self.per_path_normalized if normalized else self.per_path
-        return interval(*mean_and_stderr(sample), count=len(sample), level=level)
+        return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
 
     def plot(self, *, theme: str = "light") -> "Figure":
         """Draw the spectrum with its intervals and the distribution over paths. Needs ``effdeg[plots]``."""
@@ -130,7 +142,7 @@ class Measurement:
                     tensors = {name: stored.get_tensor(name) for name in _TENSORS}
             else:
                 header = json.loads(file.read_text())
-                tensors = {name: torch.tensor(header[name], dtype=_dtype(name)) for name in _TENSORS}
+                tensors = {name: _tensor(name, header[name]) for name in _TENSORS}
             if header["format"] != FORMAT:
                 raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
             return cls(**tensors, residual=header["residual"], settings=Settings(**header["settings"]))
@@ -145,13 +157,13 @@ class Measurement:
         return {
             "format": FORMAT,
             "value": self.value,
-            "stderr": _finite(self.stderr),
-            "interval": [_finite(low), _finite(high)],
+            "stderr": finite(self.stderr),
+            "interval": finite([low, high]),
             "normalized": self.normalized,
-            "normalized_stderr": _finite(self.normalized_stderr),
+            "normalized_stderr": finite(self.normalized_stderr),
             "residual": self.residual,
-            "settings": asdict(self.settings),
-            **{name: getattr(self, name).tolist() for name in _TENSORS},
+            "settings": self.settings.to_dict(),
+            **{name: finite(getattr(self, name).tolist()) for name in _TENSORS},
         }
 
     def __str__(self) -> str:
@@ -197,9 +209,14 @@ def _checked_suffix(file: Path) -> Path:
     return file
 
 
-def _dtype(name: str) -> torch.dtype:
-    return torch.int64 if name == "pairs" else torch.float64
+def finite(numbers: Any) -> Any:
+    """Write infinities, which JSON does not know, as None, in a number or lists of numbers."""
+    if isinstance(numbers, list):
+        return [finite(number) for number in numbers]
+    return numbers if math.isfinite(numbers) else None
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _tensor(name: str, numbers: list[Any]) -> Tensor:
+    if name == "pairs":
+        return torch.tensor(numbers, dtype=torch.int64)
+    return torch.tensor([math.inf if number is None else number for number in numbers], dtype=torch.float64)

@@ -26,7 +26,7 @@ def output_name(output: Output) -> str:
 
 def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
     """Reduce what a model returned for some points to one row of numbers per point."""
-    values = output(returned) if callable(output) else _logits(returned)
+    values = output(returned) if callable(output) else _logits(returned, points)
     if not isinstance(values, Tensor):
         raise TypeError(f"output={output_name(output)!r} gave {type(values).__name__}; a tensor was expected.")
     if values.dim() == 0 or len(values) != points:
@@ -34,6 +34,8 @@ def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
             f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {points}; its first dimension "
             "must be the batch. If it reduces over the batch (a loss, a mean), measure the part before that."
         )
+    if values.numel() == 0:
+        raise ValueError(f"the model returned no outputs: a tensor of shape {tuple(values.shape)}.")
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if output == "softmax":
         if values.dim() == 1 or values.shape[-1] == 1:
@@ -41,23 +43,27 @@ def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
                 f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' "
                 "for a regression, output=torch.sigmoid for one logit."
             )
-        values = values.softmax(-1)
-    return values.reshape(points, -1)
+        return values.softmax(-1).reshape(points, -1)
+    # A copy: some models write every batch's output into the same memory.
+    return values.reshape(points, -1).clone()
 
 
 def per_point(returned: Any, *, points: int) -> Tree:
     """Keep of what a model returned the tensors that have one row per point, on the CPU; the rest becomes None."""
 
     def keep(leaf: Any) -> Any:
-        return leaf.cpu() if isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == points else None
+        one_each = isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == points
+        return leaf.to("cpu", copy=True) if one_each else None
 
     kept = tree_map(keep, returned)
+    if kept is None and isinstance(getattr(returned, "logits", None), Tensor):
+        kept = {"logits": keep(returned.logits)}
     if not tensors(kept):
         as_values(returned, "identity", points=points)  # says what is wrong with it
     return kept
 
 
-def _logits(returned: Any) -> Any:
+def _logits(returned: Any, points: int) -> Any:
     if isinstance(returned, Tensor):
         return returned
     if isinstance(getattr(returned, "logits", None), Tensor):
@@ -70,4 +76,5 @@ def _logits(returned: Any) -> Any:
             f"the model returned {type(returned).__name__}, in which there is no tensor. Say where the values are with "
             "output=…, a function of what the model returns."
         )
-    return found[0]
+    # A loss may come first.
+    return next((tensor for tensor in found if tensor.dim() > 0 and len(tensor) == points), found[0])

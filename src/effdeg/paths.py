@@ -1,13 +1,13 @@
 """Pairs of examples, the nodes on the path between them, and the points at those nodes."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_choice, check_count
+from effdeg._checks import check_count
 from effdeg._shapes import Float, Int
 from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
 from effdeg.tree import Tree, named_leaves, tree_map
@@ -38,7 +38,6 @@ def blocks(paths: int) -> Iterator[slice]:
 
 def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Float[Tensor, "*paths nodes"]:
     """Place the nodes on the paths of a block: one row per path if they are random, one for all if they are fixed."""
-    check_choice("sampling", sampling, get_args(Sampling))
     if sampling == "chebyshev":
         return chebyshev_nodes(nodes)
     if sampling == "uniform":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from effdeg._checks import check_choice
-from effdeg.functional import effective_degree, evaluate, fit
+from effdeg.functional import effective_degree, evaluate, fit, project
 from effdeg.functional.bases import Basis
 from effdeg.measurement import Measurement
 from effdeg.outputs import Output
@@ -74,7 +74,13 @@ def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figu
 
 
 def plot_method(
-    trace: "Trace", *, degree: int = 40, basis: Basis = "chebyshev", output: Output = "softmax", theme: str = "light"
+    trace: "Trace",
+    *,
+    degree: int = 40,
+    basis: Basis = "chebyshev",
+    output: Output = "softmax",
+    components: int | None = None,
+    theme: str = "light",
 ) -> Figure:
     """Draw the paper's method figure from a model's own outputs.
 
@@ -87,21 +93,26 @@ def plot_method(
         degree: The highest degree of the fitted polynomials.
         basis: ``"chebyshev"`` or ``"legendre"``.
         output: What of the model's output is fitted.
+        components: Reduce each path's values to this many principal components first.
         theme: ``"light"`` or ``"dark"``.
 
     Returns:
         The figure.
     """
-    measured = trace.fit(degree=degree, basis=basis, output=output)
+    measured = trace.fit(degree=degree, basis=basis, output=output, components=components)
     values = trace.values(output).double()
+    if components is not None:
+        values = project(values, min(components, values.shape[-1]))
     simple, complex_ = (_nearest(measured.per_path, quantile) for quantile in (0.1, 0.9))
     with drawing(theme, (13, 5)) as (colours, figure):
         grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
         _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colours, (simple, complex_))
         rows = ((simple, "simple", colours.simple), (complex_, "complex", colours.complex))
+        upper: Axes | None = None
         for row, (path, name, colour) in enumerate(rows):
             coefficients = fit(values[path], trace.alpha[path], degree, basis)
-            left, right = figure.add_subplot(grid[row, 1]), figure.add_subplot(grid[row, 2])
+            left = figure.add_subplot(grid[row, 1])
+            upper = right = figure.add_subplot(grid[row, 2], sharey=upper)
             _draw_path(left, values[path], trace.alpha[path], coefficients, basis, colour)
             left.set_ylabel("outputs that vary most")
             left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
@@ -134,13 +145,13 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
     """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is."""
     names = comparison.ranking
     rows = range(len(names))
-    apart = {d.other: d for d in comparison.differences() if d.simpler == names[0]}
+    apart = comparison.above_simplest()
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     with drawing(theme, (8.5, 1.6 + 0.38 * len(names))) as (colours, figure):
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
         for row, name in zip(rows, names, strict=True):
             measurement = comparison.measurements[name]
-            value = measurement.normalized if comparison.normalized else measurement.value
+            value = measurement.estimate(normalized=comparison.normalized)[0]
             _whisker(
                 left, row, value, measurement.interval(normalized=comparison.normalized), colours.simple, filled=True
             )
@@ -228,9 +239,9 @@ def _draw_spectrum(axes: Axes, measurement: Measurement, colours: Theme) -> None
     )
     axes.plot(degrees, np.maximum(mean, floor), "o-", color=colours.simple, ms=3, lw=1.2)
     axes.set_yscale("log")
-    axes.set_title(f"spectrum of {count} paths, 95% interval")
+    axes.set_title(f"spectrum of {count} paths")
     axes.set_xlabel("degree k")
-    axes.set_ylabel("mean |cₖ|")
+    axes.set_ylabel("mean |cₖ|, 95% interval")
     axes.grid(color=colours.faint, lw=0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 

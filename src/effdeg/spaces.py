@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from effdeg.tree import Tree, take, tensors, tree_map
 Layer = str | nn.Module
 """A layer: its name in the model, as ``model.named_modules()`` gives it, or the module itself."""
 
+Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
+"""Runs a function on parts of so many examples, in batches that fit, and joins what it gives."""
+
 Hook = Callable[[nn.Module, Any, Any], Any]
 
 
@@ -26,7 +30,7 @@ class InputSpace:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
 
-    def join(self, first: Tree, second: Tree) -> "InputPaths":
+    def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths":  # noqa: ARG002
         """Lay the paths that lead from the second examples to the first."""
         for examples in (first, second):
             check_interpolable(examples, advice=_advice(self._subject.model))
@@ -58,17 +62,19 @@ class LayerSpace:
         self._subject = subject
         self.name, self._layer = find_layer(subject.model, at)
 
-    def join(self, first: Tree, second: Tree) -> "LayerPaths":
-        """Lay the paths that lead from the second examples to the first, through two forward passes."""
+    def join(self, first: Tree, second: Tree, batched: Batched) -> "LayerPaths":
+        """Lay the paths that lead from the second examples to the first, by running the model on both."""
         first, second = self._subject.place(first), self._subject.place(second)
-        ends = [self._capture(examples) for examples in (first, second)]
+        ends = [batched(partial(self._capture, end), len(tensors(end)[0])) for end in (first, second)]
         return LayerPaths(self._subject, self._layer, _join_masks(first, second), ends[0], ends[1])
 
-    def _capture(self, examples: Tree) -> Tensor:
+    def _capture(self, end: Tree, part: slice) -> Tensor:
+        examples = take(end, part)
         captured: list[Tensor] = []
 
         def keep(_: nn.Module, __: Any, output: Any) -> None:
-            captured.append(_first_tensor(output, self.name))
+            # A copy: what follows may work in place, as ReLU(inplace=True) does.
+            captured.append(_first_tensor(output, self.name).clone())
 
         with _hook(self._layer, keep):
             self._subject(examples)
@@ -76,6 +82,12 @@ class LayerSpace:
             raise ValueError(
                 f"the layer {self.name!r} ran {len(captured)} times in one forward pass; a path can live only at the "
                 "output of a layer that runs once. Choose another layer with at=…"
+            )
+        count = len(tensors(examples)[0])
+        if captured[0].dim() == 0 or len(captured[0]) != count:
+            raise ValueError(
+                f"the layer {self.name!r} returned shape {tuple(captured[0].shape)} for {count} examples; a path needs "
+                "a layer whose output has the examples first. Choose another layer with at=…"
             )
         return captured[0]
 
@@ -110,7 +122,10 @@ def open_space(subject: Subject, at: Layer | None) -> InputSpace | LayerSpace:
 
 def find_layer(model: Model, at: Layer) -> tuple[str, nn.Module]:
     """Find a layer by name or by reference; a reference also serves a model that is not a module."""
-    modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+    named = model.named_modules() if isinstance(model, nn.Module) else ()
+    modules = {name.replace("_orig_mod.", ""): module for name, module in named}  # torch.compile puts that in
+    if not isinstance(at, str | nn.Module):
+        raise TypeError(f"at={at!r} must be the name of a layer or a module.")
     if isinstance(at, nn.Module):
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
@@ -131,7 +146,9 @@ def find_layer(model: Model, at: Layer) -> tuple[str, nn.Module]:
 def _hook(layer: nn.Module, hook: Hook) -> Iterator[None]:
     handle = layer.register_forward_hook(hook)
     try:
-        yield
+        # A compiled model would not notice a hook that was not there when it was compiled.
+        with torch.compiler.set_stance("force_eager"):
+            yield
     finally:
         handle.remove()
 

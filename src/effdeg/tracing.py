@@ -1,6 +1,7 @@
 """The two halves apart: outputs along paths, kept, and as many fits of them as one likes."""
 
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -108,12 +109,18 @@ class Trace:
         return as_values(kept, output, points=(stop - start) * nodes).view(stop - start, nodes, -1)
 
     def plot(
-        self, *, degree: int = 40, basis: Basis = "chebyshev", output: Output = "softmax", theme: str = "light"
+        self,
+        *,
+        degree: int = 40,
+        basis: Basis = "chebyshev",
+        output: Output = "softmax",
+        components: int | None = None,
+        theme: str = "light",
     ) -> "Figure":
         """Draw the paper's method figure: paths, fits, coefficients, spectrum. Needs ``effdeg[plots]``."""
         from effdeg.plots import plot_method
 
-        return plot_method(self, degree=degree, basis=basis, output=output, theme=theme)
+        return plot_method(self, degree=degree, basis=basis, output=output, components=components, theme=theme)
 
     def __repr__(self) -> str:
         paths, nodes = self.alpha.shape
@@ -170,9 +177,12 @@ def trace(
         ) as walk,
         progress_bar("outputs along paths", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
-        plane = _Plane(*walk.first_ends())
+        stretches = walk.run(lambda returned, points: per_point(returned, points=points))
+        first = list(islice(stretches, 1))
+        # All processes draw in the plane of the very first paths, which the first process has.
+        plane = union_over_ranks({0: _Plane(*first[0].ends)} if rank_and_size()[0] == 0 else {})[0]
         pieces: dict[int, tuple[Tree, Tensor]] = {}
-        for stretch in walk.run(lambda returned, points: per_point(returned, points=points)):
+        for stretch in chain(first, stretches):
             pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
             update(stretch.block.stop)
     pieces = union_over_ranks(pieces)

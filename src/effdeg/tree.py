@@ -51,11 +51,6 @@ def tensors(tree: Tree) -> list[Tensor]:
     return [leaf for _, leaf in named_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def batch_size(tree: Tree) -> int:
-    """Tell the length of the first dimension of a tree's tensors."""
-    return len(tensors(tree)[0])
-
-
 def take(tree: Tree, indices: Tensor | slice) -> Tree:
     """Take rows of every tensor of a tree."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from effdeg.examples import Examples, as_examples
 from effdeg.inference import Model, Subject, inference, precision_name
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
 from effdeg.spaces import InputPaths, InputSpace, Layer, LayerPaths, LayerSpace, open_space
-from effdeg.tree import Tree, concatenate
+from effdeg.tree import Tree, concatenate, take
 
 Keep = Callable[[Any, int], Tree]
 """What to keep of what the model returned for so many points."""
@@ -33,10 +33,9 @@ class Route:
     @classmethod
     def draw(cls, examples: int, *, paths: int, nodes: int, sampling: Sampling, seed: int) -> "Route":
         """Draw paths between so many examples."""
-        check_count("paths", paths, least=1)
         check_count("nodes", nodes, least=1)
         check_count("seed", seed, least=0)
-        check_choice("sampling", sampling, ("cosine", "chebyshev", "uniform"))
+        check_choice("sampling", sampling, get_args(Sampling))
         return cls(draw_pairs(examples, paths, seed=seed), nodes, sampling, seed)
 
     def blocks(self) -> list[slice]:
@@ -85,33 +84,37 @@ class Walk:
             kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), keep)
             yield Stretch(block, alpha, kept, paths.ends())
 
-    def first_ends(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Give what lies at the two ends of the first block's paths, in every process the same."""
-        return self._join(self.route.blocks()[0]).ends()
-
     def _join(self, block: slice) -> InputPaths | LayerPaths:
-        first, second = (self._examples.fetch(ends.tolist()) for ends in self.route.pairs[block].unbind(1))
-        return self._space.join(first, second)
+        # Both ends in one batch, so that a loader that pads pads them to one length.
+        first, second = self.route.pairs[block].unbind(1)
+        ends = self._examples.fetch([*first.tolist(), *second.tolist()])
+        return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
 
     def _run(self, run: Callable[[Tensor, Tensor], Any], alpha: Tensor, keep: Keep) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._subject.device is not None and self._subject.device.type == "cuda":
             rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
-        kept, done = [], 0
-        while done < len(rows):
+        return self._batched(lambda part: keep(run(rows[part], positions[part]), part.stop - part.start), len(rows))
+
+    def _batched(self, run: Callable[[slice], Tree], total: int) -> Tree:
+        """Run something on parts of a whole and join what it gives; parts are halved when memory runs out."""
+        kept: list[Tree] = []
+        done = 0
+        while done < total:
             # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.
-            batches = -(-(len(rows) - done) // self._batch_size)
-            batch = slice(done, done + -(-(len(rows) - done) // batches))
+            batches = -(-(total - done) // self._batch_size)
+            part = slice(done, done + -(-(total - done) // batches))
             try:
-                kept.append(keep(run(rows[batch], positions[batch]), batch.stop - batch.start))
+                kept.append(run(part))
+                done = part.stop
+                continue
             except torch.OutOfMemoryError:
                 if self._batch_size == 1:
                     raise
-                self._batch_size //= 2
-                torch.cuda.empty_cache()
-                continue
-            done = batch.stop
+            # Here, where the error no longer holds on to what the failed batch had allocated.
+            self._batch_size = max(1, min(self._batch_size, part.stop - part.start) // 2)
+            torch.cuda.empty_cache()
         return concatenate(kept)
 
 

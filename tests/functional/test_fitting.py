@@ -66,6 +66,18 @@ def test_shared_nodes_and_repeated_rows_are_the_same_fit():
     torch.testing.assert_close(fit(values, alpha, 7), fit(values, alpha.expand(2, 6, -1), 7), rtol=1e-12, atol=1e-12)
 
 
+BROADCAST = [((9, 2), (5,)), ((1, 9, 2), (5,)), ((3, 5, 9, 2), (5,)), ((3, 1, 9, 2), (1, 5)), ((9, 2), (3, 5))]
+
+
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.parametrize(("values", "alpha"), BROADCAST)
+def test_values_and_nodes_broadcast_as_in_a_product_with_the_operator(values, alpha, basis):
+    values = torch.randn(values, dtype=torch.float64)
+    alpha = draw("cosine", 9, int(np.prod(alpha))).view(*alpha, 9)
+    expected = fit_operator(alpha, 4, basis) @ values
+    torch.testing.assert_close(fit(values, alpha, 4, basis), expected, rtol=1e-8, atol=1e-10)
+
+
 def test_nodes_that_all_but_coincide_are_fitted_as_accurately_as_qr_can():
     # Two nodes 1e-7 apart: the normal equations would lose every digit, the QR route keeps about nine.
     alpha = torch.tensor([[0.1, 0.4, 0.4 + 1e-7, 0.9]], dtype=torch.float64)

@@ -49,9 +49,30 @@ def test_gradient_of_the_effective_degree_matches_autograd_through_svd():
     mine = values.clone().requires_grad_()
     degree(project(mine, 3)).backward()
     theirs = values.clone().requires_grad_()
-    left, singular, _ = torch.linalg.svd(theirs - theirs.mean(-2, keepdim=True), full_matrices=False)
-    degree((left * singular[..., None, :])[..., :3]).backward()
+    degree(scores_by_svd(theirs)).backward()
     torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("singular", [(1, 1e-2, 5e-3), (1, 1e-3, 5e-4), (1, 0.9, 1e-4)])
+def test_gradients_are_exact_for_small_components_too(singular):
+    """Along real paths the components decay fast; those that are kept must still be differentiated exactly."""
+    generator = torch.Generator().manual_seed(0)
+    left = torch.randn(5, 3, dtype=torch.float64, generator=generator)
+    left, _ = torch.linalg.qr(left - left.mean(0))
+    right, _ = torch.linalg.qr(torch.randn(20, 3, dtype=torch.float64, generator=generator))
+    singular = torch.tensor(singular, dtype=torch.float64)
+    weights = torch.randn(5, 3, dtype=torch.float64, generator=generator)
+    gradients = []
+    for scores in (lambda v: project(v, 3), scores_by_svd):
+        leaf = (left * singular @ right.T).requires_grad_()
+        ((weights * scores(leaf)).sum(0) ** 2 / singular**2).sum().backward()
+        gradients.append(leaf.grad)
+    assert float((gradients[0] - gradients[1]).norm() / gradients[1].norm()) < 1e-6
+
+
+def scores_by_svd(values):
+    left, singular, _ = torch.linalg.svd(values - values.mean(-2, keepdim=True), full_matrices=False)
+    return (left * singular[..., None, :])[..., :3]
 
 
 def straight(generator):

@@ -41,6 +41,20 @@ def test_arrays(tmp_path):
     assert set(load_data(tmp_path / "two.npz")) == {"x_test", "x_train"}
 
 
+def test_labels_beside_the_inputs_are_left_out(tmp_path):
+    np.savez(tmp_path / "xy.npz", images=X, labels=np.arange(6))
+    np.savez(tmp_path / "short.npz", x=X, y=np.arange(6))
+    torch.save((torch.from_numpy(X), torch.arange(6)), tmp_path / "pair.pt")
+    for name in ("xy.npz", "short.npz", "pair.pt"):
+        np.testing.assert_array_equal(load_data(tmp_path / name).numpy(), X)
+
+
+def test_options_for_images_are_refused_for_arrays(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(ValueError, match="--size, --mean and --std are for images"):
+        load_data(tmp_path / "a.npy", images=ImageOptions(mean=(0.5,)))
+
+
 def test_bytes_are_scaled_as_images_are(tmp_path):
     np.save(tmp_path / "bytes.npy", np.array([[0, 255], [51, 102]], dtype=np.uint8))
     torch.testing.assert_close(load_data(tmp_path / "bytes.npy"), torch.tensor([[0.0, 1.0], [0.2, 0.4]]))
@@ -56,8 +70,11 @@ def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
     np.testing.assert_allclose(data[3].numpy(), expected)
     measured = effdeg.measure(networks.colours(), data, paths=10, nodes=8, degree=4)
     assert measured.settings.examples == 5
-    pq.write_table(pa.table({"picture": [png(image) for image in images]}), tmp_path / "plain.parquet")
-    np.testing.assert_allclose(load_data(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
+    for kind in (pa.binary(), pa.large_binary()):
+        column = pa.array([png(image) for image in images], kind)
+        pq.write_table(pa.table({"picture": column, "size": [{"width": 8}] * 5}), tmp_path / "plain.parquet")
+        np.testing.assert_allclose(load_data(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
+        np.testing.assert_allclose(load_data(tmp_path / "plain.parquet")[3].numpy(), expected)
 
 
 def test_parquet_with_numbers(tmp_path):
@@ -78,17 +95,20 @@ def test_a_folder_of_images(tmp_path):
     (tmp_path / "notes.txt").write_text("not an image")
     data = load_data(tmp_path)
     assert len(data) == 3
-    assert data[0].shape == (3, 6, 8)
-    assert data[1].shape == (1, 6, 8)  # grey: class0/2.png
+    assert data[0].shape == data[1].shape == (3, 6, 8)  # class0/2.png is grey, but the first image is not
     resized = load_data(tmp_path, images=ImageOptions(size=4, mean=(0.5, 0.4, 0.3), std=(0.2,)))
     plain = load_data(tmp_path, images=ImageOptions(size=4))
     expected = (plain[0] - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / 0.2
     torch.testing.assert_close(resized[0], expected)
+    (tmp_path / "a").mkdir()
+    picture(3, mode="L").save(tmp_path / "a" / "grey.png")
+    assert load_data(tmp_path)[3].shape == (1, 6, 8)
     with pytest.raises(ValueError, match="--mean has 3 values, the images have 1 channels"):
-        resized[1]
+        load_data(tmp_path, images=ImageOptions(mean=(0.5, 0.4, 0.3)))[0]
     # Images of unequal shape: no straight line joins them, and the error comes before any forward pass.
-    with pytest.raises(ValueError, match=r"unequal shapes, \(1, 6, 8\) and \(3, 6, 8\).*resize images to one size"):
-        effdeg.measure(lambda x: pytest.fail("ran"), data)
+    picture(4, size=(5, 5)).save(tmp_path / "a" / "small.png")
+    with pytest.raises(ValueError, match=r"unequal shapes, \(1, 5, 5\) and \(1, 6, 8\).*resize images to one size"):
+        effdeg.measure(lambda x: pytest.fail("ran"), load_data(tmp_path))
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -106,7 +126,7 @@ def test_files_that_cannot_be_read(tmp_path):
         load_data(tmp_path / "pictures")
     (tmp_path / "pictures" / "a.png").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"a.png cannot be read as an image"):
-        load_data(tmp_path / "pictures")[0]
+        load_data(tmp_path / "pictures")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="cannot be read"):
         load_data(tmp_path / "objects.npy")

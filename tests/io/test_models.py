@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -26,6 +28,14 @@ def test_a_script_beside_the_user(tmp_path, monkeypatch):
     (tmp_path / "my_script.py").write_text("from torch import nn\n\ndef make():\n    return nn.Linear(3, 2)\n")
     monkeypatch.chdir(tmp_path)
     assert isinstance(load_model("my_script:make"), nn.Linear)
+
+
+def test_a_script_that_imports_more_when_it_is_called(tmp_path, monkeypatch):
+    (tmp_path / "lazy_helper.py").write_text("from torch import nn\n\nlayer = nn.Linear(3, 2)\n")
+    (tmp_path / "lazy_script.py").write_text("def make():\n    from lazy_helper import layer\n\n    return layer\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert isinstance(load_model("lazy_script:make"), nn.Linear)
 
 
 def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):

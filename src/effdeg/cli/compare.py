@@ -113,9 +113,9 @@ def _table(comparison: effdeg.Comparison) -> Table:
     table = Table(title=f"{what}, simplest first", title_justify="left")
     for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
         table.add_column(column)
-    apart = {d.other: d for d in comparison.differences() if d.simpler == comparison.ranking[0]}
+    apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
-        value = measured.normalized if comparison.normalized else measured.value
+        value = measured.estimate(normalized=comparison.normalized)[0]
         row = [str(rank), name, f"{value:.4g}", _span(measured.interval(normalized=comparison.normalized))]
         if name in apart:
             difference = apart[name]
@@ -130,7 +130,7 @@ def _span(interval: tuple[float, float]) -> str:
 
 def _verdict(comparison: effdeg.Comparison) -> str:
     best = comparison.ranking[0]
-    rivals = [d.other for d in comparison.differences() if d.simpler == best and not d.significant]
+    rivals = [name for name, difference in comparison.above_simplest().items() if not difference.significant]
     if not rivals:
         return f"The simplest is [bold]{best}[/], significantly so (paired, all intervals holding together at 95%)."
     return f"[bold]{best}[/] is not distinguishable from {', '.join(rivals)}; more --paths may tell them apart."

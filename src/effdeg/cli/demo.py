@@ -23,7 +23,9 @@ def demo(
 
     Writes a folder with figures, the two checkpoints and a small HTML page.
     """
-    o.check_plot(out / "figure.png")
+    o.check_plot(Path("figure.png"))
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; give a folder.")
     from effdeg.demo.page import compare_command, write_page
     from effdeg.demo.story import stages, tell
 

@@ -53,6 +53,7 @@ def measure(
     like a polynomial of low degree.
     """
     o.check_plot(plot)
+    o.check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
     examples = o.Reading(data, key, size, mean, std).examples()
@@ -70,7 +71,7 @@ def measure(
         if rank_and_size()[0] > 0:
             return
     if plot is not None:
-        trace.plot(degree=degree, basis=basis, output=o.as_output(output)).savefig(plot)
+        trace.plot(**fit).savefig(plot)
     if save is not None:
         measured.save(save)
     if json:
@@ -90,8 +91,7 @@ def _table(name: str, measured: effdeg.Measurement) -> Table:
     table = Table(title=name, show_header=False, title_justify="left")
     for normalized, label in ((False, "effective degree"), (True, "normalized")):
         low, high = measured.interval(normalized=normalized)
-        value = measured.normalized if normalized else measured.value
-        stderr = measured.normalized_stderr if normalized else measured.stderr
+        value, stderr = measured.estimate(normalized=normalized)
         table.add_row(label, f"[bold]{value:.4g}[/] ± {stderr:.2g}", f"95% interval {low:.4g} to {high:.4g}")
     table.add_row(
         "paths",

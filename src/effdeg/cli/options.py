@@ -98,11 +98,19 @@ def pick_dtype(name: str | None) -> torch.dtype | None:
 
 def check_plot(file: Path | None) -> None:
     """Raise, before any work, if a figure cannot be drawn."""
+    check_target("--plot", file, {".png", ".pdf", ".svg"})
+    if file is not None:
+        import effdeg.plots  # noqa: F401  (says how to get matplotlib if it is absent)
+
+
+def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
+    """Raise, before any work, if a result could not be written."""
     if file is None:
         return
-    if file.suffix not in {".png", ".pdf", ".svg"}:
-        raise ValueError(f"--plot {file}: a figure is a .png, .pdf or .svg file.")
-    import effdeg.plots  # noqa: F401  (says how to get matplotlib if it is absent)
+    if file.suffix not in suffixes:
+        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

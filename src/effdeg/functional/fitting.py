@@ -12,7 +12,7 @@ DAMPING = 1e-9
 there, and far above float64's rounding of TᵀT, so that two random nodes that all but coincide cannot break the fit."""
 
 # Squared pivots of Cholesky spread wider than this tell of a design matrix with a condition number above about 300,
-# where squaring it (TᵀT) would cost the ninth digit: those paths go through QR.
+# where squaring it (TᵀT) would cost the ninth digit: then the batch goes through QR.
 _WELL_POSED = 1e-5
 
 
@@ -48,12 +48,12 @@ def fit_operator(
 
 
 def fit(
-    values: Float[Tensor, "*paths nodes outputs"],
+    values: Float[Tensor, "*#paths nodes outputs"],
     alpha: Float[Tensor, "*#paths nodes"],
     degree: int,
     basis: str = "chebyshev",
     damping: float = DAMPING,
-) -> Float[Tensor, "*paths degrees outputs"]:
+) -> Float[Tensor, "*#paths degrees outputs"]:
     """Fit a polynomial to every output of every path: ``fit_operator(alpha, …) @ values``, but faster.
 
     Args:
@@ -84,6 +84,8 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
     """Fit paths that each have nodes of their own, through the normal equations and, where these lose digits, QR."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
+    batch = torch.broadcast_shapes(values.shape[:-2], alpha.shape[:-1])  # type: ignore[no-untyped-call]
+    values = values.expand(*batch, *values.shape[-2:])
     with torch.no_grad():
         rows = basis_rows(alpha, degree, basis)
         # Two more columns in the one large product of the fit are all that TᵀT needs, in the Chebyshev basis.

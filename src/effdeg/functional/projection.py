@@ -9,8 +9,8 @@ from torch.autograd.function import once_differentiable
 from effdeg._checks import check_components
 from effdeg._shapes import Float
 
-# Eigenvalues of one path closer than this share of the largest count as meeting: 1/gap is damped to gap/(gap² +
-# floor²), so that the gradient stays bounded where two components swap and the derivative does not exist.
+# Two eigenvalues closer than this share of the larger count as meeting: 1/gap is damped to gap/(gap² + floor²), so that
+# the gradient stays bounded where two components swap and the derivative does not exist.
 _GAP_FLOOR = 1e-5
 # Squared in a Gram matrix, singular values below this share of the largest are float64's rounding noise: they are zero.
 _NOISE_FLOOR = 1e-7
@@ -63,10 +63,9 @@ class _Scores(torch.autograd.Function):
         grad = grad.double()
         kept = directions[..., : grad.shape[-1]]
         kept_singular = singular[..., : grad.shape[-1]]
-        largest = singular[..., :1]
 
-        gap = kept_singular[..., None, :].square() - singular[..., :, None].square()
-        floor = _GAP_FLOOR * largest[..., None].square()
+        one, other = kept_singular[..., None, :].square(), singular[..., :, None].square()
+        gap, floor = one - other, _GAP_FLOOR * torch.maximum(one, other)
         rotation = (directions.mT @ grad) * _divide(gap, gap.square() + floor.square())
 
         weighted = directions * singular[..., None, :].square()

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from effdeg.examples import LABELS
 from effdeg.io.optional import require
 
-_LABELS = {"label", "labels", "y", "target"}
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 
 
@@ -26,9 +26,7 @@ class ImageOptions:
     std: tuple[float, ...] = ()
 
     def __call__(self, image: Any) -> Tensor:
-        """Turn a Pillow image into a channels × height × width tensor."""
-        if image.mode not in {"L", "RGB"}:
-            image = image.convert("RGB")
+        """Turn a Pillow image, grey or RGB, into a channels × height × width tensor."""
         if self.size is not None:
             image = image.resize((self.size, self.size))
         pixels = torch.from_numpy(np.array(image, dtype=np.float32) / 255)
@@ -65,24 +63,31 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
     if path.suffix not in _READERS:
         known = ", ".join([*_READERS, ".parquet"])
         raise ValueError(f"{path} has the suffix {path.suffix!r}; known are {known} and folders of images.")
+    if images != ImageOptions():
+        raise ValueError(f"--size, --mean and --std are for images (.parquet, a folder), not for the arrays of {path}.")
     return _pick(_read(path, _READERS[path.suffix]), key, path)
 
 
 class ImageList(Dataset[Tensor]):
-    """Images that are decoded when they are asked for."""
+    """Images that are decoded when they are asked for: all of them grey if the first one is, else all RGB."""
 
     def __init__(self, stored: Sequence[bytes | Path], options: ImageOptions, name: str) -> None:
         self._stored, self._options, self._name = stored, options, name
         self._pillow = require("PIL.Image", extra="files", purpose="reading images")
+        self._mode = "L" if self._open(0, lambda image: image.mode) == "L" else "RGB"
 
     def __len__(self) -> int:
         return len(self._stored)
 
     def __getitem__(self, index: int) -> Tensor:
+        image: Tensor = self._open(index, lambda image: self._options(image.convert(self._mode)))
+        return image
+
+    def _open(self, index: int, use: Callable[[Any], Any]) -> Any:
         stored = self._stored[index]
         try:
             with self._pillow.open(io.BytesIO(stored) if isinstance(stored, bytes) else stored) as image:
-                return self._options(image)
+                return use(image)
         except OSError as error:
             where = stored if isinstance(stored, Path) else f"image {index} of {self._name}"
             raise ValueError(f"{where} cannot be read as an image: {error}") from error
@@ -100,17 +105,23 @@ def _parquet(path: Path, key: str | None, options: ImageOptions) -> Any:
     table = _read(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
     if key is not None and key not in table.column_names:
         raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
-    # The hub stores an image as a struct of its bytes and its path.
-    images = [field.name for field in table.schema if types.is_struct(field.type) or types.is_binary(field.type)]
+    images = [field.name for field in table.schema if _holds_images(field.type, types)]
     if key in images or (key is None and images):
         cells = table.column(key or images[0]).to_pylist()
         return ImageList([cell["bytes"] if isinstance(cell, dict) else cell for cell in cells], options, str(path))
     numbers = [field.name for field in table.schema if types.is_floating(field.type) or types.is_integer(field.type)]
-    names = [key] if key in numbers else [name for name in numbers if name not in _LABELS] if key is None else []
+    names = [key] if key in numbers else [name for name in numbers if name not in LABELS] if key is None else []
     if not names:
         raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
     columns = [table.column(name).to_numpy() for name in names]
     return torch.from_numpy(np.stack(columns, axis=1).astype(np.float32))
+
+
+def _holds_images(kind: Any, types: Any) -> bool:
+    """Tell whether a column holds images: their bytes, or, as the hub stores them, a struct of bytes and path."""
+    if types.is_struct(kind):
+        return any(kind.field(index).name == "bytes" for index in range(kind.num_fields))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
@@ -145,11 +156,11 @@ def _pick(loaded: Any, key: str | None, path: Path) -> Any:
             names = ", ".join(map(str, loaded)) if isinstance(loaded, dict) else "one unnamed array"
             raise ValueError(f"{path} has no array {key!r}; it has {names}.")
         loaded = loaded[key]
-    if isinstance(loaded, dict) and len(loaded) == 1:
-        loaded = next(iter(loaded.values()))
     if isinstance(loaded, dict):
-        return {name: _scaled(value) for name, value in loaded.items() if name not in _LABELS}
-    return _scaled(loaded)
+        inputs = {name: _scaled(value) for name, value in loaded.items() if name not in LABELS}
+        return inputs if len(inputs) > 1 else next(iter(inputs.values()), None)
+    # torch.save((inputs, labels)) is a pair, not two inputs.
+    return _scaled(loaded[0] if isinstance(loaded, tuple | list) and loaded else loaded)
 
 
 def _scaled(array: Any) -> Any:

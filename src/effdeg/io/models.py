@@ -76,8 +76,9 @@ def fill(model: nn.Module, file: Path) -> None:
 
 def _from_code(source: str) -> Model:
     module_name, _, attribute = source.partition(":")
-    # A script's own folder is where its user stands.
-    sys.path.insert(0, str(Path.cwd()))
+    # As with python -m, code is looked for where its user stands, also when the model imports more of it later.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -86,8 +87,6 @@ def _from_code(source: str) -> Model:
         raise ValueError(
             f"{source!r}: there is no Python module {error.name!r} here or among the installed ones."
         ) from error
-    finally:
-        sys.path.pop(0)
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
         raise ValueError(f"{source!r}: {module_name} has no {attribute!r}. {suggest(attribute, names)}")
