@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import effdeg
-from benchmarks.cases import CASES
+from benchmarks.cases import ON_CPU, ON_GPU
 from benchmarks.timing import device
 
 FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
@@ -19,7 +19,8 @@ FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
 def main() -> None:
     """Run the cases named on the command line, or all."""
-    chosen = [case for case in CASES if case.__name__ in sys.argv[1:] or not sys.argv[1:]]
+    cases = ON_GPU if device().type == "cuda" else ON_CPU
+    chosen = [case for case in cases if case.__name__ in sys.argv[1:] or not sys.argv[1:]]
     table = Table("what", "ratio", "aim", "how", title=f"on {_processor()}")
     records = {}
     for case in chosen:
@@ -28,7 +29,7 @@ def main() -> None:
         if "ratio" in record:
             table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
     Console(width=150).print(table)
-    if chosen == CASES:
+    if chosen == cases:
         FOLDER.mkdir(parents=True, exist_ok=True)
         file = FOLDER / f"{'gpu' if device().type == 'cuda' else 'cpu'}.json"
         file.write_text(json.dumps({"environment": _environment(), "cases": records}, indent=1) + "\n")

@@ -122,4 +122,5 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
     return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
-CASES = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning]
+ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning]
+ON_GPU = [measure_overhead, projection_speed, memory_growth]

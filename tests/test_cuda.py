@@ -28,6 +28,15 @@ def test_a_gpu_measures_what_the_cpu_does(settings):
             torch.testing.assert_close(traced.fit(degree=20, **rest).per_path, expected.per_path, rtol=1e-8, atol=1e-10)
 
 
+def test_the_random_state_of_gpus_survives_measuring_on_the_cpu():
+    models = (mlp(), lambda x: x)
+    torch.rand(1, device="cuda")
+    state = torch.cuda.get_rng_state()
+    for model in models:
+        effdeg.measure(model, X, **FAST)
+        assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
 def test_device_leaves_the_model_where_it_was():
     model = mlp()
     state = torch.cuda.get_rng_state()

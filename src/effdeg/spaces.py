@@ -1,7 +1,8 @@
 """Where a path lives: among the inputs, or at the output of a layer."""
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -146,11 +147,16 @@ def find_layer(model: Model, at: Layer) -> tuple[str, nn.Module]:
 def _hook(layer: nn.Module, hook: Hook) -> Iterator[None]:
     handle = layer.register_forward_hook(hook)
     try:
-        # A compiled model would not notice a hook that was not there when it was compiled.
-        with torch.compiler.set_stance("force_eager"):
+        with _eager():
             yield
     finally:
         handle.remove()
+
+
+def _eager() -> AbstractContextManager[object]:
+    """Run compiled models as they were written: they would not notice a hook that is newer than their compilation."""
+    # Nothing is compiled where the compiler was not even loaded, and loading it takes seconds.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _first_tensor(output: Any, name: str) -> Tensor:

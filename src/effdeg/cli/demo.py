@@ -40,6 +40,12 @@ def demo(
     for sentence in story.findings():
         console.print(f"• {sentence}")
     console.print(f"\nLook at [bold]{page}[/]. To repeat the comparison from the saved checkpoints:")
-    # Run from a virtual environment that is not active, the command is where this one was found.
-    program = "effdeg" if shutil.which("effdeg") else os.path.relpath(sys.argv[0])
-    console.print(f"  {compare_command(out, program)}")
+    console.print(f"  {compare_command(out, _program())}")
+
+
+def _program() -> str:
+    """Give the words with which this program was called, for a command that a reader can paste."""
+    if shutil.which("effdeg"):
+        return "effdeg"
+    called = Path(sys.argv[0])
+    return "python -m effdeg" if called.name == "__main__.py" else os.path.relpath(called)
