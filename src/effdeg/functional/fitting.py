@@ -14,6 +14,8 @@ there, and far above float64's rounding of TᵀT, so that two random nodes that 
 # Squared pivots of Cholesky spread wider than this tell of a design matrix with a condition number above about 300,
 # where squaring it (TᵀT) would cost the ninth digit: then the batch goes through QR.
 _WELL_POSED = 1e-5
+# Numbers of the design matrices that are worked on at once: 16 MiB.
+_WORKING_SET = 2**21
 
 
 @torch.no_grad()
@@ -81,20 +83,28 @@ def fit(
 
 
 def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: float) -> Tensor:
-    """Fit paths that each have nodes of their own, through the normal equations and, where these lose digits, QR."""
+    """Fit paths that each have nodes of their own, so many at a time that memory stays bounded and in cache."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
     batch = torch.broadcast_shapes(values.shape[:-2], alpha.shape[:-1])  # type: ignore[no-untyped-call]
-    values = values.expand(*batch, *values.shape[-2:])
-    with torch.no_grad():
-        rows = basis_rows(alpha, degree, basis)
-        # Two more columns in the one large product of the fit are all that TᵀT needs, in the Chebyshev basis.
-        columns = torch.stack([torch.ones_like(alpha), rows[..., -1, :]], dim=-1).expand(*values.shape[:-1], 2)
+    nodes, outputs = values.shape[-2:]
+    values = values.expand(*batch, nodes, outputs).reshape(-1, nodes, outputs)
+    alpha = alpha.expand(*batch, nodes).reshape(-1, nodes)
+    at_once = max(1, _WORKING_SET // ((degree + 1) * nodes))
+    parts = zip(values.split(at_once), alpha.split(at_once), strict=True)  # type: ignore[no-untyped-call]
+    coefficients = [_fit_some(some, their, degree, basis, damping) for some, their in parts]
+    return torch.cat(coefficients).view(*batch, degree + 1, outputs)
+
+
+def _fit_some(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: float) -> Tensor:
+    """Solve the normal equations and, where these lose digits, the least-squares problem by QR."""
+    rows = basis_rows(alpha, degree, basis)
+    # Two more columns in the one large product of the fit are all that TᵀT needs, in the Chebyshev basis.
+    columns = torch.stack([torch.ones_like(alpha), rows[..., -1, :]], dim=-1)
     products = rows @ torch.cat([columns, values], dim=-1)
     sums, right = products[..., :2].detach(), products[..., 2:]
-    with torch.no_grad():
-        gram = _chebyshev_gram(sums) if basis == "chebyshev" else rows @ rows.mT
-        factor, info = torch.linalg.cholesky_ex(gram + damping * _identity(rows))
+    gram = _chebyshev_gram(sums) if basis == "chebyshev" else rows @ rows.mT
+    factor, info = torch.linalg.cholesky_ex(gram + damping * _identity(rows))
     if damping > 0 and alpha.device.type != "cpu":
         # To ask a GPU how well posed the problem is would be to wait for it. Two steps of refinement make the answer
         # accurate in any case, since damping bounds the condition number.

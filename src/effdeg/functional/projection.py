@@ -43,12 +43,13 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
-        dtype = torch.promote_types(values.dtype, torch.float32)
-        centred = values - values.mean(-2, keepdim=True, dtype=torch.float64)
-        directions, singular = _decompose(centred)
-        # Kept in the precision of the values: the gradient has no more than theirs, and training keeps many of these.
-        ctx.save_for_backward(centred.to(dtype), directions, singular)
         ctx.given = values.dtype
+        dtype = torch.promote_types(values.dtype, torch.float32)
+        # Centring in the precision of the values loses nothing that they have; squaring, in the Gram matrix, would.
+        values = values.to(dtype)
+        centred = values - values.mean(-2, keepdim=True)
+        directions, singular = _decompose(centred.double())
+        ctx.save_for_backward(centred, directions, singular)
         return (directions[..., :components] * singular[..., None, :components]).to(dtype)
 
     @staticmethod
