@@ -137,7 +137,7 @@ def measure(
         progress_bar("effective degree", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
         stretches = walk.run(lambda returned, points: as_values(returned, output, points=points))
-        rows = ((s.block, receive(fitted.table(s.by_path(s.kept), s.alpha))) for s in stretches)
+        rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
         table = _collect(_late(rows), walk.route, columns=5 + degree, tolerance=tolerance, update=update)
     settings = Settings(
         paths=paths,

@@ -56,9 +56,10 @@ class Stretch:
     kept: Tree
     ends: tuple[list[Tensor], list[Tensor]]
 
-    def by_path(self, rows: Tensor) -> Tensor:
-        """Arrange one row per point into paths × nodes × outputs."""
-        return rows.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
+    def by_path(self) -> Tensor:
+        """Arrange what was kept, if that is one row of numbers per point, into paths × nodes × outputs."""
+        values: Tensor = self.kept.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
+        return values
 
 
 class Walk:
