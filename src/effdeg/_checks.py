@@ -22,12 +22,13 @@ def suggest(name: str, options: Iterable[str]) -> str:
     return f"Choose from: {shown}{', …' if len(options) > 20 else ''}."
 
 
-def check_count(name: str, value: object, *, least: int) -> None:
-    """Raise unless ``value`` is an integer of at least ``least``."""
+def check_count(name: str, value: object, *, least: int) -> int:
+    """Raise unless ``value`` is an integer of at least ``least``; give it as Python's own, which numpy's is not."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
     if int(value) < least:
         raise ValueError(f"{name}={value} is too small: it must be at least {least}.")
+    return int(value)
 
 
 def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:

@@ -38,13 +38,15 @@ class Fit:
     components: int | None
     damping: float
 
-    def check(self, nodes: int) -> None:
-        """Raise unless this fit can be made on so many nodes."""
-        check_fit(nodes, self.degree, least_degree=1)
-        check_choice("basis", self.basis, get_args(Basis))
-        check_damping(self.damping)
-        if self.components is not None:
-            check_components(self.components, nodes)
+    @classmethod
+    def on(cls, nodes: int, *, degree: int, basis: Basis, components: int | None, damping: float) -> "Fit":
+        """Make a fit on so many nodes, or say why there is none."""
+        check_fit(nodes, degree, least_degree=1)
+        check_choice("basis", basis, get_args(Basis))
+        check_damping(damping)
+        if components is not None:
+            check_components(components, nodes)
+        return cls(int(degree), basis, None if components is None else int(components), damping)
 
     def table(self, values: Float[Tensor, "paths nodes outputs"], alpha: Tensor) -> Float[Tensor, "paths columns"]:
         """Reduce each path to a row: degree, normalized degree, variation missed, variation, and |c_k| for each k."""
@@ -116,8 +118,7 @@ def measure(
     Returns:
         The measurement, with its error bar.
     """
-    fitted = Fit(degree, basis, components, damping)
-    fitted.check(nodes)
+    fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
     check_output(output)
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"tolerance={tolerance!r} must be positive, such as 0.02 for a standard error of 2%.")
@@ -138,17 +139,17 @@ def measure(
     ):
         stretches = walk.run(lambda returned, points: as_values(returned, output, points=points))
         rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
-        table = _collect(_late(rows), walk.route, columns=5 + degree, tolerance=tolerance, update=update)
+        table = _collect(_late(rows), walk.route, columns=5 + fitted.degree, tolerance=tolerance, update=update)
     settings = Settings(
-        paths=paths,
-        nodes=nodes,
+        paths=len(walk.route.pairs),
+        nodes=walk.route.nodes,
         sampling=sampling,
-        degree=degree,
+        degree=fitted.degree,
         basis=basis,
         output=output_name(output),
-        components=components,
+        components=fitted.components,
         at=walk.at,
-        seed=seed,
+        seed=walk.route.seed,
         damping=damping,
         tolerance=tolerance,
         examples=walk.examples,

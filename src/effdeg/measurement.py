@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +38,6 @@ class Settings:
     examples: int
     dtype: str | None
     version: str = __version__
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the settings by name, numbers as Python's own."""
-        return {name: int(value) if isinstance(value, Integral) else value for name, value in asdict(self).items()}
 
     def comparable_with(self, other: "Settings") -> bool:
         """Tell whether two measurements ran along the same paths and mean the same thing, whatever the models."""
@@ -162,7 +157,7 @@ class Measurement:
             "normalized": self.normalized,
             "normalized_stderr": finite(self.normalized_stderr),
             "residual": self.residual,
-            "settings": self.settings.to_dict(),
+            "settings": asdict(self.settings),
             **{name: finite(getattr(self, name).tolist()) for name in _TENSORS},
         }
 

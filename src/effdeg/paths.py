@@ -23,7 +23,7 @@ def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"
     """Draw the two ends of each path, two different examples, uniformly and independently of the other paths."""
     if examples < 2:
         raise ValueError(f"a path joins two examples, but inputs hold {examples}. Give at least two, better hundreds.")
-    check_count("paths", paths, least=1)
+    paths = check_count("paths", paths, least=1)
     # Row by row, so that more paths are the same paths and some more.
     share = torch.rand(paths, 2, dtype=torch.float64, generator=_generator(seed, 0))
     first = (share[:, 0] * examples).long()

@@ -75,8 +75,7 @@ class Trace:
             The measurement, with its error bar.
         """
         paths, nodes = self.alpha.shape
-        fitted = Fit(degree, basis, components, damping)
-        fitted.check(nodes)
+        fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
         check_output(output)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
         alpha = self.alpha if self.sampling == "cosine" else self.alpha[0]
@@ -88,10 +87,10 @@ class Trace:
             paths=paths,
             nodes=nodes,
             sampling=self.sampling,
-            degree=degree,
+            degree=fitted.degree,
             basis=basis,
             output=output_name(output),
-            components=components,
+            components=fitted.components,
             at=self.at,
             seed=self.seed,
             damping=damping,
@@ -195,7 +194,7 @@ def trace(
         ends=torch.cat([ends for _, ends in ordered]),
         sampling=sampling,
         at=walk.at,
-        seed=seed,
+        seed=walk.route.seed,
         examples=walk.examples,
         dtype=walk.dtype,
     )

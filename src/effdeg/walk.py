@@ -33,8 +33,8 @@ class Route:
     @classmethod
     def draw(cls, examples: int, *, paths: int, nodes: int, sampling: Sampling, seed: int) -> "Route":
         """Draw paths between so many examples."""
-        check_count("nodes", nodes, least=1)
-        check_count("seed", seed, least=0)
+        nodes = check_count("nodes", nodes, least=1)
+        seed = check_count("seed", seed, least=0)
         check_choice("sampling", sampling, get_args(Sampling))
         return cls(draw_pairs(examples, paths, seed=seed), nodes, sampling, seed)
 

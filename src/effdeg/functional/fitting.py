@@ -90,7 +90,7 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
     nodes, outputs = values.shape[-2:]
     values = values.expand(*batch, nodes, outputs).reshape(-1, nodes, outputs)
     alpha = alpha.expand(*batch, nodes).reshape(-1, nodes)
-    at_once = max(1, int(_WORKING_SET // ((degree + 1) * nodes)))
+    at_once = max(1, _WORKING_SET // ((degree + 1) * nodes))
     parts = zip(values.split(at_once), alpha.split(at_once), strict=True)  # type: ignore[no-untyped-call]
     coefficients = [_fit_some(some, their, degree, basis, damping) for some, their in parts]
     return torch.cat(coefficients).view(*batch, degree + 1, outputs)
