@@ -98,8 +98,9 @@ def test_lists_of_unequal_length():
 
 def test_token_ids_without_a_layer_are_told_where_to_go():
     tokens = {"input_ids": torch.randint(30, (20, 5)), "attention_mask": torch.ones(20, 5, dtype=torch.int64)}
-    with pytest.raises(TypeError, match=r"inputs \('input_ids'\) hold integers.*such as at='embed'"):
-        effdeg.measure(Tokens(), tokens)
+    for model in (Tokens(), torch.compile(Tokens(), backend="eager")):
+        with pytest.raises(TypeError, match=r"inputs \('input_ids'\) hold integers.*such as at='embed'"):
+            effdeg.measure(model, tokens)
 
 
 def test_a_layer_that_runs_twice():

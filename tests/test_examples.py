@@ -182,6 +182,7 @@ def test_a_function_of_the_raw_output():
     for returned, output in (
         (lambda x: {"policy": model(x), "value": x}, lambda out: out["policy"].sigmoid()),
         (lambda x: model(x), torch.sigmoid),
+        (lambda x: (x.sum(), model(x)), "sigmoid"),
     ):
         measured = effdeg.measure(returned, X, output=output, **FAST)
         assert torch.equal(measured.per_path, expected.per_path)

@@ -103,7 +103,8 @@ def measure(
         degree: The highest degree of the fitted polynomials (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
-        output: ``"softmax"`` over the last dimension, ``"identity"``, or a function of what the model returned.
+        output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
+            model returned.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
         at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids.
         seed: Determines pairs and nodes.

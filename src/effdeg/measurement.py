@@ -163,7 +163,8 @@ class Measurement:
 
     def __str__(self) -> str:
         settings, (low, high) = self.settings, self.interval()
-        what = {"softmax": "probabilities", "identity": "raw outputs"}.get(settings.output, settings.output)
+        names = {"softmax": "probabilities", "sigmoid": "probabilities", "identity": "raw outputs"}
+        what = names.get(settings.output, settings.output)
         reduced = f", first {settings.components} principal components" if settings.components else ""
         lines = [
             f"effective degree  {self.value:.4g} ± {self.stderr:.2g}  (95% interval {low:.4g} to {high:.4g})",

@@ -9,14 +9,14 @@ from torch import Tensor
 from effdeg._checks import check_choice
 from effdeg.tree import Tree, tensors, tree_map
 
-Output = Literal["softmax", "identity"] | Callable[[Any], Tensor]
-"""What of the model's output is fitted: class probabilities, the output as it is, or any function of it."""
+Output = Literal["softmax", "sigmoid", "identity"] | Callable[[Any], Tensor]
+"""What is fitted: probabilities of classes, independent probabilities, the output as it is, or any function of it."""
 
 
 def check_output(output: Output) -> None:
     """Raise unless the output is one of the known names or a function."""
     if not callable(output):
-        check_choice("output", output, ("softmax", "identity"))
+        check_choice("output", output, ("softmax", "sigmoid", "identity"))
 
 
 def output_name(output: Output) -> str:
@@ -41,9 +41,11 @@ def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
         if values.dim() == 1 or values.shape[-1] == 1:
             raise ValueError(
                 f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' "
-                "for a regression, output=torch.sigmoid for one logit."
+                "for a regression, output='sigmoid' for one logit."
             )
         return values.softmax(-1).reshape(points, -1)
+    if output == "sigmoid":
+        return values.sigmoid().reshape(points, -1)
     # A copy: some models write every batch's output into the same memory.
     return values.reshape(points, -1).clone()
 

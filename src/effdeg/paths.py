@@ -1,6 +1,6 @@
 """Pairs of examples, the nodes on the path between them, and the points at those nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -64,17 +64,17 @@ def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, " points"]) -> T
     return tree_map(at_alpha, first, second)
 
 
-def check_interpolable(examples: Tree, *, advice: str) -> None:
-    """Raise unless the examples can be joined by straight lines: floating tensors, and at most masks beside them."""
+def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
+    """Raise, with advice, unless straight lines can join the examples: floating tensors, at most masks beside them."""
     leaves = [(name, leaf) for name, leaf in named_leaves(examples) if isinstance(leaf, Tensor)]
     for name, leaf in leaves:
         if not leaf.is_floating_point() and not is_mask(leaf):
             raise TypeError(
                 f"inputs{f' ({name!r})' if name else ''} hold integers ({leaf.dtype}, from {leaf.min()} to "
-                f"{leaf.max()}), and no straight line joins integers. {advice}"
+                f"{leaf.max()}), and no straight line joins integers. {advice()}"
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
-        raise TypeError(f"inputs hold no floating-point tensor to walk along. {advice}")
+        raise TypeError(f"inputs hold no floating-point tensor to walk along. {advice()}")
 
 
 def is_mask(leaf: Tensor) -> bool:

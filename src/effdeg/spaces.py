@@ -34,7 +34,7 @@ class InputSpace:
     def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths":  # noqa: ARG002
         """Lay the paths that lead from the second examples to the first."""
         for examples in (first, second):
-            check_interpolable(examples, advice=_advice(self._subject.model))
+            check_interpolable(examples, advice=partial(_advice, self._subject.model))
         return InputPaths(self._subject, first, second)
 
 
@@ -123,8 +123,7 @@ def open_space(subject: Subject, at: Layer | None) -> InputSpace | LayerSpace:
 
 def find_layer(model: Model, at: Layer) -> tuple[str, nn.Module]:
     """Find a layer by name or by reference; a reference also serves a model that is not a module."""
-    named = model.named_modules() if isinstance(model, nn.Module) else ()
-    modules = {name.replace("_orig_mod.", ""): module for name, module in named}  # torch.compile puts that in
+    modules = _layers(model)
     if not isinstance(at, str | nn.Module):
         raise TypeError(f"at={at!r} must be the name of a layer or a module.")
     if isinstance(at, nn.Module):
@@ -141,6 +140,12 @@ def find_layer(model: Model, at: Layer) -> tuple[str, nn.Module]:
             )
         raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
     return at, modules[at]
+
+
+def _layers(model: Model) -> dict[str, nn.Module]:
+    """List the layers of a model by name, without the prefix that torch.compile puts in."""
+    named = model.named_modules() if isinstance(model, nn.Module) else ()
+    return {name.replace("_orig_mod.", ""): module for name, module in named}
 
 
 @contextmanager
@@ -185,9 +190,8 @@ def _floating(tree: Tree) -> list[Tensor]:
 
 def _advice(model: Model) -> str:
     advice = "Convert images to floating point (images.float() / 255); for token ids let the path live at a layer, at=…"
-    if isinstance(model, nn.Module):
-        embeddings = [name for name, module in model.named_modules() if name and "Embedding" in type(module).__name__]
-        if embeddings:
-            # The shortest name is the outermost layer: the one after which the whole example is embedded.
-            advice += f", such as at={min(embeddings, key=lambda name: name.count('.'))!r}"
+    embeddings = [name for name, module in _layers(model).items() if name and "Embedding" in type(module).__name__]
+    if embeddings:
+        # The shortest name is the outermost layer: the one after which the whole example is embedded.
+        advice += f", such as at={min(embeddings, key=lambda name: name.count('.'))!r}"
     return advice + "."

@@ -67,7 +67,8 @@ class Trace:
         Args:
             degree: The highest degree of the fitted polynomials (the paper's K).
             basis: ``"chebyshev"`` or ``"legendre"``.
-            output: ``"softmax"`` over the last dimension, ``"identity"``, or a function of what the model returned.
+            output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
+                model returned.
             components: Reduce each path's values to this many principal components first.
             damping: The paper's eps in the fit.
 

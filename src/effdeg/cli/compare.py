@@ -60,7 +60,7 @@ def compare(
         "degree": degree,
         "basis": basis,
         "sampling": sampling,
-        "output": o.as_output(output),
+        "output": output,
         "components": components,
         "at": at,
         "seed": seed,
@@ -68,7 +68,7 @@ def compare(
         "device": o.pick_device(device),
         "dtype": o.pick_dtype(dtype),
     }
-    examples = o.Reading(data, key, size, mean, std).examples()
+    examples = o.read_examples(data, key=key, size=size, mean=mean, std=std)
     loaded: dict[str, Model] = {name: load_model(*candidate) for name, candidate in candidates.items()}
     with process_group():
         comparison = effdeg.compare(loaded, examples, normalized=normalized, progress=not json, **settings)

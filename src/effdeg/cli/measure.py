@@ -56,11 +56,11 @@ def measure(
     o.check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
-    examples = o.Reading(data, key, size, mean, std).examples()
+    examples = o.read_examples(data, key=key, size=size, mean=mean, std=std)
     loaded = load_model(model, weights)
     where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
     route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
-    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": o.as_output(output), "components": components}
+    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": output, "components": components}
     with process_group():
         progress = not json
         if plot is None:

@@ -1,6 +1,5 @@
 """The options that commands share, and what they mean together."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,30 +56,9 @@ Plot = Annotated[Path | None, typer.Option(help="Draw a figure into this file (.
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")]
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How data are read."""
-
-    data: str
-    key: str | None
-    size: int | None
-    mean: str
-    std: str
-
-    def examples(self) -> Any:
-        """Read them."""
-        images = ImageOptions(self.size, _numbers("mean", self.mean), _numbers("std", self.std))
-        return load_data(self.data, key=self.key, images=images)
-
-
-def as_output(name: str) -> Any:
-    """Turn the name of an output into what :func:`effdeg.measure` takes."""
-    return sigmoid if name == "sigmoid" else name
-
-
-def sigmoid(returned: Any) -> torch.Tensor:
-    """Turn independent logits into probabilities."""
-    return torch.sigmoid(returned.logits if hasattr(returned, "logits") else returned)
+def read_examples(data: str, *, key: str | None, size: int | None, mean: str, std: str) -> Any:
+    """Read the examples as the options say."""
+    return load_data(data, key=key, images=ImageOptions(size, _numbers("mean", mean), _numbers("std", std)))
 
 
 def pick_device(name: str | None) -> torch.device:
