@@ -1,17 +1,24 @@
-"""How simple is the function my network has learned?"""
+"""How simple is the function my network has learned, and can I train it to be simpler?"""
 
 from effdeg import functional
 from effdeg.comparison import Comparison, Difference, compare
 from effdeg.estimator import measure
 from effdeg.measurement import Measurement, Settings
+from effdeg.penalty import Penalty
+from effdeg.points import Points
+from effdeg.schedules import Constant, SineRamp
 from effdeg.tracing import Trace, trace
 from effdeg.version import __version__
 
 __all__ = [
     "Comparison",
+    "Constant",
     "Difference",
     "Measurement",
+    "Penalty",
+    "Points",
     "Settings",
+    "SineRamp",
     "Trace",
     "__version__",
     "compare",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,12 +13,12 @@ from effdeg._shapes import Float
 from effdeg._transfer import receive, send
 from effdeg.distributed import rank_and_size, sum_over_ranks
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
-from effdeg.functional.bases import Basis
+from effdeg.functional.bases import BASES, Basis
 from effdeg.inference import Model
+from effdeg.layers import Layer
 from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Output, as_values, check_output, output_name
 from effdeg.paths import BLOCK, Sampling
-from effdeg.spaces import Layer
 from effdeg.statistics import mean_and_stderr
 from effdeg.walk import Route, open_walk
 
@@ -42,7 +42,7 @@ class Fit:
     def on(cls, nodes: int, *, degree: int, basis: Basis, components: int | None, damping: float) -> "Fit":
         """Make a fit on so many nodes, or say why there is none."""
         check_fit(nodes, degree, least_degree=1)
-        check_choice("basis", basis, get_args(Basis))
+        check_choice("basis", basis, BASES)
         check_damping(damping)
         if components is not None:
             check_components(components, nodes)

@@ -30,15 +30,8 @@ class Subject:
         self._weights = self._moved_weights(device, dtype)
 
     def __call__(self, inputs: Tree) -> Any:
-        """Call the model: a mapping goes in as keywords, a tuple or list as arguments, anything else as it is."""
-        arguments: tuple[Any, ...] = ()
-        keywords: dict[str, Any] = {}
-        if isinstance(inputs, Mapping):
-            keywords = dict(inputs)
-        elif isinstance(inputs, tuple | list) and not hasattr(inputs, "_fields"):
-            arguments = tuple(inputs)
-        else:
-            arguments = (inputs,)
+        """Call the model on inputs."""
+        arguments, keywords = as_arguments(inputs)
         if self._weights is not None and isinstance(self.model, nn.Module):
             return functional_call(self.model, self._weights, arguments, keywords)
         return self.model(*arguments, **keywords)
@@ -67,6 +60,15 @@ class Subject:
         }
         same = all((moved[name].device, moved[name].dtype) == (named[name].device, named[name].dtype) for name in named)
         return None if same else moved
+
+
+def as_arguments(inputs: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Tell how inputs go into a model: a mapping as keywords, a tuple or list as arguments, anything else as it is."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
+        return tuple(inputs), {}
+    return (inputs,), {}
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from effdeg._checks import check_choice
+from effdeg._shapes import Float
 from effdeg.tree import Tree, tensors, tree_map
 
 Output = Literal["softmax", "sigmoid", "identity"] | Callable[[Any], Tensor]
@@ -24,15 +25,16 @@ def output_name(output: Output) -> str:
     return output if isinstance(output, str) else getattr(output, "__name__", repr(output))
 
 
-def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
-    """Reduce what a model returned for some points to one row of numbers per point."""
-    values = output(returned) if callable(output) else _logits(returned, points)
+def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:
+    """Reduce what a model returned for so many points, or for one of so many, to one row of numbers per point."""
+    possible = (points,) if isinstance(points, int) else points
+    values = output(returned) if callable(output) else _logits(returned, possible)
     if not isinstance(values, Tensor):
         raise TypeError(f"output={output_name(output)!r} gave {type(values).__name__}; a tensor was expected.")
-    if values.dim() == 0 or len(values) != points:
+    if values.dim() == 0 or len(values) not in possible:
         raise ValueError(
-            f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {points}; its first dimension "
-            "must be the batch. If it reduces over the batch (a loss, a mean), measure the part before that."
+            f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {possible[0]}; its first "
+            "dimension must be the batch. If it reduces over the batch (a loss, a mean), give the part before that."
         )
     if values.numel() == 0:
         raise ValueError(f"the model returned no outputs: a tensor of shape {tuple(values.shape)}.")
@@ -43,11 +45,37 @@ def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
                 f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' "
                 "for a regression, output='sigmoid' for one logit."
             )
-        return values.softmax(-1).reshape(points, -1)
+        return values.softmax(-1).flatten(1)
     if output == "sigmoid":
-        return values.sigmoid().reshape(points, -1)
+        return values.sigmoid().reshape(len(values), -1)
     # A copy: some models write every batch's output into the same memory.
-    return values.reshape(points, -1).clone()
+    return values.reshape(len(values), -1).clone()
+
+
+def as_targets(labels: Tensor, outputs: int) -> Float[Tensor, "rows outputs"]:
+    """Give labels the form of the outputs: class ids become one-hot rows, anything of the outputs' size stays.
+
+    Args:
+        labels: Class ids of any integer type, or soft labels or targets, one row per example.
+        outputs: How many outputs there are per example.
+
+    Returns:
+        Targets, in float32 or better.
+    """
+    each = labels.shape[1:].numel()
+    if each == outputs:
+        return labels.reshape(-1, outputs).to(torch.promote_types(labels.dtype, torch.float32))
+    if labels.is_floating_point() or each == 0 or outputs % each:
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} ({labels.dtype}) do not match {outputs} outputs per example: give "
+            "class ids, or soft labels of the outputs' shape."
+        )
+    classes = outputs // each
+    ids = labels.reshape(len(labels), each, 1).long()
+    # A GPU is not asked, which would be to wait for it; cross entropy stops at such labels anyway.
+    if not ids.is_cuda and not torch.compiler.is_compiling() and bool(((ids < 0) | (ids >= classes)).any()):
+        raise ValueError(f"labels from {ids.min()} to {ids.max()} do not match {classes} classes among the outputs.")
+    return (ids == torch.arange(classes, device=ids.device)).flatten(1).float()
 
 
 def per_point(returned: Any, *, points: int) -> Tree:
@@ -65,7 +93,7 @@ def per_point(returned: Any, *, points: int) -> Tree:
     return kept
 
 
-def _logits(returned: Any, points: int) -> Any:
+def _logits(returned: Any, points: tuple[int, ...]) -> Any:
     if isinstance(returned, Tensor):
         return returned
     if isinstance(getattr(returned, "logits", None), Tensor):
@@ -79,4 +107,4 @@ def _logits(returned: Any, points: int) -> Any:
             "output=…, a function of what the model returns."
         )
     # A loss may come first.
-    return next((tensor for tensor in found if tensor.dim() > 0 and len(tensor) == points), found[0])
+    return next((tensor for tensor in found if tensor.dim() > 0 and len(tensor) in points), found[0])

@@ -1,6 +1,7 @@
 """Pairs of examples, the nodes on the path between them, and the points at those nodes."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -46,8 +47,21 @@ def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Fl
     return cosine_nodes(nodes, BLOCK, generator=generator)[: block.stop - block.start]
 
 
-def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, " points"]) -> Tree:
-    """Walk from the second examples (alpha = 0) to the first (alpha = 1): alpha x1 + (1 - alpha) x2, point by point.
+def draw_pairs_of_batch(
+    examples: int, pairs: int, *, device: torch.device, generator: torch.Generator | None
+) -> Int[Tensor, "pairs 2"]:
+    """Draw pairs of different examples of a batch, uniformly; a batch of one is paired with itself."""
+    home = device if generator is None else generator.device
+    # torch.compile cannot draw a number of pairs that varies if a generator, even none, is named.
+    given: dict[str, Any] = {} if generator is None else {"generator": generator}
+    draw = partial(torch.randint, size=(pairs,), device=home, **given)
+    first = draw(0, examples)
+    second = (first + draw(1, examples)) % examples if examples > 1 else first
+    return torch.stack([first, second], dim=1).to(device)
+
+
+def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) -> Tree:
+    """Walk from the second examples (alpha = 0) to the first (alpha = 1): alpha x1 + (1 - alpha) x2, path after path.
 
     Floating tensors are interpolated, in float32 or better; masks, boolean or of integers 0 and 1, are joined by OR.
     """
@@ -56,12 +70,25 @@ def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, " points"]) -> T
         if not isinstance(one, Tensor):
             return one
         if not one.is_floating_point():
-            return one | other
+            return (one | other).repeat_interleave(alpha.shape[1], dim=0)
         dtype = torch.promote_types(one.dtype, torch.float32)
-        weight = alpha.to(dtype).to(one.device).view(-1, *[1] * (one.dim() - 1))
-        return torch.lerp(other.to(dtype), one.to(dtype), weight).to(one.dtype)
+        weight = alpha.to(dtype).to(one.device).view(*alpha.shape, *[1] * (one.dim() - 1))
+        return torch.lerp(other.to(dtype)[:, None], one.to(dtype)[:, None], weight).to(one.dtype).flatten(0, 1)
 
     return tree_map(at_alpha, first, second)
+
+
+def join_masks(first: Tree, second: Tree) -> Tree:
+    """Give every path one input: the first end's, with the masks of both ends joined by OR."""
+
+    def join(one: Any, other: Any) -> Any:
+        if not isinstance(one, Tensor) or one.is_floating_point():
+            return one
+        either = one | other
+        # Whether integers are a mask is left to the device, which need not be waited for.
+        return either if one.dtype == torch.bool else torch.where(((either == 0) | (either == 1)).all(), either, one)
+
+    return tree_map(join, first, second)
 
 
 def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:

@@ -14,10 +14,10 @@ from effdeg.estimator import Fit, as_measurement, check_finite
 from effdeg.functional import DAMPING
 from effdeg.functional.bases import Basis
 from effdeg.inference import Model
+from effdeg.layers import Layer
 from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Output, as_values, check_output, output_name, per_point
 from effdeg.paths import Sampling
-from effdeg.spaces import Layer
 from effdeg.tree import Tree, concatenate, take
 from effdeg.walk import open_walk
 

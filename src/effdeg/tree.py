@@ -17,7 +17,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
         mapped = {key: tree_map(function, tree[key], *(other[key] for other in rest)) for key in tree}
         # A Hugging Face ModelOutput is a mapping that is built from keywords.
         return type(tree)(**mapped) if dataclasses.is_dataclass(tree) else mapped
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, (tuple, list)):
         entries = [tree_map(function, *entry) for entry in zip(tree, *rest, strict=True)]
         return type(tree)(*entries) if hasattr(tree, "_fields") else type(tree)(entries)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
@@ -34,7 +34,7 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
     entries: list[tuple[str, Any]]
     if isinstance(tree, Mapping):
         entries = [(f"{name}.{key}" if name else str(key), tree[key]) for key in tree]
-    elif isinstance(tree, tuple | list):
+    elif isinstance(tree, (tuple, list)):
         entries = [(f"{name}[{index}]", entry) for index, entry in enumerate(tree)]
     elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         fields = dataclasses.fields(tree)

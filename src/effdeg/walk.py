@@ -13,8 +13,9 @@ from effdeg._transfer import send
 from effdeg.distributed import rank_and_size
 from effdeg.examples import Examples, as_examples
 from effdeg.inference import Model, Subject, inference, precision_name
+from effdeg.layers import Layer
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
-from effdeg.spaces import InputPaths, InputSpace, Layer, LayerPaths, LayerSpace, open_space
+from effdeg.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
 from effdeg.tree import Tree, concatenate, take
 
 Keep = Callable[[Any, int], Tree]

@@ -20,6 +20,7 @@ def principal_scores(values, components):
     """PCA of one path's values by a full SVD of the centred nodes × outputs matrix."""
     centred = values - values.mean(0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    singular[singular < 1e-12 * singular[0]] = 0.0  # directions without variation
     return left[:, :components] * singular[:components]
 
 

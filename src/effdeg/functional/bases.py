@@ -9,6 +9,7 @@ from effdeg._checks import check_choice, check_count
 from effdeg._shapes import Float
 
 Basis = Literal["chebyshev", "legendre"]
+BASES = get_args(Basis)
 
 
 def basis_matrix(
@@ -55,7 +56,7 @@ def evaluate(
 
 
 def _polynomials(alpha: Tensor, degree: int, basis: str) -> list[Tensor]:
-    check_choice("basis", basis, get_args(Basis))
+    check_choice("basis", basis, BASES)
     check_count("degree", degree, least=0)
     t = 2 * alpha - 1
     polynomials = [torch.ones_like(t), t]

@@ -6,6 +6,7 @@ from torch import Tensor
 from effdeg._checks import check_damping, check_fit
 from effdeg._shapes import Float
 from effdeg.functional.bases import basis_matrix, basis_rows
+from effdeg.functional.unrolled import least_squares_operator
 
 DAMPING = 1e-9
 """Far below the smallest eigenvalue of a well-posed fit (1.4 at degree 40 on 200 nodes), so that it changes nothing
@@ -16,6 +17,9 @@ there, and far above float64's rounding of TᵀT, so that two random nodes that 
 _WELL_POSED = 1e-5
 # Numbers of the design matrices that are worked on at once: 16 MiB.
 _WORKING_SET = 2**21
+# Up to this many nodes a fit is a small operator, found without a library call: that is a training step's, which may be
+# compiled or captured in a CUDA graph.
+_FEW_NODES = 16
 
 
 @torch.no_grad()
@@ -24,9 +28,9 @@ def fit_operator(
 ) -> Float[Tensor, "*paths degrees nodes"]:
     """Form the linear map from values at the nodes to coefficients, (TᵀT + eps I)⁻¹ Tᵀ.
 
-    It is found by a QR factorization of T stacked on sqrt(eps) I, so that the condition number of T enters, not its
-    square. Nodes never depend on the model, so the operator carries no gradient; a fit is one product with it, and its
-    derivative is the paper's T (TᵀT + eps I)⁻¹ exactly (Proposition 5.1).
+    It is found by orthogonalizing T stacked on sqrt(eps) I (by Gram-Schmidt on few nodes, else by QR), so that the
+    condition number of T enters, not its square. Nodes never depend on the model, so the operator carries no gradient;
+    a fit is one product with it, and its derivative is the paper's T (TᵀT + eps I)⁻¹ exactly (Proposition 5.1).
 
     When is the fit well posed? With Chebyshev or cosine nodes always while nodes exceed the degree comfortably: the
     condition number of T at degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes only while degree is below
@@ -46,6 +50,8 @@ def fit_operator(
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
     design = basis_matrix(alpha.double(), degree, basis)
+    if alpha.shape[-1] <= _FEW_NODES:
+        return least_squares_operator(design, damping)
     return _solve_by_qr(design, torch.eye(alpha.shape[-1], dtype=design.dtype, device=design.device), damping)
 
 
@@ -75,7 +81,7 @@ def fit(
         )
     dtype = torch.promote_types(values.dtype, torch.float32)
     values = values.double()
-    if alpha.dim() == 1:
+    if alpha.dim() == 1 or alpha.shape[-1] <= _FEW_NODES:
         coefficients = fit_operator(alpha, degree, basis, damping) @ values
     else:
         coefficients = _fit_each(values, alpha.detach().double(), degree, basis, damping)

@@ -1,6 +1,7 @@
 """Where a path is sampled: ascending positions alpha in [0, 1], in float64."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +57,9 @@ def cosine_nodes(
     if device is None and generator is not None:
         device = generator.device
     strata = torch.arange(nodes, dtype=torch.float64, device=device)
-    within = torch.rand(paths, nodes, dtype=torch.float64, device=device, generator=generator)
+    # torch.compile cannot draw for a number of paths that varies if a generator, even none, is named.
+    given: dict[str, Any] = {} if generator is None else {"generator": generator}
+    within = torch.rand(paths, nodes, dtype=torch.float64, device=device, **given)
     angles = (strata + within) * (math.pi / nodes)
     if anchored:
         angles[:, 0] = 0.0

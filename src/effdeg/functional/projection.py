@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from effdeg._checks import check_components
 from effdeg._shapes import Float
+from effdeg.functional.unrolled import eigenvectors
 
 # Two eigenvalues closer than this share of the larger count as meeting: 1/gap is damped to gap/(gap² + floor²), so that
 # the gradient stays bounded where two components swap and the derivative does not exist.
@@ -80,11 +81,17 @@ class _Scores(torch.autograd.Function):
 def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
     """Left singular vectors and singular values, largest first, by the eigenvectors of the smaller Gram matrix."""
     wide = centred.shape[-2] <= centred.shape[-1]
-    eigenvalues, eigenvectors = torch.linalg.eigh(centred @ centred.mT if wide else centred.mT @ centred)
-    singular, eigenvectors = eigenvalues.flip(-1).clamp(min=0).sqrt(), eigenvectors.flip(-1)
+    gram = centred @ centred.mT if wide else centred.mT @ centred
+    eigenvalues, vectors = eigenvectors(gram) if _may_not_wait(gram) else torch.linalg.eigh(gram)
+    singular, vectors = eigenvalues.flip(-1).clamp(min=0).sqrt(), vectors.flip(-1)
     singular = torch.where(singular > _NOISE_FLOOR * singular[..., :1], singular, 0)
-    directions = eigenvectors if wide else _divide(centred @ eigenvectors, singular[..., None, :])
+    directions = vectors if wide else _divide(centred @ vectors, singular[..., None, :])
     return directions, singular
+
+
+def _may_not_wait(tensor: Tensor) -> bool:
+    """Tell whether a library call that waits for the GPU is out of place: in a captured or compiled training step."""
+    return tensor.is_cuda and (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -1,0 +1,138 @@
+"""One forward pass for a batch and the points of its paths."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from effdeg.layers import (
+    Layer,
+    eager,
+    find_layer,
+    first_tensor,
+    named_layers,
+    not_per_example,
+    ran_not_once,
+    with_first_tensor,
+)
+from effdeg.points import Points
+
+BatchNorm = Literal["joint", "frozen"]
+"""Whether the points share in the batch's statistics, or are normalized with those of the batch alone."""
+
+
+def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Any:
+    """Run a model on the joined batch; on the way, at a layer, the points are put on their paths."""
+    if at is None and batchnorm == "joint":
+        return run()
+    # Hooks, not a changed model: they are gone when the forward pass is over.
+    with _arranged(model, points, at=at, batchnorm=batchnorm):
+        return run()
+
+
+@contextmanager
+def _arranged(model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Iterator[None]:
+    norms = {
+        name: module
+        for name, module in named_layers(model).items()
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+    }
+    with ExitStack() as stack:
+        entrance = None
+        if at is not None:
+            entrance = _Entrance(*find_layer(model, at), points)
+            handle = entrance.layer.register_forward_hook(entrance)
+            stack.callback(handle.remove)
+        for name, module in norms.items():
+            # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
+            if batchnorm == "frozen" or entrance is not None:
+                split = _BatchOnly(name, module, points, entrance if batchnorm == "joint" else None)
+                stack.callback(module.register_forward_pre_hook(split.before).remove)
+                stack.callback(module.register_forward_hook(split.after).remove)
+        with eager():
+            yield
+        if entrance is not None and entrance.times != 1:
+            raise ran_not_once(entrance.name, entrance.times)
+
+
+class _Entrance:
+    """The layer where paths begin: behind it, the points are what lies between the batch's own rows."""
+
+    def __init__(self, name: str, layer: nn.Module, points: Points) -> None:
+        self.name, self.layer, self.times = name, layer, 0
+        self._points = points
+
+    def __call__(self, _: nn.Module, __: Any, output: Any) -> Any:
+        _check_not_run_again(f"the layer {self.name!r}", "choose a layer outside it, such as the embeddings, with at=…")
+        self.times += 1
+        if self.times > 1:
+            raise ran_not_once(self.name, self.times)
+        tensor = first_tensor(output, self.name)
+        if tensor.dim() == 0 or len(tensor) != self._points.total:
+            raise not_per_example(self.name, tensor, self._points.total)
+        batch = tensor[: self._points.batch]
+        return with_first_tensor(output, torch.cat([batch, self._points.interpolate(batch)]))
+
+
+class _BatchOnly:
+    """A BatchNorm layer that sees the batch alone; the points are normalized with the statistics it found."""
+
+    def __init__(self, name: str, module: _BatchNorm, points: Points, until: _Entrance | None) -> None:
+        if type(module).forward is not _BatchNorm.forward:
+            raise TypeError(
+                f"batchnorm='frozen', and paths at a layer behind a BatchNorm, know torch's own BatchNorm1d, 2d and "
+                f"3d; the layer {name!r} is a {type(module).__name__}. Use batchnorm='joint' with paths at the inputs."
+            )
+        self._name, self._points, self._until = name, points, until
+        self._rest: Tensor | None = None
+
+    def before(self, _: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if self._until is not None and self._until.times > 0:
+            return None
+        _check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
+        rows = given[0]
+        # A model may have folded another dimension, such as time, into the rows.
+        each, left = divmod(len(rows), self._points.total)
+        if left or not each:
+            raise ValueError(
+                f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
+                f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint'."
+            )
+        split = each * self._points.batch
+        self._rest = rows[split:]
+        return (rows[:split],)
+
+    def after(self, module: _BatchNorm, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if self._rest is None:
+            return output
+        rest, self._rest = self._rest, None
+        return torch.cat([output, _normalized_like(given[0], rest, module).to(output.dtype)])
+
+
+def _normalized_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
+    """Normalize more rows with the statistics of a batch. These carry gradients, as those of the batch itself do."""
+    dtype = torch.promote_types(batch.dtype, torch.float32)
+    variance, mean = torch.var_mean(batch.to(dtype), [0, *range(2, batch.dim())], correction=0)
+    scale = torch.rsqrt(variance + module.eps)
+    shift = -mean * scale
+    if module.weight is not None:
+        scale, shift = scale * module.weight, shift * module.weight + module.bias
+    by_channel = partial(Tensor.view, size=(1, -1, *[1] * (batch.dim() - 2)))
+    return torch.addcmul(by_channel(shift), rest.to(dtype), by_channel(scale))
+
+
+def _check_not_run_again(what: str, instead: str) -> None:
+    """Raise inside ``torch.utils.checkpoint``, which runs layers again in the backward pass, when hooks are gone."""
+    frame = sys._getframe(1)
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            raise ValueError(
+                f"{what} runs inside torch.utils.checkpoint, which would run it again in the backward pass without "
+                f"the points: {instead}, or leave this layer out of the checkpointing."
+            )

@@ -1,0 +1,105 @@
+"""The layers of a model: found by name, watched, and given another output."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from effdeg._checks import suggest
+
+Layer = str | nn.Module
+"""A layer: its name in the model, as ``model.named_modules()`` gives it, or the module itself."""
+
+Hook = Callable[[nn.Module, Any, Any], Any]
+
+
+def named_layers(model: object) -> dict[str, nn.Module]:
+    """List the layers of a model by name, without the prefixes that torch.compile and DDP put in."""
+    model = model.module if isinstance(model, DistributedDataParallel) else model
+    named = model.named_modules() if isinstance(model, nn.Module) else ()
+    return {name.replace("_orig_mod.", ""): module for name, module in named}
+
+
+def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
+    """Find a layer by name or by reference; a reference also serves a model that is not a module."""
+    modules = named_layers(model)
+    if not isinstance(at, str | nn.Module):
+        raise TypeError(f"at={at!r} must be the name of a layer or a module.")
+    if isinstance(at, nn.Module):
+        name = next((name for name, module in modules.items() if module is at), None)
+        if name is None and modules:
+            raise ValueError(
+                f"at={type(at).__name__}(…) is not a layer of this model. Give one of model.modules() or a name."
+            )
+        return name or type(at).__name__, at
+    if at not in modules or not at:
+        if not modules:
+            raise ValueError(
+                f"at={at!r} names a layer, but the model is a plain function. Give the module itself: at=module."
+            )
+        raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
+    return at, modules[at]
+
+
+@contextmanager
+def hooked(layer: nn.Module, hook: Hook) -> Iterator[None]:
+    """See, and by what the hook returns replace, what a layer returns."""
+    handle = layer.register_forward_hook(hook)
+    try:
+        with eager():
+            yield
+    finally:
+        handle.remove()
+
+
+def eager() -> AbstractContextManager[object]:
+    """Run compiled models as they were written: they would not notice a hook that is newer than their compilation."""
+    # Nothing is compiled where the compiler was not even loaded, and loading it takes seconds.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def first_tensor(output: Any, name: str) -> Tensor:
+    """Give the tensor that a layer returned, or the first of a tuple."""
+    first = output[0] if isinstance(output, tuple) and output else output
+    if not isinstance(first, Tensor) or not first.is_floating_point():
+        raise TypeError(
+            f"the layer {name!r} returns {type(output).__name__}; a path needs a layer that returns a floating-point "
+            "tensor, or a tuple with one first. Choose another layer with at=…"
+        )
+    return first
+
+
+def with_first_tensor(output: Any, tensor: Tensor) -> Any:
+    """Give what a layer returned with another tensor in the place of its first."""
+    return tensor if isinstance(output, Tensor) else (tensor, *output[1:])
+
+
+def ran_not_once(name: str, times: int) -> ValueError:
+    """Say that a layer does not run once per forward pass."""
+    return ValueError(
+        f"the layer {name!r} ran {times} times in one forward pass; a path can live only at the output of a layer "
+        "that runs once. Choose another layer with at=…"
+    )
+
+
+def not_per_example(name: str, output: Tensor, examples: int) -> ValueError:
+    """Say that a layer's output does not have one row per example."""
+    return ValueError(
+        f"the layer {name!r} returned shape {tuple(output.shape)} for {examples} examples; a path needs a layer whose "
+        "output has the examples first. Choose another layer with at=…"
+    )
+
+
+def advice_for_integers(model: object) -> str:
+    """Advise what to do with inputs that no straight line joins."""
+    advice = "Convert images to floating point (images.float() / 255); for token ids let the path live at a layer, at=…"
+    layers = named_layers(model)
+    embeddings = [name for name, module in layers.items() if name and "Embedding" in type(module).__name__]
+    if embeddings:
+        # The shortest name is the outermost layer: the one after which the whole example is embedded.
+        advice += f", such as at={min(embeddings, key=lambda name: name.count('.'))!r}"
+    return advice + "."

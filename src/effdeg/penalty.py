@@ -1,0 +1,293 @@
+"""The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._shapes import Float, Int
+from effdeg.functional import effective_degree, fit, project
+from effdeg.functional.bases import Basis
+from effdeg.inference import as_arguments
+from effdeg.joined import BatchNorm, run_joined
+from effdeg.layers import Layer, advice_for_integers, find_layer
+from effdeg.outputs import Output, as_targets, as_values
+from effdeg.paths import Sampling, check_interpolable, draw_pairs_of_batch
+from effdeg.penalty_settings import TRAINING_DAMPING, PenaltySettings
+from effdeg.points import Points, count_examples, examples_only, points_of
+from effdeg.tree import Tree, tensors
+
+
+class Penalty(nn.Module):
+    """The effective degree of a model on a batch, to be added to the loss: it trains the model to be simpler.
+
+    Pairs of the batch's examples are joined by straight lines, the model is run at a few nodes of each line together
+    with the batch itself, and polynomials are fitted to its outputs. The sum of degree × |coefficient| is an ordinary
+    additive loss term: first-order, without state, with nothing to save or to restore::
+
+        penalty = effdeg.Penalty(anchor_labels=True)
+        weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
+        for step, (x, y) in enumerate(loader):
+            logits, degree = penalty(model, x, y)
+            loss = cross_entropy(logits, y) + weight(step) * degree
+
+    The paper's settings; what is not listed is as in the defaults, and the weight is the one thing to tune:
+
+    ===================  ======  =====  ====================  ==========  ========  ========================
+    task                 degree  nodes  pairs                 components  weight    ramp
+    ===================  ======  =====  ====================  ==========  ========  ========================
+    CIFAR-10, efficient  3       4      128 of 256            none        7         first third of training
+    CIFAR-10, precise    7       15     256 of 256            none        2         first third; Chebyshev nodes
+    ImageNet             3       4      512 of 1024           3           3         first third
+    CLIP fine-tuning     3       4      256 of 512            3           2         none
+    GLUE (BERT)          3       4      not given             none        0.3–0.5   none; ``at`` the embeddings
+    Procgen (PPO actor)  3       4      2048 of 4096          3           0.01      first sixth; no anchoring
+    ===================  ======  =====  ====================  ==========  ========  ========================
+
+    Args:
+        degree: The highest degree of the fitted polynomials (the paper's K).
+        nodes: How many nodes on each path (the paper's r).
+        pairs: How many paths (the paper's n_p): a share of the batch (a float) or a count (an int).
+        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
+        basis: ``"chebyshev"`` or ``"legendre"``.
+        anchor_labels: Put the labels at both ends of each path in place of the model's outputs (section 5.2), so that
+            the penalty does not hold back the fit. The ends are not run then: with 4 nodes only 2 points per pair are.
+        output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
+            of what the model returned.
+        components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
+        normalized: Use the normalized effective degree.
+        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids,
+            and for features after any block.
+        batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
+            the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
+            are normalized with what they found there; costs one more pass over the activations of every such layer.
+        damping: The paper's eps in the fit.
+        generator: The source of randomness for pairs and nodes; by default torch's global one, whose state trainers
+            save with a checkpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        degree: int = 3,
+        nodes: int = 4,
+        pairs: float | int = 0.5,
+        sampling: Sampling = "cosine",
+        basis: Basis = "chebyshev",
+        anchor_labels: bool = False,
+        output: Output = "softmax",
+        components: int | None = None,
+        normalized: bool = False,
+        at: Layer | None = None,
+        batchnorm: BatchNorm = "joint",
+        damping: float = TRAINING_DAMPING,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        # In one plain object, so that a layer given as a module does not become a part of this one.
+        self.settings = PenaltySettings(
+            degree=degree,
+            nodes=nodes,
+            pairs=pairs,
+            sampling=sampling,
+            basis=basis,
+            anchor_labels=anchor_labels,
+            output=output,
+            components=components,
+            normalized=normalized,
+            at=at,
+            batchnorm=batchnorm,
+            damping=damping,
+            generator=generator,
+        )
+
+    @classmethod
+    def efficient(cls, **changes: Any) -> "Penalty":
+        """Give the paper's efficient configuration for CIFAR-10 (its weight there: 7), with changes."""
+        return cls(**{"degree": 3, "nodes": 4, "pairs": 0.5, "sampling": "cosine", "anchor_labels": True, **changes})
+
+    @classmethod
+    def precise(cls, **changes: Any) -> "Penalty":
+        """Give the paper's precise configuration for CIFAR-10 (its weight there: 2), with changes."""
+        precise = {"degree": 7, "nodes": 15, "pairs": 1.0, "sampling": "chebyshev", "anchor_labels": True}
+        return cls(**{**precise, **changes})
+
+    def forward(
+        self, model: Callable[..., Any], x: Tree, y: Tensor | None = None, **model_kwargs: Any
+    ) -> tuple[Any, Tensor]:
+        """Run a model on a batch and the points of its paths, in one forward pass.
+
+        Args:
+            model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
+            x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
+                one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
+                mapping are -100 for the points, which Hugging Face models leave out of their loss.
+            y: Labels for anchoring: class ids or soft labels; by default the ``labels`` of the mapping.
+            **model_kwargs: More arguments for the model, treated as ``x`` is.
+
+        Returns:
+            What the model would have returned for the batch, and the effective degree to add to the loss.
+        """
+        return self.joined(model, model, x, y, **model_kwargs)
+
+    def joined(
+        self, run: Callable[..., Any], model: object, x: Tree, y: Tensor | None = None, **model_kwargs: Any
+    ) -> tuple[Any, Tensor]:
+        """Do as a call does where a model is run in another way than by calling it: ``run`` runs it, layers are its."""
+        settings = self.settings
+        if settings.at is not None:
+            find_layer(model, settings.at)
+        arguments, keywords = as_arguments(x)
+        keywords = {**keywords, **model_kwargs}
+        batch = count_examples(x)
+        if settings.at is None and _may_look(x):
+            check_interpolable(
+                [examples_only(part, batch) for part in (arguments, keywords)],
+                advice=partial(advice_for_integers, model),
+            )
+        points = self._points((arguments, keywords), batch, self._labels(y, keywords, batch))
+        arguments, keywords = points.append_to((arguments, keywords))
+        returned = run_joined(
+            lambda: run(*arguments, **keywords), model, points, at=settings.at, batchnorm=settings.batchnorm
+        )
+        if "labels" not in keywords and isinstance(getattr(returned, "loss", None), Tensor):
+            raise ValueError(
+                "the model returned a loss of its own, which counts the points as examples. Leave out the arguments "
+                "it makes the loss of, and compute the loss from the outputs."
+            )
+        return points.first_rows(returned), self.degree(returned, points)
+
+    def points(
+        self,
+        x: Tree,
+        y: Tensor | None = None,
+        *,
+        pairs: Int[Tensor, "pairs 2"] | None = None,
+        alpha: Float[Tensor, "pairs nodes"] | None = None,
+    ) -> Points:
+        """Draw paths between the examples of a batch: the first half, for people with their own forward pass.
+
+        ::
+
+            points = penalty.points(x, y)
+            outputs = model(points.append_to(x))
+            loss = cross_entropy(outputs[: len(x)], y) + weight * penalty.degree(outputs, points)
+
+        With paths at a layer the model's own forward does the rest: ``hidden = torch.cat([hidden,
+        points.interpolate(hidden)])`` where ``hidden`` are the batch's features.
+
+        Args:
+            x: The batch.
+            y: Labels for anchoring: class ids or soft labels.
+            pairs: Indices of the examples to join, instead of random ones; alpha = 1 at the first, 0 at the second.
+            alpha: Nodes on each path, instead of drawn ones. With anchoring the first is 0 and the last is 1.
+
+        Returns:
+            The points, whose ``inputs`` are to be appended to the batch.
+        """
+        batch = count_examples(x)
+        if self.settings.at is None and _may_look(x):
+            check_interpolable(examples_only(x, batch), advice=partial(advice_for_integers, None))
+        points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
+        return replace(points, inputs=points.inputs[0])
+
+    def degree(self, values: Any, points: Points) -> Tensor:
+        """Compute the effective degree from what a model returned: the second half.
+
+        Args:
+            values: What the model returned for the batch followed by the points, or for the points alone.
+            points: The points.
+
+        Returns:
+            The mean over paths and outputs, a scalar that carries gradients.
+        """
+        settings = self.settings
+        rows = as_values(values, settings.output, points=(points.total, len(points)))
+        pairs, nodes = points.alpha.shape
+        inner = rows[-len(points) :].view(pairs, -1, rows.shape[1])
+        along = inner
+        if inner.shape[1] < nodes:
+            along = torch.cat([(ends := self._ends(rows, points))[:, 1:], inner, ends[:, :1]], dim=1)
+        if settings.components is not None:
+            along = project(along, min(settings.components, along.shape[-1]))
+        coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
+        return effective_degree(coefficients, normalized=settings.normalized).mean()
+
+    def extra_repr(self) -> str:
+        """Show the settings that matter most and those that are not the defaults."""
+        shown = []
+        for setting in fields(self.settings):
+            name, value = setting.name, getattr(self.settings, setting.name)
+            if name in {"degree", "nodes", "pairs", "anchor_labels"} or (setting.init and value != setting.default):
+                plain = value is None or isinstance(value, str | int | float)
+                shown.append(
+                    f"{name}={value!r}" if plain else f"{name}={getattr(value, '__name__', type(value).__name__)}"
+                )
+        return ", ".join(shown)
+
+    def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
+        if not self.settings.anchor_labels:
+            return None
+        if y is None and isinstance(keywords, dict):
+            y = keywords.get("labels")
+        if y is None:
+            raise ValueError(
+                "anchor_labels=True puts labels at the ends of each path, but none were given: call "
+                "penalty(model, x, y), or use Penalty(anchor_labels=False)."
+            )
+        if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
+            given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+            raise ValueError(f"the labels (y) are {given}; a batch of {batch} needs a tensor with {batch} rows.")
+        return y
+
+    def _points(
+        self,
+        parts: tuple[Tree, ...],
+        batch: int,
+        labels: Tensor | None,
+        pairs: Tensor | None = None,
+        alpha: Tensor | None = None,
+    ) -> Points:
+        settings = self.settings
+        device = tensors(parts)[0].device
+        if pairs is None:
+            count = settings.count_pairs(batch)
+            pairs = draw_pairs_of_batch(batch, count, device=device, generator=settings.generator)
+        if alpha is None:
+            alpha = settings.draw_alpha(len(pairs), device)
+        if alpha.shape != (len(pairs), settings.nodes):
+            raise ValueError(
+                f"alpha of shape {tuple(alpha.shape)} does not give {len(pairs)} pairs {settings.nodes} nodes each."
+            )
+        make = partial(points_of, pairs=pairs, alpha=alpha[:, settings.inner], batch=batch, between=settings.at is None)
+        return Points(
+            inputs=tuple(make(part) for part in parts),
+            pairs=pairs,
+            alpha=alpha,
+            inner=settings.inner,
+            labels=None if labels is None else labels[pairs],
+            batch=batch,
+        )
+
+    def _ends(self, rows: Tensor, points: Points) -> Tensor:
+        """Give the values at the ends of each path, the first example's first: labels, or the batch's own outputs."""
+        if points.labels is not None:
+            labels = points.labels.flatten(0, 1)
+            targets = as_targets(labels, rows.shape[1]).to(rows.dtype)
+            return targets.view(len(points.pairs), 2, -1)
+        if len(rows) != points.total:
+            raise ValueError(
+                f"values have {len(rows)} rows, those of the points. sampling={self.settings.sampling!r} has nodes at "
+                f"the ends of each path, which the batch's outputs serve: give all {points.total} rows."
+            )
+        return rows[points.pairs]
+
+
+def _may_look(x: Tree) -> bool:
+    """Tell whether looking at the data is allowed: not in a compiled or captured step."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())

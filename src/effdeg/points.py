@@ -1,0 +1,132 @@
+"""Points on paths between the examples of a batch, which ride in the batch's own forward pass."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._shapes import Float, Int
+from effdeg.paths import interpolate, join_masks
+from effdeg.tree import Tree, take, tensors, tree_map
+
+IGNORED = -100
+"""The label that torch's cross entropy, and with it every Hugging Face model's own loss, leaves out."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points on paths between the examples of a batch.
+
+    Attributes:
+        inputs: What to append to the batch: the points, path after path and node after node. For paths at a layer they
+            are stand-ins, the inputs of each path's first end with the masks of both ends joined, until the layer.
+        pairs: The examples that each path joins; alpha = 1 at the first, 0 at the second.
+        alpha: The nodes of each path.
+        inner: The nodes that are points. Those at the ends of a path are not run again.
+        labels: The labels at the ends of each path, or None without anchoring.
+        batch: The number of examples in the batch.
+    """
+
+    inputs: Tree
+    pairs: Int[Tensor, "pairs 2"]
+    alpha: Float[Tensor, "pairs nodes"]
+    inner: slice
+    labels: Tensor | None
+    batch: int
+
+    def __len__(self) -> int:
+        """Count the points."""
+        return self.alpha[:, self.inner].numel()
+
+    @property
+    def total(self) -> int:
+        """The number of rows of the joined batch."""
+        return self.batch + len(self)
+
+    def append_to(self, x: Tree) -> Tree:
+        """Join the batch and its points, the batch first."""
+
+        def join(own: Any, other: Any) -> Any:
+            return torch.cat([own, other]) if _per_example(own, self.batch) else own
+
+        return tree_map(join, x, self.inputs)
+
+    def interpolate(self, x: Tree) -> Tree:
+        """Give the points of these paths for any tensors of the batch, such as a layer's output for it."""
+        first, second = (take(x, end) for end in self.pairs.unbind(1))
+        return interpolate(first, second, self.alpha[:, self.inner])
+
+    def first_rows(self, returned: Any) -> Any:
+        """Give what a model returned for the joined batch less the rows of the points."""
+        found = False
+
+        def cut(leaf: Any) -> Any:
+            nonlocal found
+            if not _per_example(leaf, self.total):
+                return leaf
+            found = True
+            return leaf[: self.batch]
+
+        cut_off = tree_map(cut, returned)
+        if not found:
+            raise ValueError(
+                f"the model returned {_described(returned)} for {self.batch} examples and {len(self)} points: there is "
+                f"no tensor of {self.total} rows, so the batch's outputs cannot be told from the points'. A model must "
+                "return one row per example; a loss is to be computed from what penalty(model, x, y) returns."
+            )
+        return cut_off
+
+
+def count_examples(x: Tree) -> int:
+    """Count the examples of a batch: the rows of its first tensor."""
+    found = tensors(x)
+    if not found or found[0].dim() == 0:
+        raise TypeError(f"x is {_described(x)}; a batch has the examples in the first dimension of its tensors.")
+    return len(found[0])
+
+
+def examples_only(x: Tree, batch: int) -> Tree:
+    """Give a batch with None in place of what is not one row per example: labels of a mapping, shared tensors."""
+    kept = {name: leaf for name, leaf in x.items() if name != "labels"} if isinstance(x, Mapping) else x
+    return tree_map(lambda leaf: leaf if _per_example(leaf, batch) else None, kept)
+
+
+def points_of(x: Tree, pairs: Tensor, alpha: Tensor, *, batch: int, between: bool) -> Tree:
+    """Make the inputs of points: between the examples, or, for paths that begin at a layer, stand-ins for them.
+
+    Tensors that do not have one row per example are the same for all. ``labels`` in a mapping, which a model may make
+    its own loss of, are marked as to be left out.
+    """
+
+    def make(leaf: Any) -> Any:
+        if not _per_example(leaf, batch):
+            return leaf
+        first, second = (leaf[end] for end in pairs.unbind(1))
+        if between:
+            return interpolate(first, second, alpha)
+        return join_masks(first, second).repeat_interleave(alpha.shape[1], dim=0)
+
+    if isinstance(x, Mapping) and _per_example(x.get("labels"), batch):
+        rest = {name: leaf for name, leaf in x.items() if name != "labels"}
+        return {**tree_map(make, rest), "labels": _ignored(x["labels"], alpha.numel())}
+    return tree_map(make, x)
+
+
+def _ignored(labels: Tensor, rows: int) -> Tensor:
+    if labels.is_floating_point():
+        raise TypeError(
+            "x holds floating-point 'labels', of which the model would make a loss that counts the points too. Take "
+            "them out of x, give them as y, and compute the loss from the outputs."
+        )
+    return torch.full((rows, *labels.shape[1:]), IGNORED, dtype=labels.dtype, device=labels.device)
+
+
+def _per_example(leaf: Any, rows: int) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == rows
+
+
+def _described(tree: Tree) -> str:
+    shapes = [str(tuple(tensor.shape)) for tensor in tensors(tree)]
+    return f"{type(tree).__name__} with " + (" and ".join(shapes[:3]) if shapes else "no tensor")
