@@ -11,6 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
+from benchmarks import training
 from benchmarks.timing import device, interleaved
 from benchmarks.vit import ViT
 from effdeg.functional import basis_matrix, chebyshev_nodes, cosine_nodes, fit, project, uniform_nodes
@@ -123,4 +124,4 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
 
 
 ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning]
-ON_GPU = [measure_overhead, projection_speed, memory_growth]
+ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES]

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import torch
 
 
-def interleaved(first: Callable[[], object], second: Callable[[], object], *, repeats: int) -> tuple[float, float]:
-    """Run two things in turn and give the median seconds of each; the first round warms up and does not count."""
-    times: tuple[list[float], list[float]] = ([], [])
+def interleaved(*runs: Callable[[], object], repeats: int) -> list[float]:
+    """Run some things in turn and give the median seconds of each; the first round warms up and does not count."""
+    times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
-        for run, kept in zip((first, second), times, strict=True):
+        for run, kept in zip(runs, times, strict=True):
             synchronize()
             start = time.perf_counter()
             run()
             synchronize()
             kept.append(time.perf_counter() - start)
-    return statistics.median(times[0][1:]), statistics.median(times[1][1:])
+    return [statistics.median(kept[1:]) for kept in times]
 
 
 def synchronize() -> None:

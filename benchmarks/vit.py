@@ -1,4 +1,4 @@
-"""ViT-Tiny for 32 × 32 images: patches of 4, width 192, depth 12, 3 heads."""
+"""Vision transformers. The defaults are ViT-Tiny for 32 × 32 images: patches of 4, width 192, depth 12, 3 heads."""
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,22 @@ class Block(nn.Module):
 class ViT(nn.Module):
     """A vision transformer with a class token."""
 
-    def __init__(self, *, size: int = 32, patch: int = 4, width: int = 192, depth: int = 12, heads: int = 3) -> None:
+    def __init__(
+        self,
+        *,
+        size: int = 32,
+        patch: int = 4,
+        width: int = 192,
+        depth: int = 12,
+        heads: int = 3,
+        classes: int = 10,
+    ) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.position = nn.Parameter(0.02 * torch.randn(1, 1 + (size // patch) ** 2, width))
         self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(depth)])
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Classify a batch of images."""

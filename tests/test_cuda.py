@@ -83,3 +83,123 @@ def test_the_maths_gives_the_same_values_and_gradients(damping):
             degree.backward()
             results.append((degree.detach().cpu(), leaf.grad.cpu()))
         torch.testing.assert_close(results[0], results[1], rtol=1e-7, atol=1e-8)
+
+
+# The penalty.
+
+PENALTIES = {
+    "plain": {},
+    "anchored": {"anchor_labels": True},
+    "components": {"anchor_labels": True, "components": 3},
+    "many components": {"nodes": 15, "degree": 7, "components": 5},
+    "fixed nodes": {"sampling": "chebyshev", "nodes": 15, "degree": 7},
+    "uniform": {"sampling": "uniform", "basis": "legendre"},
+    "at a layer": {"at": "1", "anchor_labels": True},
+    "frozen": {"batchnorm": "frozen"},
+    "many nodes": {"nodes": 40, "degree": 20},
+}
+
+
+def norm_mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 8)).cuda()
+
+
+def train_captured(penalty, compiled, steps=60):
+    """Capture whole steps, optimizer included, and give the losses of the replays."""
+    model = norm_mlp()
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-2, device="cuda"), capturable=True)
+    count = torch.zeros((), device="cuda")
+    weight = effdeg.SineRamp(0.1, steps=10)
+
+    def loss_of(x, y):
+        with torch.autocast("cuda", torch.bfloat16):
+            logits, degree = penalty(model, x, y)
+            return nn.functional.cross_entropy(logits, y) + weight(count) * degree
+
+    loss_of = torch.compile(loss_of, fullgraph=True) if compiled else loss_of
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(x, y)
+        loss.backward()
+        optimizer.step()
+        count.add_(1)
+        return loss.detach()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    losses = []
+    for _ in range(steps):
+        graph.replay()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_whole_step_is_captured_in_one_graph(name):
+    losses = train_captured(effdeg.Penalty(**PENALTIES[name]), compiled=False)
+    assert losses[-1] < 0.8 * losses[0]
+    assert len(set(losses)) > 50  # every replay draws paths of its own
+
+
+@pytest.mark.parametrize("name", ["anchored", "components", "fixed nodes"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_whole_step_is_compiled_and_captured(name):
+    torch._dynamo.reset()
+    losses = train_captured(effdeg.Penalty(**PENALTIES[name]), compiled=True)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_what_is_captured_is_what_is_computed(name):
+    penalty = effdeg.Penalty(**PENALTIES[name])
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    points = penalty.points(x, y)
+    values = torch.randn(points.total, 8, device="cuda", dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(penalty.degree(values, points), values)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        degree = penalty.degree(values, points)
+        (gradient,) = torch.autograd.grad(degree, values)
+    graph.replay()
+    torch.testing.assert_close(degree, penalty.degree(values, points), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", [name for name in PENALTIES if "components" not in name])
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_an_eager_step_does_not_wait_for_the_gpu(name):
+    model, penalty = norm_mlp(), effdeg.Penalty(**PENALTIES[name])
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    penalty(model, x, y)[1].backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        penalty(model, x, y)[1].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_half_precision_with_a_scaler():
+    model, penalty = norm_mlp(), effdeg.Penalty.efficient()
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    optimizer, scaler = torch.optim.AdamW(model.parameters(), lr=3e-2), torch.amp.GradScaler("cuda")
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.float16):
+            logits, degree = penalty(model, x, y)
+            loss = nn.functional.cross_entropy(logits, y) + 0.1 * degree
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]

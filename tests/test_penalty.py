@@ -466,9 +466,10 @@ def test_frozen_in_images_and_in_evaluation_mode():
     assert degrees[0] == degrees[1]
 
 
-def test_before_the_layer_of_the_paths_only_the_batch_is_counted():
+@pytest.mark.parametrize("at", ["1", "2"])
+def test_before_the_layer_of_the_paths_only_the_batch_is_counted(at):
     model, alone = with_batchnorm(), with_batchnorm()
-    outputs, _ = Penalty(at="2")(model, X)
+    outputs, _ = Penalty(at=at)(model, X)
     torch.testing.assert_close(outputs, alone(X))
     torch.testing.assert_close(model[1].running_var, alone[1].running_var)
     # Behind it they share the statistics.
@@ -539,7 +540,7 @@ def test_bad_settings(settings, kind, message):
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
-        ({}, ("text",), TypeError, "x is str with no tensor"),
+        ({}, ("text",), TypeError, "x is tuple with no tensor"),
         ({}, (torch.tensor(1.0),), TypeError, "first dimension"),
         ({}, ({"x": X, "labels": X[:, 0]},), TypeError, "floating-point 'labels'"),
     ],

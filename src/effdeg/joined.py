@@ -43,18 +43,17 @@ def _arranged(model: object, points: Points, *, at: Layer | None, batchnorm: Bat
         for name, module in named_layers(model).items()
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
     }
+    entrance = None if at is None else _Entrance(*find_layer(model, at), points)
     with ExitStack() as stack:
-        entrance = None
-        if at is not None:
-            entrance = _Entrance(*find_layer(model, at), points)
-            handle = entrance.layer.register_forward_hook(entrance)
-            stack.callback(handle.remove)
         for name, module in norms.items():
             # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
             if batchnorm == "frozen" or entrance is not None:
                 split = _BatchOnly(name, module, points, entrance if batchnorm == "joint" else None)
                 stack.callback(module.register_forward_pre_hook(split.before).remove)
                 stack.callback(module.register_forward_hook(split.after).remove)
+        if entrance is not None:
+            # After those of BatchNorm, which may be the very layer where paths begin.
+            stack.callback(entrance.layer.register_forward_hook(entrance).remove)
         with eager():
             yield
         if entrance is not None and entrance.times != 1:

@@ -131,25 +131,39 @@ class Penalty(nn.Module):
         Returns:
             What the model would have returned for the batch, and the effective degree to add to the loss.
         """
-        return self.joined(model, model, x, y, **model_kwargs)
+        arguments, keywords = as_arguments(x)
+        return self.joined(model, model, arguments, {**keywords, **model_kwargs}, y)
 
     def joined(
-        self, run: Callable[..., Any], model: object, x: Tree, y: Tensor | None = None, **model_kwargs: Any
+        self,
+        run: Callable[..., Any],
+        model: object,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        y: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do as a call does where a model is run in another way than by calling it: ``run`` runs it, layers are its."""
+        """Do what a call does where a model is run in another way than by calling it.
+
+        Args:
+            run: Runs the model on arguments and keywords.
+            model: The model whose layers are meant.
+            arguments: The arguments for a batch.
+            keywords: The keywords for it.
+            y: Labels for anchoring.
+
+        Returns:
+            What the model would have returned for the batch, and the effective degree.
+        """
         settings = self.settings
         if settings.at is not None:
             find_layer(model, settings.at)
-        arguments, keywords = as_arguments(x)
-        keywords = {**keywords, **model_kwargs}
-        batch = count_examples(x)
-        if settings.at is None and _may_look(x):
-            check_interpolable(
-                [examples_only(part, batch) for part in (arguments, keywords)],
-                advice=partial(advice_for_integers, model),
-            )
-        points = self._points((arguments, keywords), batch, self._labels(y, keywords, batch))
-        arguments, keywords = points.append_to((arguments, keywords))
+        parts = (arguments, keywords)
+        batch = count_examples(parts)
+        if settings.at is None and _may_look(parts):
+            examples = [examples_only(part, batch) for part in parts]
+            check_interpolable(examples, advice=partial(advice_for_integers, model))
+        points = self._points(parts, batch, self._labels(y, keywords, batch))
+        arguments, keywords = points.append_to(parts)
         returned = run_joined(
             lambda: run(*arguments, **keywords), model, points, at=settings.at, batchnorm=settings.batchnorm
         )

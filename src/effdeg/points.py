@@ -80,11 +80,11 @@ class Points:
 
 
 def count_examples(x: Tree) -> int:
-    """Count the examples of a batch: the rows of its first tensor."""
-    found = tensors(x)
-    if not found or found[0].dim() == 0:
-        raise TypeError(f"x is {_described(x)}; a batch has the examples in the first dimension of its tensors.")
-    return len(found[0])
+    """Count the examples of a batch: the rows of its first tensor that has any."""
+    for tensor in tensors(x):
+        if tensor.dim() > 0:
+            return len(tensor)
+    raise TypeError(f"x is {_described(x)}; a batch has the examples in the first dimension of its tensors.")
 
 
 def examples_only(x: Tree, batch: int) -> Tree:

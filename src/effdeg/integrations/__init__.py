@@ -1,0 +1,1 @@
+"""The penalty in other people's trainers: one thin file per framework."""

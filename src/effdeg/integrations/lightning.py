@@ -1,0 +1,130 @@
+"""PyTorch Lightning: the penalty as a callback for an ordinary LightningModule, and one that tracks the degree.
+
+::
+
+trainer = Trainer(callbacks=[
+    PenaltyCallback(effdeg.Penalty.efficient(), weight=effdeg.SineRamp(7.0, steps=1000)),
+    MeasureCallback(images, every_n_epochs=5),
+])
+"""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from torch import Tensor, nn
+
+import effdeg
+from effdeg.examples import LABELS
+from effdeg.integrations._calls import joined_calls, only
+from effdeg.layers import find_layer
+from effdeg.penalty import Penalty
+from effdeg.schedules import Schedule, as_schedule
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:
+    try:
+        from pytorch_lightning import Callback, LightningModule, Trainer
+    except ImportError as error:  # pragma: no cover
+        raise ImportError("this needs Lightning: pip install 'effdeg[lightning]'") from error
+
+
+class PenaltyCallback(Callback):  # type: ignore[misc]
+    """Adds the penalty to the loss that ``training_step`` returns; the module needs no change.
+
+    The model's forward pass within ``training_step`` is joined with that of the points. The penalty and its weight are
+    logged as ``effective_degree_penalty`` and ``effective_degree_weight``.
+
+    Args:
+        penalty: The penalty.
+        weight: Its weight: a number, a schedule, or any function of the step (``trainer.global_step``).
+        model: The name of the module that ``training_step`` calls, if it is not the LightningModule itself.
+        labels: Finds the labels in a batch; by default the second entry, or the entry of a mapping that is named like
+            labels. Only asked for when the penalty anchors labels.
+    """
+
+    def __init__(
+        self,
+        penalty: Penalty,
+        weight: float | Schedule,
+        *,
+        model: str | None = None,
+        labels: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        self.penalty, self.weight = penalty, as_schedule(weight)
+        self.model, self.labels = model, labels or _labels
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Wrap the training step."""
+        if not pl_module.automatic_optimization:
+            raise ValueError(
+                "PenaltyCallback adds to the loss that training_step returns, but this module optimizes by hand. Use "
+                "effdeg.Penalty in training_step itself."
+            )
+        model = _part(pl_module, self.model)
+        step = pl_module.training_step
+
+        @wraps(step)  # Lightning looks at the signature for what to pass
+        def training_step(batch: Any, *rest: Any, **keywords: Any) -> Any:
+            labels = self.labels(batch) if self.penalty.settings.anchor_labels else None
+            with joined_calls(model, self.penalty, labels) as degrees:
+                result = step(batch, *rest, **keywords)
+            if result is None:  # a step that is left out
+                return None
+            degree = only(degrees, f"the module {self.model!r}" if self.model else "the LightningModule")
+            weight = self.weight(trainer.global_step)
+            logged = {"effective_degree_penalty": degree.detach(), "effective_degree_weight": float(weight)}
+            pl_module.log_dict(logged, batch_size=1)
+            if isinstance(result, Mapping):
+                return {**result, "loss": result["loss"] + weight * degree}
+            return result + weight * degree
+
+        pl_module.training_step = training_step
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """Give the module its own training step back."""
+        pl_module.__dict__.pop("training_step", None)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002
+        """Give the module its own training step back."""
+        self.on_fit_end(trainer, pl_module)
+
+
+class MeasureCallback(Callback):  # type: ignore[misc]
+    """Measures the effective degree every few epochs and logs it as ``effective_degree``, with its standard error.
+
+    Args:
+        inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
+        every_n_epochs: How often.
+        model: The name of the module to measure, if it is not the LightningModule itself.
+        **settings: Settings for :func:`effdeg.measure`.
+    """
+
+    def __init__(self, inputs: Any, *, every_n_epochs: int = 1, model: str | None = None, **settings: Any) -> None:
+        self.inputs, self.every_n_epochs, self.model, self.settings = inputs, every_n_epochs, model, settings
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure, if it is time."""
+        if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
+            measured = effdeg.measure(_part(pl_module, self.model), self.inputs, **self.settings)
+            pl_module.log("effective_degree", measured.value, prog_bar=True)
+            pl_module.log("effective_degree_stderr", measured.stderr)
+
+
+def _part(module: LightningModule, name: str | None) -> nn.Module:
+    part: nn.Module = module if name is None else find_layer(module, name)[1]
+    return part
+
+
+def _labels(batch: Any) -> Tensor:
+    if isinstance(batch, (tuple, list)) and len(batch) > 1 and isinstance(batch[1], Tensor):
+        return batch[1]
+    names = [name for name in batch if name in LABELS] if isinstance(batch, Mapping) else []
+    if len(names) != 1:
+        raise ValueError(
+            f"no labels were found in a batch that is a {type(batch).__name__}. Say where they are: "
+            "PenaltyCallback(…, labels=lambda batch: …)."
+        )
+    found: Tensor = batch[names[0]]
+    return found

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+import torch
+
+from effdeg.functional import basis_matrix, cosine_nodes, project, projection, uniform_nodes
+from effdeg.functional.unrolled import eigenvectors, least_squares_operator
+
+# What is left off the diagonal in the worst case, relative to the largest eigenvalue.
+ACCURACY = {1: 0.0, 2: 1e-14, 3: 1e-14, 4: 1e-14, 5: 1e-10, 8: 1e-9, 15: 1e-7, 16: 1e-7}
+
+
+def spectra(size):
+    generator = torch.Generator().manual_seed(size)
+    square = torch.randn(300, size, size, dtype=torch.float64, generator=generator)
+    orthogonal = torch.linalg.qr(square)[0]
+    close = torch.ones(size, dtype=torch.float64) + 1e-9 * torch.arange(size)
+    return {
+        "random": square,
+        "of low rank": square[..., : max(1, size // 2)],
+        "graded": square * torch.logspace(0, -8, size, dtype=torch.float64),
+        "all but equal": orthogonal * close,
+        "equal": orthogonal,
+        "diagonal": torch.diag_embed(square[..., 0]),
+        "zero": torch.zeros_like(square),
+    }
+
+
+@pytest.mark.parametrize("size", ACCURACY)
+@pytest.mark.parametrize("kind", list(spectra(1)))
+def test_eigenvectors_of_every_kind_of_spectrum(size, kind):
+    factor = spectra(size)[kind]
+    matrix = factor @ factor.mT
+    values, vectors = eigenvectors(matrix)
+    scale = torch.linalg.eigvalsh(matrix)[..., -1:].clamp(min=1e-300)
+    assert (values.diff(dim=-1) >= 0).all()
+    residual = (matrix @ vectors - vectors * values[:, None, :]).abs().amax((-2, -1)) / scale[:, 0]
+    assert float(residual.max()) <= max(ACCURACY[size], 1e-14)
+    # One zero column more than there should be, if the size is odd; otherwise an orthonormal basis.
+    torch.testing.assert_close(vectors @ vectors.mT, torch.eye(size, dtype=torch.float64).expand_as(matrix))
+    expected = torch.linalg.eigvalsh(matrix)
+    largest = values[:, values.shape[-1] - size :]
+    assert float(((largest - expected).abs() / scale).max()) < max(ACCURACY[size], 1e-14)
+
+
+@pytest.mark.parametrize("damping", [0.0, 1e-9, 1e-3])
+@pytest.mark.parametrize(("nodes", "degree"), [(2, 1), (4, 3), (15, 7), (16, 15)])
+@pytest.mark.parametrize("sampling", ["cosine", "uniform"])
+def test_the_operator_is_that_of_least_squares(sampling, nodes, degree, damping):
+    alpha = (
+        cosine_nodes(nodes, 50, generator=torch.Generator().manual_seed(0))
+        if sampling == "cosine"
+        else uniform_nodes(nodes)
+    )
+    design = basis_matrix(alpha, degree)
+    operator = least_squares_operator(design, damping)
+    for one, found in zip(
+        design.reshape(-1, nodes, degree + 1).numpy(), operator.reshape(-1, degree + 1, nodes).numpy(), strict=True
+    ):
+        stacked = np.vstack([one, damping**0.5 * np.eye(degree + 1)])
+        expected = np.linalg.pinv(stacked)[:, :nodes]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("shape", [(7, 4, 30), (7, 15, 40), (7, 9, 3), (2, 5, 5, 8)])
+def test_components_without_a_library_call_are_the_same(shape, monkeypatch):
+    values = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    results = []
+    for unrolled in (False, True):
+        monkeypatch.setattr(projection, "_may_not_wait", lambda _, unrolled=unrolled: unrolled)
+        leaf = values.clone().requires_grad_()
+        scores = project(leaf, 2)
+        scores.abs().sum().backward()
+        results.append((scores.detach().abs(), leaf.grad))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-6, atol=1e-8)

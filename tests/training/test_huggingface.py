@@ -1,0 +1,204 @@
+import copy
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import effdeg
+import effdeg.penalty
+from effdeg import Penalty
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+from effdeg.integrations.huggingface import MeasureCallback, PenaltyTrainer  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SHAPE = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def bert(**changes):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**{**SHAPE, **QUIET, "num_labels": 3, **changes})
+    return transformers.BertForSequenceClassification(config)
+
+
+def tokens(examples=16, length=7, **labels):
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, length + 1, (examples, 1), generator=generator)
+    ids = torch.randint(30, (examples, length), generator=generator)
+    return {"input_ids": ids, "attention_mask": (torch.arange(length) < lengths).long(), **labels}
+
+
+LABELS = torch.randint(3, (16,), generator=torch.Generator().manual_seed(3))
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return len(self.batch["input_ids"])
+
+    def __getitem__(self, index):
+        return {name: given[index] for name, given in self.batch.items()}
+
+
+def train(model, batch, penalty, tmp_path, *, weight=1.0, batch_size=16, accumulated=1, steps=1, kind=None, **options):
+    arguments = transformers.TrainingArguments(
+        tmp_path,
+        max_steps=steps,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulated,
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0.0,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        **options,
+    )
+    given = {} if penalty is None else {"penalty": penalty, "penalty_weight": weight}
+    trainer = (transformers.Trainer if penalty is None else PenaltyTrainer)(
+        model, arguments, train_dataset=Rows(batch), **given
+    )
+    # In order, so that a large batch and its accumulated parts hold the same examples.
+    trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(trainer.train_dataset)
+    trainer.train()
+    return trainer
+
+
+@pytest.fixture
+def neighbours(monkeypatch):
+    """Pair each example with the next, so that a batch has the pairs of its parts."""
+
+    def draw(examples, pairs, *, device, generator):
+        return torch.arange(2 * pairs, device=device).view(-1, 2)
+
+    monkeypatch.setattr(effdeg.penalty, "draw_pairs_of_batch", draw)
+
+
+def assert_same_weights(one, other):
+    for (name, parameter), expected in zip(one.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+FIXED = {"at": "bert.embeddings", "sampling": "chebyshev"}
+
+
+def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
+    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor_labels=True)
+    batch = tokens(labels=LABELS)
+    outputs, degree = penalty(model, batch)
+    expected = model(**batch)
+    assert type(outputs) is type(expected)
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    assert degree > 0
+    outputs, _ = penalty(model, tokens(), LABELS, output_hidden_states=True)
+    assert outputs.loss is None
+    assert [len(hidden) for hidden in outputs.hidden_states] == [16] * 3
+
+
+def test_questions_with_their_own_labels_are_refused():
+    torch.manual_seed(0)
+    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE))
+    spans = {"start_positions": LABELS, "end_positions": LABELS + 1}
+    with pytest.raises(ValueError, match="a loss of its own"):
+        Penalty(at="bert.embeddings", output=lambda returned: returned.start_logits)(model, tokens(**spans))
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+def test_the_trainer_does_what_a_step_by_hand_does(anchored, tmp_path, neighbours):
+    penalty = Penalty(anchor_labels=anchored, **FIXED)
+    trained, by_hand = bert(), bert()
+    trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
+    outputs, degree = penalty(by_hand, tokens(), LABELS)
+    task = cross_entropy(outputs.logits, LABELS)
+    (task + 2.0 * degree).backward()
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
+    assert_same_weights(trained, by_hand)
+    logged = trainer.state.log_history[0]
+    assert logged["loss"] == pytest.approx(task.item(), rel=1e-3)
+    assert logged["effective_degree_penalty"] == pytest.approx(degree.item(), rel=1e-3)
+    assert logged["effective_degree_weight"] == 2.0
+
+
+@pytest.mark.parametrize("kind", ["classes", "regression", "several labels"])
+def test_accumulated_batches_train_as_one(kind, tmp_path, neighbours):
+    labels, changes, output = {
+        "classes": (LABELS, {}, "softmax"),
+        "regression": (torch.randn(16), {"num_labels": 1}, "identity"),
+        "several labels": (torch.rand(16, 3).round(), {"problem_type": "multi_label_classification"}, "sigmoid"),
+    }[kind]
+    penalty = Penalty(anchor_labels=True, output=output, **FIXED)
+    models = []
+    for batch_size, accumulated in ((16, 1), (4, 4)):
+        model = bert(**changes)
+        train(model, tokens(labels=labels), penalty, tmp_path, batch_size=batch_size, accumulated=accumulated)
+        models.append(model)
+    assert_same_weights(models[1], models[0])
+
+
+def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbours):
+    """Here transformers passes num_items_in_batch: the parts' losses are shares of the whole."""
+
+    def model():
+        torch.manual_seed(0)
+        shape = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=32))
+
+    labels = tokens()["input_ids"].clone()
+    labels[:5, 3:] = -100  # the parts hold unequal numbers of tokens
+    penalty = Penalty(at="model.embed_tokens", sampling="chebyshev")
+    large, parts, plain = model(), model(), model()
+    train(large, tokens(labels=labels), penalty, tmp_path)
+    train(parts, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4)
+    assert_same_weights(parts, large)
+    weightless = model()
+    train(weightless, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4, weight=0.0)
+    train(plain, tokens(labels=labels), None, tmp_path, batch_size=4, accumulated=4)
+    assert_same_weights(weightless, plain)
+
+
+def test_label_smoothing_and_gradient_checkpointing_go_along(tmp_path, neighbours):
+    penalty = Penalty(**FIXED)
+    models = []
+    for options in ({}, {"gradient_checkpointing": True}):
+        model = bert()
+        train(model, tokens(labels=LABELS), penalty, tmp_path, label_smoothing_factor=0.1, **options)
+        models.append(model)
+    assert_same_weights(models[1], models[0])
+    unsmoothed = bert()
+    train(unsmoothed, tokens(labels=LABELS), penalty, tmp_path)
+    assert not torch.allclose(unsmoothed.classifier.weight, models[0].classifier.weight, atol=1e-6)
+
+
+def test_evaluation_is_without_the_penalty_and_the_callback_logs_the_degree(tmp_path):
+    model, batch = bert(), tokens(labels=LABELS)
+    arguments = transformers.TrainingArguments(
+        tmp_path, num_train_epochs=4, per_device_train_batch_size=8, save_strategy="no", report_to="none",
+        disable_tqdm=True, use_cpu=True, eval_strategy="epoch", logging_steps=1, dataloader_pin_memory=False,
+    )  # fmt: skip
+    seen = []
+    penalty = Penalty(at="bert.embeddings")
+    penalty.joined = lambda *given: seen.append(model.training) or Penalty.joined(penalty, *given)
+    trainer = PenaltyTrainer(
+        model, arguments, train_dataset=Rows(batch), eval_dataset=Rows(batch), penalty=penalty,
+        penalty_weight=effdeg.SineRamp(1.0, steps=8),
+    )  # fmt: skip
+    settings = {"at": "bert.embeddings", "paths": 20, "nodes": 12, "degree": 5}
+    trainer.add_callback(MeasureCallback(trainer, tokens(), every_n_epochs=2, **settings))
+    trainer.train()
+    assert seen == [True] * 8
+    history = trainer.state.log_history
+    weights = [entry["effective_degree_weight"] for entry in history if "effective_degree_weight" in entry]
+    assert weights == pytest.approx([effdeg.SineRamp(1.0, steps=8)(step) for step in range(8)])
+    degrees = [(entry["epoch"], entry["effective_degree"]) for entry in history if "effective_degree" in entry]
+    assert [epoch for epoch, _ in degrees] == [2, 4]
+    assert degrees[-1][1] == pytest.approx(effdeg.measure(copy.deepcopy(model), tokens(), **settings).value, rel=1e-5)
+    assert any("eval_loss" in entry for entry in history)
