@@ -14,7 +14,15 @@ import effdeg
 from benchmarks import training
 from benchmarks.timing import device, interleaved
 from benchmarks.vit import ViT
-from effdeg.functional import basis_matrix, chebyshev_nodes, cosine_nodes, fit, project, uniform_nodes
+from effdeg.functional import (
+    basis_matrix,
+    chebyshev_nodes,
+    cosine_nodes,
+    effective_degree,
+    fit,
+    project,
+    uniform_nodes,
+)
 
 Record = dict[str, Any]
 
@@ -103,6 +111,30 @@ def conditioning() -> Record:
     return {"name": "condition number of the design matrix", "rows": rows}
 
 
+def damping() -> Record:
+    """Tabulate what damping does to the effective degree of steep steps, and to its gradient, on few random nodes."""
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for nodes, degree, anchored in ((4, 3, True), (4, 3, False), (8, 7, True)):
+        alpha = cosine_nodes(nodes, 20_000, anchored=anchored, generator=generator)
+        where, steepness = torch.rand(2, 20_000, 1, dtype=torch.float64, generator=generator)
+        values = torch.sigmoid(torch.exp(1 + 3 * steepness) * (alpha - where))[..., None].requires_grad_()
+        reference = None
+        for eps in (0.0, 1e-6, 1e-4, 1e-3, 1e-2):
+            degrees = effective_degree(fit(values, alpha, degree, damping=eps))
+            (gradient,) = torch.autograd.grad(degrees.sum(), values)
+            norms = gradient.norm(dim=1)
+            reference = degrees.mean() if reference is None else reference
+            rows.append({
+                "nodes": f"{nodes}, degree {degree}{', anchored' if anchored else ''}",
+                "damping": eps,
+                "change of the value": float(degrees.mean() / reference - 1),
+                "gradient, rms": float(norms.square().mean().sqrt()),
+                "gradient, largest": float(norms.max()),
+            })
+    return {"name": "damping of the penalty", "rows": rows}
+
+
 def _peak(paths: int) -> float:
     code = f"""
 import resource, torch, effdeg
@@ -123,5 +155,5 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
     return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
-ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning]
+ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping]
 ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES]

@@ -13,14 +13,14 @@ from benchmarks.steps import Loss, adamw
 def sam_step(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, rho: float = 0.05) -> Callable[[], None]:
     """Sharpness-aware minimization (Foret et al. 2021): climb by rho along the gradient, and descend from there."""
     optimizer = adamw(model)
-    parameters = list(model.parameters())
+    parameters: list[Tensor] = list(model.parameters())
 
     def step() -> None:
         model.zero_grad(set_to_none=True)
         loss(x, y).backward()  # type: ignore[no-untyped-call]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         scale = rho / (torch.stack(torch._foreach_norm(gradients)).norm() + 1e-12)
-        climbs = torch._foreach_mul(gradients, scale)
+        climbs = list(torch._foreach_mul(gradients, scale))
         with torch.no_grad():
             torch._foreach_add_(parameters, climbs)
         model.zero_grad(set_to_none=True)
@@ -45,6 +45,7 @@ def jacobian_loss(model: nn.Module, *, weight: float = 0.01) -> Loss:
             direction = direction / direction.norm(dim=1, keepdim=True)
             (product,) = torch.autograd.grad(logits, x, direction, create_graph=True)
             squared = logits.shape[1] * product.square().sum() / len(x)
-            return cross_entropy(logits, y) + weight / 2 * squared
+            total: Tensor = cross_entropy(logits, y) + weight / 2 * squared
+            return total
 
     return loss

@@ -25,13 +25,13 @@ class CapturedStep:
                 step()
         torch.cuda.current_stream().wait_stream(side)
         model.zero_grad(set_to_none=True)
-        self.graph = torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+        self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             step()
 
     def __call__(self) -> None:
         """Replay the step."""
-        self.graph.replay()  # type: ignore[no-untyped-call]
+        self.graph.replay()
 
 
 def plain_loss(model: nn.Module) -> Loss:
@@ -50,7 +50,8 @@ def penalty_loss(model: nn.Module, penalty: Penalty, weight: Tensor) -> Loss:
     def loss(x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
             logits, degree = penalty(model, x, y)
-            return cross_entropy(logits, y) + weight * degree
+            total: Tensor = cross_entropy(logits, y) + weight * degree
+            return total
 
     return loss
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from effdeg.demo.story import tell
@@ -10,6 +11,15 @@ from effdeg.plots import THEMES, plot_comparison, plot_method
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 BENCHMARKS = ROOT / "results" / "benchmarks"
+TRAINING = {
+    "step_over_plain",
+    "step_over_same_size",
+    "many_classes",
+    "joined_forward",
+    "step_memory",
+    "sam_over_plain",
+    "jacobian_over_plain",
+}
 
 
 def draw() -> None:
@@ -24,7 +34,7 @@ def draw() -> None:
 
 def fill() -> None:
     """Put the tables made from ``results/`` between their marks in every page."""
-    tables = {"benchmarks": benchmarks(), "conditioning": conditioning()}
+    tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():
@@ -49,15 +59,33 @@ def benchmarks() -> str:
     return "\n".join(lines) + "\n"
 
 
+def training() -> str:
+    """Tabulate what regularizers add to a training step."""
+    record = json.loads((BENCHMARKS / "gpu.json").read_text())
+    environment = record["environment"]
+    lines = [f"| {environment['processor']}, torch {environment['torch']} | ratio | aim | |", "|---|---|---|---|"]
+    for name, case in record["cases"].items():
+        if name in TRAINING:
+            lines.append(f"| {case['name']} | **{case['ratio']:.3g}** | {case['target']} | {case['detail']} |")
+    return "\n".join(lines) + "\n"
+
+
 def conditioning() -> str:
     """Tabulate the condition numbers of the fit."""
-    rows = json.loads((BENCHMARKS / "cpu.json").read_text())["cases"]["conditioning"]["rows"]
+    return _rows("conditioning", lambda head: ".2g" if "," in head else "")
+
+
+def damping() -> str:
+    """Tabulate what damping does to the penalty."""
+    formats = {"damping": "g", "change of the value": ".2%", "gradient, rms": ".3g", "gradient, largest": ".3g"}
+    return _rows("damping", lambda head: formats.get(head, ""))
+
+
+def _rows(case: str, spec: Callable[[str], str]) -> str:
+    rows = json.loads((BENCHMARKS / "cpu.json").read_text())["cases"][case]["rows"]
     heads = list(rows[0])
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += [
-        "| " + " | ".join(f"{row[head]:.2g}" if "," in head else str(row[head]) for head in heads) + " |"
-        for row in rows
-    ]
+    lines += ["| " + " | ".join(format(row[head], spec(head)) for head in heads) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -197,7 +197,8 @@ class Penalty(nn.Module):
             x: The batch.
             y: Labels for anchoring: class ids or soft labels.
             pairs: Indices of the examples to join, instead of random ones; alpha = 1 at the first, 0 at the second.
-            alpha: Nodes on each path, instead of drawn ones. With anchoring the first is 0 and the last is 1.
+            alpha: Nodes on each path, instead of drawn ones. With anchoring or uniform sampling they begin with 0
+                and end with 1.
 
         Returns:
             The points, whose ``inputs`` are to be appended to the batch.

@@ -15,7 +15,7 @@ IGNORED = -100
 """The label that torch's cross entropy, and with it every Hugging Face model's own loss, leaves out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Points:
     """Points on paths between the examples of a batch.
 
