@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from effdeg.demo import contest
+from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
 from effdeg.plots import THEMES, plot_comparison, plot_method
 
@@ -26,10 +28,12 @@ def draw() -> None:
     """Draw the demo's figures."""
     FIGURES.mkdir(exist_ok=True)
     story = tell(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
+    held = contest.hold(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
     simpler = story.comparison.ranking[0]
     for theme in THEMES:
         plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
         plot_comparison(story.comparison, theme=theme).savefig(FIGURES / f"comparison-{theme}.png")
+        plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
 
 
 def fill() -> None:

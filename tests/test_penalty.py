@@ -1,6 +1,7 @@
 import copy
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -535,14 +536,17 @@ def test_bad_settings(settings, kind, message):
     ("settings", "arguments", "kind", "message"),
     [
         ({"anchor_labels": True}, (X,), ValueError, "none were given"),
-        ({"anchor_labels": True}, (X, Y[:5]), ValueError, "a batch of 12 needs a tensor with 12 rows"),
+        ({"anchor_labels": True}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor with 12 rows"),
         ({"anchor_labels": True}, (X, Y.tolist()), ValueError, "the labels .* are list"),
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
         ({}, ("text",), TypeError, "x is tuple with no tensor"),
         ({}, (torch.tensor(1.0),), TypeError, "first dimension"),
-        ({}, ({"x": X, "labels": X[:, 0]},), TypeError, "floating-point 'labels'"),
+        ({}, ({"x": X, "labels": X[:, 0]},), ValueError, "x holds 'labels'"),
+        ({}, ({"x": X, "labels": Y},), ValueError, "x holds 'labels'"),
+        ({}, (X, Y[:5]), ValueError, "a batch of 12"),
+        ({}, (X[:0],), TypeError, "x is tuple with"),
     ],
 )
 def test_bad_calls_stop_before_the_model_is_run(settings, arguments, kind, message):
@@ -552,11 +556,13 @@ def test_bad_calls_stop_before_the_model_is_run(settings, arguments, kind, messa
 
 def test_outputs_that_do_not_match():
     penalty = Penalty.efficient()
-    with pytest.raises(ValueError, match="no tensor of 24 rows"):
+    with pytest.raises(ValueError, match="a single number for the whole batch"):
         penalty(lambda x: cross_entropy(mlp()(x.float()), torch.zeros(len(x), dtype=torch.int64)), X, Y)
+    with pytest.raises(ValueError, match="no tensor of 24 rows"):
+        penalty(lambda x: mlp().double()(x)[:5], X, Y)
     with pytest.raises(ValueError, match="labels from 0 to 7 do not match 4 classes"):
         penalty(mlp().double(), X, torch.arange(12) % 8)
-    with pytest.raises(ValueError, match=r"labels of shape \(12, 3\).* do not match 4 outputs"):
+    with pytest.raises(ValueError, match=r"labels of shape \(12, 3\).* do not match outputs of shape \(4,\)"):
         penalty(mlp().double(), X, torch.rand(12, 3))
     with pytest.raises(ValueError, match="for a batch of 24"):
         penalty.degree(torch.rand(5, 4), penalty.points(X, Y))
@@ -566,6 +572,8 @@ def test_outputs_that_do_not_match():
         uniform.degree(torch.rand(len(points), 4), points)
     with pytest.raises(ValueError, match="alpha of shape"):
         penalty.points(X, Y, alpha=torch.rand(2, 4))
+    with pytest.raises(ValueError, match=r"pairs of shape \(2, 3\)"):
+        penalty.points(X, Y, pairs=torch.zeros(2, 3, dtype=torch.int64))
 
 
 def test_a_layer_that_cannot_hold_a_path():
@@ -577,13 +585,101 @@ def test_a_layer_that_cannot_hold_a_path():
         Penalty(at="unused")(model, X.float())
 
 
-def test_a_models_own_loss_is_not_taken_for_the_batchs():
-    class Output(dict):
-        __getattr__ = dict.get
-
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda loss, logits: (logits, loss), lambda loss, logits: {"loss": loss, "logits": logits}],
+    ids=["tuple", "dict"],
+)
+def test_a_models_own_loss_is_not_taken_for_the_batchs(wrap):
     model = mlp().double()
+
+    def with_loss(x, targets):
+        logits = model(x)
+        return wrap(cross_entropy(logits, targets), logits)
+
     with pytest.raises(ValueError, match="a loss of its own"):
-        Penalty()(lambda x: Output(loss=model(x).mean(), logits=model(x)), X)
+        Penalty(at=model[0])(with_loss, (X, Y))
+
+
+def test_maps_with_the_classes_in_the_second_dimension():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Tanh(), nn.Conv2d(5, 4, 1)).double()
+    images, ids = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.randint(4, (6, 8, 8))
+    with pytest.raises(ValueError, match="look like maps with the classes in the second"):
+        Penalty()(model, images)
+    degrees = []
+    for output in (lambda r: r.softmax(1), lambda r: r.movedim(1, -1).softmax(-1)):
+        torch.manual_seed(0)
+        degrees.append(Penalty(anchor_labels=True, output=output)(model, images, ids)[1])
+    torch.testing.assert_close(degrees[0], degrees[1])
+
+
+def test_where_there_is_no_label_the_models_own_output_stands():
+    model, penalty = mlp().double(), Penalty(anchor_labels=True)
+    labels = Y.clone()
+    labels[::2] = -100
+    points = same_draw(penalty, X, labels)
+    _, degree = penalty(model, X, labels)
+    own = model(X).softmax(-1).detach()
+    own[1::2] = one_hot(Y, 4).double()[1::2]
+    torch.testing.assert_close(
+        degree, penalty.degree(model(points.append_to(X)), replace(points, labels=own[points.pairs]))
+    )
+
+
+def test_padding_masks_are_joined_by_what_either_end_sees():
+    seen = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    pairs = torch.tensor([[0, 1], [1, 1]])
+    x = {
+        "attention_mask": seen,
+        "keep": seen.bool(),
+        "src_key_padding_mask": ~seen.bool(),
+        "padding_mask": 1 - seen,
+        "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
+    }
+    made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
+    expected = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    assert torch.equal(made["attention_mask"], expected)
+    assert torch.equal(made["keep"], expected.bool())
+    assert torch.equal(made["src_key_padding_mask"], ~expected.bool())
+    assert torch.equal(made["padding_mask"], 1 - expected)
+    assert torch.equal(made["ids"], x["ids"])
+
+
+def test_a_bound_method_is_run_with_its_modules_batchnorm():
+    model, alone = with_batchnorm(), with_batchnorm()
+    outputs, _ = Penalty(batchnorm="frozen")(model.forward, X)
+    assert torch.equal(outputs, alone(X))
+    with pytest.raises(TypeError, match="the model is a plain function"):
+        Penalty(batchnorm="frozen")(lambda x: model(x), X)
+
+
+def test_layers_of_wrapped_models_go_by_their_own_names():
+    model = mlp().double()
+    wrapped = nn.DataParallel(model) if not torch.cuda.is_available() else model
+    for each in (model, wrapped, torch.compile(model, backend="eager")):
+        for name in ("1", "module.1"):
+            torch.manual_seed(0)
+            outputs, degree = Penalty(at=name)(each, X)
+            torch.testing.assert_close(outputs, model(X))
+            torch.manual_seed(0)
+            assert degree == Penalty(at="1")(model, X)[1]
+
+
+def test_only_what_is_split_must_be_torchs_own_batchnorm():
+    class Activated(nn.BatchNorm1d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    model = nn.Sequential(nn.Linear(6, 6), Activated(6), nn.Linear(6, 4)).double()
+    Penalty(at="0")(model, X)
+    with pytest.raises(TypeError, match="'1' is a Activated"):
+        Penalty(at="2")(model, X)
+
+
+def test_what_is_given_twice_is_refused():
+    with pytest.raises(TypeError, match="s: given both"):
+        Penalty()(lambda x, s: x * s, {"x": X, "s": 2.0}, s=3.0)
 
 
 def test_batchnorm_of_another_kind_is_refused():

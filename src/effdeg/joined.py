@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from effdeg.layers import (
     Layer,
+    as_module,
     eager,
     find_layer,
     first_tensor,
@@ -31,6 +32,14 @@ def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Lay
     """Run a model on the joined batch; on the way, at a layer, the points are put on their paths."""
     if at is None and batchnorm == "joint":
         return run()
+    return _run_with_hooks(run, model, points, at, batchnorm)
+
+
+# torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
+@torch._disable_dynamo  # type: ignore[attr-defined]
+def _run_with_hooks(
+    run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm
+) -> Any:
     # Hooks, not a changed model: they are gone when the forward pass is over.
     with _arranged(model, points, at=at, batchnorm=batchnorm):
         return run()
@@ -38,17 +47,19 @@ def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Lay
 
 @contextmanager
 def _arranged(model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Iterator[None]:
-    norms = {
-        name: module
-        for name, module in named_layers(model).items()
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
-    }
+    if batchnorm == "frozen" and as_module(model) is None:
+        raise TypeError("batchnorm='frozen' must find the model's BatchNorm layers, but the model is a plain function.")
+    layers = named_layers(model).items()
+    norms = {name: layer for name, layer in layers if isinstance(layer, _BatchNorm) and _uses_batch(layer)}
     entrance = None if at is None else _Entrance(*find_layer(model, at), points)
+    if not norms and entrance is None:
+        yield
+        return
     with ExitStack() as stack:
         for name, module in norms.items():
             # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
             if batchnorm == "frozen" or entrance is not None:
-                split = _BatchOnly(name, module, points, entrance if batchnorm == "joint" else None)
+                split = _BatchOnly(name, points, entrance if batchnorm == "joint" else None)
                 stack.callback(module.register_forward_pre_hook(split.before).remove)
                 stack.callback(module.register_forward_hook(split.after).remove)
         if entrance is not None:
@@ -82,36 +93,42 @@ class _Entrance:
 class _BatchOnly:
     """A BatchNorm layer that sees the batch alone; the points are normalized with the statistics it found."""
 
-    def __init__(self, name: str, module: _BatchNorm, points: Points, until: _Entrance | None) -> None:
-        if type(module).forward is not _BatchNorm.forward:
-            raise TypeError(
-                f"batchnorm='frozen', and paths at a layer behind a BatchNorm, know torch's own BatchNorm1d, 2d and "
-                f"3d; the layer {name!r} is a {type(module).__name__}. Use batchnorm='joint' with paths at the inputs."
-            )
+    def __init__(self, name: str, points: Points, until: _Entrance | None) -> None:
         self._name, self._points, self._until = name, points, until
         self._rest: Tensor | None = None
 
-    def before(self, _: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    def before(self, module: _BatchNorm, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if self._until is not None and self._until.times > 0:
             return None
-        _check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
-        rows = given[0]
-        # A model may have folded another dimension, such as time, into the rows.
-        each, left = divmod(len(rows), self._points.total)
-        if left or not each:
-            raise ValueError(
-                f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
-                f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint'."
-            )
-        split = each * self._points.batch
-        self._rest = rows[split:]
-        return (rows[:split],)
+        self._check(module, given[0])
+        split = self._points.batch
+        self._rest = given[0][split:]
+        return (given[0][:split],)
 
     def after(self, module: _BatchNorm, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if self._rest is None:
             return output
         rest, self._rest = self._rest, None
         return torch.cat([output, _normalized_like(given[0], rest, module).to(output.dtype)])
+
+    def _check(self, module: _BatchNorm, rows: Tensor) -> None:
+        if type(module).forward is not _BatchNorm.forward:
+            raise TypeError(
+                f"batchnorm='frozen', and paths at a layer behind a BatchNorm, know torch's own BatchNorm1d, 2d and "
+                f"3d; the layer {self._name!r} is a {type(module).__name__}. Use batchnorm='joint', with paths at the "
+                "inputs or at a layer before it."
+            )
+        _check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
+        if len(rows) != self._points.total:
+            raise ValueError(
+                f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
+                f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint'."
+            )
+
+
+def _uses_batch(module: _BatchNorm) -> bool:
+    """Tell whether a layer normalizes with the statistics of the batch, not with running ones."""
+    return module.training or module.running_mean is None
 
 
 def _normalized_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
@@ -121,7 +138,9 @@ def _normalized_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
     scale = torch.rsqrt(variance + module.eps)
     shift = -mean * scale
     if module.weight is not None:
-        scale, shift = scale * module.weight, shift * module.weight + module.bias
+        scale, shift = scale * module.weight, shift * module.weight
+    if module.bias is not None:
+        shift = shift + module.bias
     by_channel = partial(Tensor.view, size=(1, -1, *[1] * (batch.dim() - 2)))
     return torch.addcmul(by_channel(shift), rest.to(dtype), by_channel(scale))
 

@@ -1,5 +1,6 @@
 """The layers of a model: found by name, watched, and given another output."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,11 +18,23 @@ Layer = str | nn.Module
 Hook = Callable[[nn.Module, Any, Any], Any]
 
 
+def as_module(model: object) -> nn.Module | None:
+    """Find the module behind a model: a wrapper's inside, a bound method's object; None behind a plain function."""
+    model = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
+    while True:
+        if isinstance(model, (DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        elif isinstance(model, nn.Module) and isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # what torch.compile was given
+        else:
+            return model if isinstance(model, nn.Module) else None
+
+
 def named_layers(model: object) -> dict[str, nn.Module]:
-    """List the layers of a model by name, without the prefixes that torch.compile and DDP put in."""
-    model = model.module if isinstance(model, DistributedDataParallel) else model
-    named = model.named_modules() if isinstance(model, nn.Module) else ()
-    return {name.replace("_orig_mod.", ""): module for name, module in named}
+    """List the layers of a model by name, without what torch.compile, DDP and checkpointing put in front."""
+    module = as_module(model)
+    named = module.named_modules() if module is not None else ()
+    return {re.sub(r"(_orig_mod|_checkpoint_wrapped_module)(\.|$)", "", name).rstrip("."): part for name, part in named}
 
 
 def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
@@ -36,6 +49,7 @@ def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
                 f"at={type(at).__name__}(…) is not a layer of this model. Give one of model.modules() or a name."
             )
         return name or type(at).__name__, at
+    at = at if at in modules else at.removeprefix("module.")
     if at not in modules or not at:
         if not modules:
             raise ValueError(

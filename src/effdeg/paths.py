@@ -11,7 +11,7 @@ from torch import Tensor
 from effdeg._checks import check_count
 from effdeg._shapes import Float, Int
 from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
-from effdeg.tree import Tree, named_leaves, tree_map
+from effdeg.tree import Tree, named_leaves, named_map
 
 Sampling = Literal["cosine", "chebyshev", "uniform"]
 
@@ -63,39 +63,53 @@ def draw_pairs_of_batch(
 def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) -> Tree:
     """Walk from the second examples (alpha = 0) to the first (alpha = 1): alpha x1 + (1 - alpha) x2, path after path.
 
-    Floating tensors are interpolated, in float32 or better; masks, boolean or of integers 0 and 1, are joined by OR.
+    Floating tensors are interpolated, in float32 or better; masks, boolean or of integers 0 and 1, are joined.
     """
 
-    def at_alpha(one: Any, other: Any) -> Any:
+    def at_alpha(name: str, one: Any, other: Any) -> Any:
         if not isinstance(one, Tensor):
             return one
         if not one.is_floating_point():
-            return (one | other).repeat_interleave(alpha.shape[1], dim=0)
+            return _either(name, one, other).repeat_interleave(alpha.shape[1], dim=0)
         dtype = torch.promote_types(one.dtype, torch.float32)
         weight = alpha.to(dtype).to(one.device).view(*alpha.shape, *[1] * (one.dim() - 1))
         return torch.lerp(other.to(dtype)[:, None], one.to(dtype)[:, None], weight).to(one.dtype).flatten(0, 1)
 
-    return tree_map(at_alpha, first, second)
+    return named_map(at_alpha, first, second)
 
 
 def join_masks(first: Tree, second: Tree) -> Tree:
-    """Give every path one input: the first end's, with the masks of both ends joined by OR."""
+    """Give every path one input: the first end's, with the masks of both ends joined."""
 
-    def join(one: Any, other: Any) -> Any:
+    def join(name: str, one: Any, other: Any) -> Any:
         if not isinstance(one, Tensor) or one.is_floating_point():
             return one
-        either = one | other
+        joined = _either(name, one, other)
+        if one.dtype == torch.bool:
+            return joined
         # Whether integers are a mask is left to the device, which need not be waited for.
-        return either if one.dtype == torch.bool else torch.where(((either == 0) | (either == 1)).all(), either, one)
+        return torch.where((((one | other) == 0) | ((one | other) == 1)).all(), joined, one)
 
-    return tree_map(join, first, second)
+    return named_map(join, first, second)
 
 
-def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
-    """Raise, with advice, unless straight lines can join the examples: floating tensors, at most masks beside them."""
+def _either(name: str, one: Tensor, other: Tensor) -> Tensor:
+    """Join two masks so that what either end sees is seen; True in a padding mask means what is not to be seen."""
+    hides = "padding" in name or "ignore" in name
+    return one & other if hides else one | other
+
+
+def check_interpolable(examples: Tree, *, advice: Callable[[], str], look: bool = True) -> None:
+    """Raise, with advice, unless straight lines can join the examples: floating tensors, at most masks beside them.
+
+    Args:
+        examples: The examples.
+        advice: Says what to do instead.
+        look: Whether integers may be looked at, which waits for a GPU, to tell masks from other integers.
+    """
     leaves = [(name, leaf) for name, leaf in named_leaves(examples) if isinstance(leaf, Tensor)]
     for name, leaf in leaves:
-        if not leaf.is_floating_point() and not is_mask(leaf):
+        if look and not leaf.is_floating_point() and not is_mask(leaf):
             raise TypeError(
                 f"inputs{f' ({name!r})' if name else ''} hold integers ({leaf.dtype}, from {leaf.min()} to "
                 f"{leaf.max()}), and no straight line joins integers. {advice()}"

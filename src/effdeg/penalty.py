@@ -1,6 +1,6 @@
 """The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -13,8 +13,9 @@ from effdeg.functional import effective_degree, fit, project
 from effdeg.functional.bases import Basis
 from effdeg.inference import as_arguments
 from effdeg.joined import BatchNorm, run_joined
-from effdeg.layers import Layer, advice_for_integers, find_layer
-from effdeg.outputs import Output, as_targets, as_values
+from effdeg.layers import Layer, advice_for_integers, as_module, find_layer
+from effdeg.outputs import Output, as_targets, shaped_values
+from effdeg.own_loss import check_no_loss, check_own_loss, shifts_labels
 from effdeg.paths import Sampling, check_interpolable, draw_pairs_of_batch
 from effdeg.penalty_settings import TRAINING_DAMPING, PenaltySettings
 from effdeg.points import Points, count_examples, examples_only, points_of
@@ -56,7 +57,7 @@ class Penalty(nn.Module):
         anchor_labels: Put the labels at both ends of each path in place of the model's outputs (section 5.2), so that
             the penalty does not hold back the fit. The ends are not run then: with 4 nodes only 2 points per pair are.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
-            of what the model returned.
+            of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
         normalized: Use the normalized effective degree.
         at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids,
@@ -65,8 +66,7 @@ class Penalty(nn.Module):
             the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
             are normalized with what they found there; costs one more pass over the activations of every such layer.
         damping: The paper's eps in the fit.
-        generator: The source of randomness for pairs and nodes; by default torch's global one, whose state trainers
-            save with a checkpoint.
+        generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
     """
 
     def __init__(
@@ -124,14 +124,17 @@ class Penalty(nn.Module):
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
             x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
                 one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
-                mapping are -100 for the points, which Hugging Face models leave out of their loss.
+                mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
             y: Labels for anchoring: class ids or soft labels; by default the ``labels`` of the mapping.
             **model_kwargs: More arguments for the model, treated as ``x`` is.
 
         Returns:
-            What the model would have returned for the batch, and the effective degree to add to the loss.
+            What the model would have returned for the batch (but that with ``batchnorm="joint"`` BatchNorm layers in
+            training counted the points), and the effective degree to add to the loss.
         """
         arguments, keywords = as_arguments(x)
+        if twice := sorted(set(keywords) & set(model_kwargs)):
+            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
         return self.joined(model, model, arguments, {**keywords, **model_kwargs}, y)
 
     def joined(
@@ -157,21 +160,22 @@ class Penalty(nn.Module):
         settings = self.settings
         if settings.at is not None:
             find_layer(model, settings.at)
+        check_own_loss(model, keywords)
+        if settings.anchor_labels and shifts_labels(model):
+            raise ValueError(
+                f"anchor_labels=True puts labels where the outputs are, but {type(as_module(model)).__name__} compares "
+                "each output with the label of the next position. Use anchor_labels=False."
+            )
         parts = (arguments, keywords)
         batch = count_examples(parts)
-        if settings.at is None and _may_look(parts):
-            examples = [examples_only(part, batch) for part in parts]
-            check_interpolable(examples, advice=partial(advice_for_integers, model))
+        self._check([examples_only(part, batch) for part in parts], model)
         points = self._points(parts, batch, self._labels(y, keywords, batch))
         arguments, keywords = points.append_to(parts)
         returned = run_joined(
             lambda: run(*arguments, **keywords), model, points, at=settings.at, batchnorm=settings.batchnorm
         )
-        if "labels" not in keywords and isinstance(getattr(returned, "loss", None), Tensor):
-            raise ValueError(
-                "the model returned a loss of its own, which counts the points as examples. Leave out the arguments "
-                "it makes the loss of, and compute the loss from the outputs."
-            )
+        if "labels" not in keywords:
+            check_no_loss(returned)
         return points.first_rows(returned), self.degree(returned, points)
 
     def points(
@@ -188,7 +192,7 @@ class Penalty(nn.Module):
 
             points = penalty.points(x, y)
             outputs = model(points.append_to(x))
-            loss = cross_entropy(outputs[: len(x)], y) + weight * penalty.degree(outputs, points)
+            loss = cross_entropy(points.first_rows(outputs), y) + weight * penalty.degree(outputs, points)
 
         With paths at a layer the model's own forward does the rest: ``hidden = torch.cat([hidden,
         points.interpolate(hidden)])`` where ``hidden`` are the batch's features.
@@ -204,8 +208,7 @@ class Penalty(nn.Module):
             The points, whose ``inputs`` are to be appended to the batch.
         """
         batch = count_examples(x)
-        if self.settings.at is None and _may_look(x):
-            check_interpolable(examples_only(x, batch), advice=partial(advice_for_integers, None))
+        self._check(examples_only(x, batch), None)
         points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
         return replace(points, inputs=points.inputs[0])
 
@@ -220,12 +223,12 @@ class Penalty(nn.Module):
             The mean over paths and outputs, a scalar that carries gradients.
         """
         settings = self.settings
-        rows = as_values(values, settings.output, points=(points.total, len(points)))
+        rows = shaped_values(values, settings.output, points=(points.total, len(points)))
         pairs, nodes = points.alpha.shape
-        inner = rows[-len(points) :].view(pairs, -1, rows.shape[1])
-        along = inner
-        if inner.shape[1] < nodes:
-            along = torch.cat([(ends := self._ends(rows, points))[:, 1:], inner, ends[:, :1]], dim=1)
+        along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
+        if along.shape[1] < nodes:
+            ends = self._ends(rows, points)
+            along = torch.cat([ends[:, 1:], along, ends[:, :1]], dim=1)
         if settings.components is not None:
             along = project(along, min(settings.components, along.shape[-1]))
         coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
@@ -243,20 +246,26 @@ class Penalty(nn.Module):
                 )
         return ", ".join(shown)
 
+    def _check(self, examples: Tree, model: object) -> None:
+        if self.settings.at is None:
+            look = not torch.compiler.is_compiling() and not _capturing(examples)
+            check_interpolable(examples, advice=partial(advice_for_integers, model), look=look)
+
     def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
-        if not self.settings.anchor_labels:
-            return None
-        if y is None and isinstance(keywords, dict):
+        if y is None and self.settings.anchor_labels and isinstance(keywords, Mapping):
             y = keywords.get("labels")
-        if y is None:
+        if y is None and self.settings.anchor_labels:
             raise ValueError(
                 "anchor_labels=True puts labels at the ends of each path, but none were given: call "
                 "penalty(model, x, y), or use Penalty(anchor_labels=False)."
             )
-        if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
+        if y is not None and (not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch):
             given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(f"the labels (y) are {given}; a batch of {batch} needs a tensor with {batch} rows.")
-        return y
+            raise ValueError(
+                f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with "
+                f"{batch} rows."
+            )
+        return y if self.settings.anchor_labels else None
 
     def _points(
         self,
@@ -273,9 +282,10 @@ class Penalty(nn.Module):
             pairs = draw_pairs_of_batch(batch, count, device=device, generator=settings.generator)
         if alpha is None:
             alpha = settings.draw_alpha(len(pairs), device)
-        if alpha.shape != (len(pairs), settings.nodes):
+        if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
             raise ValueError(
-                f"alpha of shape {tuple(alpha.shape)} does not give {len(pairs)} pairs {settings.nodes} nodes each."
+                f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; so many "
+                f"pairs × 2 examples and as many × {settings.nodes} nodes were expected."
             )
         make = partial(points_of, pairs=pairs, alpha=alpha[:, settings.inner], batch=batch, between=settings.at is None)
         return Points(
@@ -283,26 +293,24 @@ class Penalty(nn.Module):
             pairs=pairs,
             alpha=alpha,
             inner=settings.inner,
-            labels=None if labels is None else labels[pairs],
+            labels=None if labels is None else labels[pairs.to(labels.device)].to(device),
             batch=batch,
         )
 
     def _ends(self, rows: Tensor, points: Points) -> Tensor:
         """Give the values at the ends of each path, the first example's first: labels, or the batch's own outputs."""
+        whole = len(rows) == points.total
+        own = rows[points.pairs].flatten(0, 1).flatten(1) if whole else None
         if points.labels is not None:
-            labels = points.labels.flatten(0, 1)
-            targets = as_targets(labels, rows.shape[1]).to(rows.dtype)
-            return targets.view(len(points.pairs), 2, -1)
-        if len(rows) != points.total:
+            targets = as_targets(points.labels.flatten(0, 1), rows.shape[1:], missing=own)
+            return targets.to(rows.dtype).view(len(points.pairs), 2, -1)
+        if own is None:
             raise ValueError(
                 f"values have {len(rows)} rows, those of the points. sampling={self.settings.sampling!r} has nodes at "
                 f"the ends of each path, which the batch's outputs serve: give all {points.total} rows."
             )
-        return rows[points.pairs]
+        return own.view(len(points.pairs), 2, -1)
 
 
-def _may_look(x: Tree) -> bool:
-    """Tell whether looking at the data is allowed: not in a compiled or captured step."""
-    if torch.compiler.is_compiling():
-        return False
-    return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())
+def _capturing(x: Tree) -> bool:
+    return any(tensor.is_cuda for tensor in tensors(x)) and torch.cuda.is_current_stream_capturing()

@@ -19,8 +19,9 @@ from effdeg.outputs import Output, check_output
 from effdeg.paths import Sampling
 
 TRAINING_DAMPING = 1e-3
-"""Two of four random nodes may all but coincide, and the gradient grows as 1 / distance. This much damping changes the
-value by less than 0.1% and takes away those rare large gradients; ``docs/training.md`` has the figures."""
+"""Two of four random nodes may all but coincide, and the gradient grows as 1 / distance. This much damping takes away
+those rare large gradients and changes the value of steps from 0 to 1 by less than 0.5%; ``docs/training.md`` has the
+figures."""
 
 _SHARE_UNIT = 2**20
 

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from effdeg._shapes import Float, Int
+from effdeg.outputs import IGNORED
 from effdeg.paths import interpolate, join_masks
-from effdeg.tree import Tree, take, tensors, tree_map
-
-IGNORED = -100
-"""The label that torch's cross entropy, and with it every Hugging Face model's own loss, leaves out."""
+from effdeg.tree import Tree, named_map, take, tensors, tree_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +80,7 @@ class Points:
 def count_examples(x: Tree) -> int:
     """Count the examples of a batch: the rows of its first tensor that has any."""
     for tensor in tensors(x):
-        if tensor.dim() > 0:
+        if tensor.dim() > 0 and len(tensor) > 0:
             return len(tensor)
     raise TypeError(f"x is {_described(x)}; a batch has the examples in the first dimension of its tensors.")
 
@@ -100,27 +98,20 @@ def points_of(x: Tree, pairs: Tensor, alpha: Tensor, *, batch: int, between: boo
     its own loss of, are marked as to be left out.
     """
 
-    def make(leaf: Any) -> Any:
+    def make(name: str, leaf: Any) -> Any:
         if not _per_example(leaf, batch):
             return leaf
-        first, second = (leaf[end] for end in pairs.unbind(1))
+        first, second = ({name: leaf[end]} for end in pairs.to(leaf.device).unbind(1))
         if between:
-            return interpolate(first, second, alpha)
-        return join_masks(first, second).repeat_interleave(alpha.shape[1], dim=0)
+            return interpolate(first, second, alpha)[name]
+        return join_masks(first, second)[name].repeat_interleave(alpha.shape[1], dim=0)
 
     if isinstance(x, Mapping) and _per_example(x.get("labels"), batch):
         rest = {name: leaf for name, leaf in x.items() if name != "labels"}
-        return {**tree_map(make, rest), "labels": _ignored(x["labels"], alpha.numel())}
-    return tree_map(make, x)
-
-
-def _ignored(labels: Tensor, rows: int) -> Tensor:
-    if labels.is_floating_point():
-        raise TypeError(
-            "x holds floating-point 'labels', of which the model would make a loss that counts the points too. Take "
-            "them out of x, give them as y, and compute the loss from the outputs."
-        )
-    return torch.full((rows, *labels.shape[1:]), IGNORED, dtype=labels.dtype, device=labels.device)
+        labels = x["labels"]
+        ignored = torch.full((alpha.numel(), *labels.shape[1:]), IGNORED, dtype=labels.dtype, device=labels.device)
+        return {**named_map(make, rest), "labels": ignored}
+    return named_map(make, x)
 
 
 def _per_example(leaf: Any, rows: int) -> bool:

@@ -1,6 +1,7 @@
 """Trees of tensors: a tensor, or tuples, lists, dicts and dataclasses of trees."""
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,20 +14,29 @@ Tree = Any
 
 def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """Apply a function to corresponding leaves of trees of one structure and keep the structure of the first."""
+    return named_map(lambda _, *leaves: function(*leaves), tree, *rest)
+
+
+def named_map(function: Callable[..., Any], tree: Tree, *rest: Tree, name: str = "") -> Tree:
+    """Do as :func:`tree_map` does with a function that is also given the name of the innermost entry, if it has one."""
     if isinstance(tree, Mapping):
-        mapped = {key: tree_map(function, tree[key], *(other[key] for other in rest)) for key in tree}
-        # A Hugging Face ModelOutput is a mapping that is built from keywords.
-        return type(tree)(**mapped) if dataclasses.is_dataclass(tree) else mapped
+        mapped = {key: named_map(function, tree[key], *(other[key] for other in rest), name=str(key)) for key in tree}
+        # A Hugging Face ModelOutput is a mapping, and an OrderedDict, that is built from keywords.
+        build: Any = type(tree)
+        if hasattr(build, "__dataclass_fields__"):
+            return build(**mapped)
+        return OrderedDict(mapped) if build is OrderedDict else mapped
     if isinstance(tree, (tuple, list)):
-        entries = [tree_map(function, *entry) for entry in zip(tree, *rest, strict=True)]
+        entries = [named_map(function, *entry, name=name) for entry in zip(tree, *rest, strict=True)]
         return type(tree)(*entries) if hasattr(tree, "_fields") else type(tree)(entries)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         changes = {
-            name: tree_map(function, getattr(tree, name), *(getattr(other, name) for other in rest)) for name in names
+            each: named_map(function, getattr(tree, each), *(getattr(other, each) for other in rest), name=each)
+            for each in names
         }
         return dataclasses.replace(tree, **changes)
-    return function(tree, *rest)
+    return function(name, tree, *rest)
 
 
 def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:

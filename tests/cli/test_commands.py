@@ -100,11 +100,18 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path):
     code, out, _ = run("demo", "--out", folder)
     assert code == 0
     names = {file.name for file in folder.iterdir()}
-    figures = {f"{name}-{theme}.png" for name in ("method", "training", "comparison") for theme in ("light", "dark")}
-    assert names == figures | {"index.html", "comparison.json", "digits.npy", "gentle.pt", "hasty.pt"}
+    figures = {
+        f"{name}-{theme}.png" for name in ("method", "training", "comparison", "contest") for theme in ("light", "dark")
+    }
+    assert names == figures | {"index.html", "comparison.json", "contest.json", "digits.npy", "gentle.pt", "hasty.pt"}
+    contest = json.loads((folder / "contest.json").read_text())
+    assert len(contest["plain"]) == len(contest["penalized"]) == len(contest["seeds"])
+    assert contest["differences"]["degree"]["high"] < 0  # whatever else it does, the penalty makes networks simpler
     page = (folder / "index.html").read_text()
     assert "held-out labels" in page
     assert "held-out labels" in out
+    assert "Trained with the penalty" in page
+    assert "Trained with the penalty" in out
     command = out.strip().splitlines()[-1].split()[1:]
     code, out, _ = run(*command, "--json")
     assert code == 0

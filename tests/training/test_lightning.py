@@ -1,3 +1,5 @@
+import contextlib
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -6,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import effdeg
 from effdeg import Penalty
 from tests.models import mlp
+from tests.training.test_loops import run
 
 lightning = pytest.importorskip("lightning")
 from effdeg.integrations.lightning import MeasureCallback, PenaltyCallback  # noqa: E402
@@ -59,6 +62,13 @@ def fit(model, *callbacks, epochs=2, data=None, tmp_path=None, **options):
     return trainer
 
 
+class Triples(Classifier):
+    """Has batches of examples, weights and labels."""
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step([batch[0], batch[2]], batch_idx)
+
+
 def by_hand(penalty, weight, epochs=2, accumulated=1):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
@@ -108,6 +118,69 @@ def test_both_callbacks_log_to_the_configured_logger(tmp_path):
     assert [epoch for epoch, _ in measured] == ["1", "3"]
     expected = effdeg.measure(model, X, paths=32, nodes=20, degree=8)
     assert float(measured[-1][1]) == pytest.approx(expected.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_training_step_of_the_modules_own_is_put_back(fails):
+    """One that somebody put on the object, not on its class."""
+    model, steps = Classifier(), []
+
+    def own(batch, batch_idx):
+        steps.append(batch_idx)
+        if fails:
+            raise InterruptedError
+        return Classifier.training_step(model, batch, batch_idx)
+
+    model.training_step = own
+    callback = PenaltyCallback(Penalty(), 1.0)
+    with pytest.raises(InterruptedError) if fails else contextlib.nullcontext():
+        fit(model, callback, epochs=1)
+    assert steps == ([0] if fails else [0, 1, 2])
+    assert model.training_step is own
+    fit(Classifier(), callback, epochs=1)
+    assert model.training_step is own
+
+
+def test_a_compiled_module_stays_compiled():
+    """In a process of its own: torch.compile does not get along with the checking of shapes."""
+    run(["-W", "ignore", "-c", "from tests.training.test_lightning import train_compiled; train_compiled()"])
+
+
+def train_compiled():
+    compiled = lightning.pytorch.utilities.compile.from_compiled(torch.compile(Classifier(), backend="eager"))
+    step, forward = compiled.training_step, compiled.forward
+    trainer = fit(compiled, PenaltyCallback(Penalty(), 1.0), epochs=1)
+    assert trainer.callback_metrics["effective_degree_penalty"] > 0
+    assert compiled.training_step is step
+    assert compiled.forward is forward
+
+
+def test_labels_of_larger_batches_must_be_named():
+    penalty, data = Penalty(anchor_labels=True), TensorDataset(X, torch.rand(24), Y)
+    with pytest.raises(ValueError, match=r"a list of 3 entries.*labels=lambda batch: …"):
+        fit(Triples(), PenaltyCallback(penalty, 1.0), data=data)
+    model = Triples()
+    fit(model, PenaltyCallback(penalty, effdeg.SineRamp(2.0, steps=3), labels=lambda batch: batch[2]), data=data)
+    expected = by_hand(penalty, effdeg.SineRamp(2.0, steps=3))
+    for parameter, other in zip(model.net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other)
+
+
+def test_a_second_penalty_is_refused():
+    model = Classifier()
+    with pytest.raises(ValueError, match=r"has 2 PenaltyCallbacks.*Keep one"):
+        fit(model, PenaltyCallback(Penalty(), 1.0), PenaltyCallback(Penalty(degree=2), 1.0))
+    assert "training_step" not in model.__dict__
+
+
+def test_checkpoints_hold_no_random_state():
+    """As the callback's docstring says; where this fails, a resumed run draws the same paths, and it may say that."""
+    trainer = fit(Classifier(), PenaltyCallback(Penalty(), 1.0), epochs=1)
+    checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+    state = torch.get_rng_state()
+    flat = torch.utils._pytree.tree_leaves(checkpoint)
+    assert not any(isinstance(leaf, torch.Tensor) and leaf.dtype == state.dtype for leaf in flat)
+    assert not any("rng" in name or "random" in name for name in checkpoint)
 
 
 def test_two_processes_train_as_one():

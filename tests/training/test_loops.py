@@ -148,13 +148,14 @@ from tests.models import mlp
 from tests.training.test_loops import X, Y
 
 for settings in ({}, {"anchor_labels": True, "components": 3}, {"sampling": "uniform", "basis": "legendre"}):
+    torch._dynamo.reset()
     model, penalty = mlp().double(), Penalty(**settings)
     def loss_of(x, y, weight):
         logits, degree = penalty(model, x, y)
         return cross_entropy(logits, y) + weight * degree
     compiled = torch.compile(loss_of, fullgraph=True, backend=BACKEND)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for rows in (16, 16, 7, 16):  # a smaller last batch compiles once more
+    for rows in (16, 16, 7, 2, 1, 16):  # smaller last batches compile once more
         results = []
         for function in (loss_of, compiled):
             torch.manual_seed(rows)
@@ -166,6 +167,41 @@ for settings in ({}, {"anchor_labels": True, "components": 3}, {"sampling": "uni
         optimizer.step()
     print("same")
 """
+
+
+HOOKED = """
+import torch
+from effdeg import Penalty
+from tests.models import mlp
+from tests.training.test_loops import X
+
+model = mlp().double()
+for settings in ({"at": "1"}, {"batchnorm": "frozen"}):
+    penalty = Penalty(**settings)
+    torch._dynamo.reset()
+    degrees = []
+    for function in (penalty, torch.compile(lambda model, x: penalty(model, x), backend="eager")):
+        torch.manual_seed(0)
+        degrees.append(function(model, X)[1])
+    torch.testing.assert_close(*degrees)
+    torch._dynamo.reset()
+    try:
+        torch.compile(lambda x: penalty(model, x)[1], fullgraph=True, backend="eager")(X)
+    except torch._dynamo.exc.Unsupported:
+        print("refused")
+torch._dynamo.reset()
+penalty = Penalty()
+try:
+    of_bytes = torch.compile(lambda x: penalty(lambda x: x / 255, x)[1], fullgraph=True, backend="eager")
+    of_bytes(torch.randint(255, (8, 4)))
+except torch._dynamo.exc.Unsupported:
+    print("refused")
+"""
+
+
+def test_hooks_break_the_graph_and_nothing_else():
+    """Without fullgraph=True they work; so do integers no better than they would uncompiled."""
+    assert run(["-c", HOOKED]).split() == ["refused"] * 3
 
 
 def test_a_compiled_step_is_the_same_step():

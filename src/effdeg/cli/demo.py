@@ -19,25 +19,29 @@ def demo(
     seed: Annotated[int, typer.Option(help="Determines the labelled digits, the networks and the paths.")] = 0,
     json: o.Json = False,
 ) -> None:
-    """Train two networks on 50 labelled digits and find out, without labels, which one to trust.
+    """Train networks on 50 labelled digits: which one to trust, and can they be trained to be simpler?
 
-    Writes a folder with figures, the two checkpoints and a small HTML page.
+    Writes a folder with figures, checkpoints and a small HTML page.
     """
     o.check_plot(Path("figure.png"))
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; give a folder.")
+    from effdeg.demo import contest, story
     from effdeg.demo.page import compare_command, write_page
-    from effdeg.demo.story import stages, tell
 
-    with progress_bar("demo", stages(), enabled=not json) as update:
-        story = tell(seed=seed, report=lambda doing, done: update(done, doing))
-        update(stages(), "drawing")
-        page = write_page(story, out)
+    first, second = story.stages(), contest.stages()
+    with progress_bar("demo", first + second, enabled=not json) as update:
+        told = story.tell(seed=seed, report=lambda doing, done: update(done, doing))
+        held = contest.hold(seed=seed, report=lambda doing, done: update(first + done, doing))
+        update(first + second, "drawing")
+        page = write_page(told, held, out)
+    findings = [*told.findings(), *held.findings()]
     if json:
-        print(json_module.dumps({"findings": story.findings(), "page": str(page), **story.comparison.to_dict()}))
+        found = {"findings": findings, "page": str(page), "contest": held.to_dict(), **told.comparison.to_dict()}
+        print(json_module.dumps(found))
         return
     console = Console(soft_wrap=True, highlight=False)
-    for sentence in story.findings():
+    for sentence in findings:
         console.print(f"• {sentence}")
     console.print(f"\nLook at [bold]{page}[/]. To repeat the comparison from the saved checkpoints:")
     console.print(f"  {compare_command(out, _program())}")

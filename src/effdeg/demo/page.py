@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from effdeg.demo.contest import Contest
 from effdeg.demo.story import Run, Story
 from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
+from effdeg.statistics import interval, mean_and_stderr
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #d5dadf; }
@@ -31,10 +33,12 @@ _FIGURES = {
     "their coefficients; and the mean size by degree over all paths. The effective degree is the sum of degree × size.",
     "training": "While the networks train. The bands are 95% intervals.",
     "comparison": "The two networks on the same 400 paths, which serve for the difference one by one.",
+    "contest": "Hasty training without and with the penalty: one line per seed, which determines the labelled digits "
+    "and the initial weights, and the means with 95% intervals.",
 }
 
 
-def write_page(story: Story, folder: Path) -> Path:
+def write_page(story: Story, contest: Contest, folder: Path) -> Path:
     """Write everything into a folder and return its page."""
     folder.mkdir(parents=True, exist_ok=True)
     simpler = story.comparison.ranking[0]
@@ -43,6 +47,7 @@ def write_page(story: Story, folder: Path) -> Path:
             "method": plot_method(story.traces[simpler], theme=theme),
             "training": plot_training(story.runs, theme=theme),
             "comparison": plot_comparison(story.comparison, theme=theme),
+            "contest": plot_contest(contest, theme=theme),
         }
         for name, figure in figures.items():
             figure.savefig(folder / f"{name}-{theme}.png")
@@ -50,8 +55,9 @@ def write_page(story: Story, folder: Path) -> Path:
     for name, run in story.runs.items():
         torch.save(run.model.state_dict(), folder / f"{name}.pt")
     (folder / "comparison.json").write_text(json.dumps(story.comparison.to_dict(), indent=1) + "\n")
+    (folder / "contest.json").write_text(json.dumps(contest.to_dict(), indent=1) + "\n")
     page = folder / "index.html"
-    page.write_text(_html(story, folder, simpler), encoding="utf-8")
+    page.write_text(_html(story, contest, folder, simpler), encoding="utf-8")
     return page
 
 
@@ -84,14 +90,40 @@ def plot_training(runs: Mapping[str, Run], *, theme: str) -> Figure:
     return figure
 
 
-def _html(story: Story, folder: Path, simpler: str) -> str:
-    figures = "\n".join(
-        f'<figure><picture><source srcset="{name}-dark.png" media="(prefers-color-scheme: dark)">'
-        f'<img src="{name}-light.png" alt="{name}"></picture>'
-        f"<figcaption>{html.escape(caption.format(simpler=simpler))}</figcaption></figure>"
-        for name, caption in _FIGURES.items()
-    )
-    findings = "\n".join(f"<li>{html.escape(sentence)}</li>" for sentence in story.findings())
+def plot_contest(contest: Contest, *, theme: str) -> Figure:
+    """Draw what the penalty changes, seed by seed and on average."""
+    panels = {"accuracy": "held-out accuracy", "loss": "held-out loss", "degree": "effective degree"}
+    with drawing(theme, (10.5, 3.2)) as (colours, figure):
+        for axes, (what, title) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+            sides = [
+                np.array([getattr(outcome, what) for outcome in side]) for side in (contest.plain, contest.penalized)
+            ]
+            for one, other in zip(*sides, strict=True):
+                axes.plot((0, 1), (one, other), "o-", color=colours.ink, lw=0.8, ms=2.5, alpha=0.45)
+            for place, values, colour in zip((-0.18, 1.18), sides, (colours.complex, colours.simple), strict=True):
+                mean, stderr = mean_and_stderr(torch.from_numpy(values))
+                low, high = interval(mean, stderr, count=len(values), level=0.95)
+                axes.errorbar(
+                    [place], [mean], [[mean - low], [high - mean]], fmt="o", ms=6, capsize=3, lw=1.6, color=colour
+                )
+            axes.set_xticks((0, 1), ("without", "with the penalty"))
+            axes.set_xlim(-0.45, 1.45)
+            axes.set_title(f"{title}: {_change(contest, what)}")
+            axes.grid(axis="y", color=colours.faint, lw=0.6)
+    return figure
+
+
+def _change(contest: Contest, what: str) -> str:
+    change = contest.difference(what)
+    scale, unit = (100, " points") if what == "accuracy" else (1, "")
+    middle, margin = scale * change.mean, scale * (change.high - change.low) / 2
+    return f"{middle:+.2g} ± {margin:.2g}{unit}"
+
+
+def _html(story: Story, contest: Contest, folder: Path, simpler: str) -> str:
+    drawn = {name: _figure(name, caption.format(simpler=simpler)) for name, caption in _FIGURES.items()}
+    contested = drawn.pop("contest")
+    figures = "\n".join(drawn.values())
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>effdeg: which network is simpler?</title><style>{_STYLE}</style>
@@ -99,13 +131,28 @@ def _html(story: Story, folder: Path, simpler: str) -> str:
 <p>Two networks were trained on the same {len(story.digits.labels)} labelled digits. {len(story.digits.pool)} digits
 without labels served to measure how simple the learned functions are, {len(story.digits.held_out)} held-out labels to
 check.</p>
-<ul>{findings}</ul>
+{_list(story.findings())}
 {_table(story)}
 {figures}
+<h2>Can a network be trained to be simpler?</h2>
+{_list(contest.findings())}
+{contested}
 <h2>Do it again</h2>
 <pre>{html.escape(compare_command(folder))}</pre>
 </html>
 """
+
+
+def _figure(name: str, caption: str) -> str:
+    return (
+        f'<figure><picture><source srcset="{name}-dark.png" media="(prefers-color-scheme: dark)">'
+        f'<img src="{name}-light.png" alt="{name}"></picture>'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )
+
+
+def _list(sentences: list[str]) -> str:
+    return "<ul>" + "\n".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences) + "</ul>"
 
 
 def _table(story: Story) -> str:

@@ -1,12 +1,27 @@
 """Let the calls of a model that somebody else's training loop makes run the points of paths along."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from effdeg.penalty import Penalty
+
+
+def replace_attribute(owner: object, name: str, value: Any) -> Callable[[], None]:
+    """Replace an attribute on this one object, and return what puts back the object's own one, or its class's."""
+    had = name in vars(owner)
+    own = vars(owner).get(name)
+    setattr(owner, name, value)
+
+    def put_back() -> None:
+        if had:
+            setattr(owner, name, own)
+        else:
+            delattr(owner, name)
+
+    return put_back
 
 
 @contextmanager
@@ -17,21 +32,18 @@ def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> I
     work as ever.
     """
     degrees: list[Tensor] = []
-    run, own = model.forward, model.__dict__.get("forward")
+    run = model.forward
 
     def forward(*arguments: Any, **keywords: Any) -> Any:
         outputs, degree = penalty.joined(run, model, arguments, keywords, labels)
         degrees.append(degree)
         return outputs
 
-    model.forward = forward
+    put_back = replace_attribute(model, "forward", forward)
     try:
         yield degrees
     finally:
-        if own is None:
-            del model.forward
-        else:
-            model.forward = own
+        put_back()
 
 
 def only(degrees: list[Tensor], what: str) -> Tensor:

@@ -6,19 +6,21 @@ trainer = PenaltyTrainer(model, arguments, train_dataset=data, penalty=penalty, 
 trainer.add_callback(MeasureCallback(trainer, tokens, at="bert.embeddings"))
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 import effdeg
-from effdeg.integrations._calls import joined_calls, only
+from effdeg.integrations._calls import joined_calls, only, replace_attribute
+from effdeg.own_loss import OwnLossError
 from effdeg.penalty import Penalty
 from effdeg.schedules import Schedule, as_schedule
 
 try:
     from transformers import Trainer, TrainerCallback
+    from transformers.loss.loss_utils import ForSequenceClassificationLoss
 except ImportError as error:  # pragma: no cover
     raise ImportError("this needs transformers: pip install 'effdeg[huggingface]'") from error
 
@@ -30,6 +32,17 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     and its weight are logged beside it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
     accumulation the penalty is the mean over the accumulated batches, however the task's loss is counted.
 
+    For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
+    ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
+    these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
+    effective learning rate differ from a plain ``Trainer``'s: they are smaller here by the number of accumulated
+    batches.
+
+    A model that makes a loss of its labels makes it of the batch and the points; integer class labels of the points
+    are marked as to be left out. Where labels are numbers (regression, or several labels per example),
+    ``…ForSequenceClassification`` of transformers run without them, and their loss is computed here as they compute
+    it. Other models with such labels need a ``compute_loss_func``.
+
     Args:
         *arguments: As for ``Trainer``.
         penalty: The penalty. For token ids let its paths live at the embeddings, ``at="bert.embeddings"``.
@@ -39,25 +52,28 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        if "Classification" in type(self.accelerator.unwrap_model(self.model)).__name__:
-            # transformers 5 takes these models' loss, a mean over the batch, for a share of all accumulated items, and
-            # adds up what it should average: their loss would grow with accumulation, against the penalty's.
+        if self.compute_loss_func is None and "Classification" in type(self._innermost(self.model)).__name__:
+            # Added up, their loss would grow with accumulation, against the penalty's.
             self.model_accepts_loss_kwargs = False
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         self._degree: Tensor | None = None
-        self._seen: list[Tensor] = []
+        self._sum_of_degrees: Tensor | None = None
+        self._count_of_degrees = 0
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
         """Compute the task's loss; in training, run the points of paths along."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)
-        labels = inputs.get("labels")
+        labels: Any = inputs.get("labels")
+        inner = self._innermost(model)
+        here = self._makes_loss_here(inner, labels)
+        if here and not labels.is_floating_point():
+            labels = labels.to(inner.dtype)  # numbers, not ids of classes
         with joined_calls(model, self.penalty, labels) as degrees:
-            if isinstance(labels, Tensor) and labels.is_floating_point() and self.compute_loss_func is None:
-                outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
-                loss = _loss_of_floats(outputs.logits, labels, self.accelerator.unwrap_model(model).config)
+            if here:
+                loss, outputs = _loss_of_numbers(model, inputs, labels, inner.config)
             else:
-                loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
+                loss, outputs = self._loss_further_up(model, inputs, **rest)
         self._degree = only(degrees, "the model")
         return (loss, outputs) if return_outputs else loss
 
@@ -71,28 +87,60 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             batches = getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
             backward(loss + self._take_penalty() / batches, **options)
 
-        self.accelerator.backward = with_penalty
+        put_back = replace_attribute(self.accelerator, "backward", with_penalty)
         try:
             return super().training_step(*arguments, **keywords)
         finally:
-            del self.accelerator.backward
+            put_back()
 
     def log(self, logs: dict[str, float], *arguments: Any, **keywords: Any) -> None:
         """Log the penalty beside the loss."""
-        if self._seen and "loss" in logs:
+        if self._sum_of_degrees is not None and "loss" in logs:
             logs = {
                 **logs,
-                "effective_degree_penalty": float(torch.stack(self._seen).mean()),
+                "effective_degree_penalty": float(self._sum_of_degrees) / self._count_of_degrees,
                 "effective_degree_weight": float(self.penalty_weight(max(self.state.global_step - 1, 0))),
             }
-            self._seen.clear()
+            self._sum_of_degrees, self._count_of_degrees = None, 0
         super().log(logs, *arguments, **keywords)
+
+    def _innermost(self, model: nn.Module) -> Any:
+        """Give the model within the wrappers of parallel training, of torch.compile and of PEFT."""
+        inner: Any = self.accelerator.unwrap_model(model)
+        inner = getattr(inner, "_orig_mod", inner)
+        return inner.get_base_model() if type(inner).__module__.startswith("peft.") else inner
+
+    def _makes_loss_here(self, inner: Any, labels: Any) -> bool:
+        """Tell whether nothing but the known loss of a model in transformers is to be made of labels that are numbers.
+
+        Such labels cannot be marked as to be left out, so the model must not make this loss of the points itself.
+        """
+        if self.compute_loss_func is not None or self.label_smoother is not None or not isinstance(labels, Tensor):
+            return False
+        if super().compute_loss.__func__ is not Trainer.compute_loss:
+            return False
+        return _takes_numbers(inner, labels)
+
+    def _loss_further_up(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
+        advice = "labels" in inputs and self.compute_loss_func is None
+        try:
+            loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
+        except OwnLossError as error:
+            if not advice:
+                raise
+            raise OwnLossError(
+                f"{error} With a Trainer, give compute_loss_func=…: transformers then takes the labels out of the "
+                "inputs and computes the loss from the outputs."
+            ) from error
+        return loss, outputs
 
     def _take_penalty(self) -> Tensor:
         degree, self._degree = self._degree, None
         if degree is None:
             raise RuntimeError("compute_loss was overridden without calling PenaltyTrainer's, which makes the penalty.")
-        self._seen.append(degree.detach())
+        seen = degree.detach().float()
+        self._sum_of_degrees = seen if self._sum_of_degrees is None else self._sum_of_degrees + seen
+        self._count_of_degrees += 1
         weighted: Tensor = self.penalty_weight(self.state.global_step) * degree
         return weighted
 
@@ -117,8 +165,28 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
             self.trainer.log({"effective_degree": measured.value, "effective_degree_stderr": measured.stderr})
 
 
-def _loss_of_floats(logits: Tensor, labels: Tensor, config: Any) -> Tensor:
-    """Compute the loss that models make of floating-point labels: these cannot be marked as to be left out."""
-    if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
-        return mse_loss(logits.squeeze(), labels.squeeze())
-    return binary_cross_entropy_with_logits(logits, labels)
+def _takes_numbers(model: Any, labels: Tensor) -> bool:
+    """Tell whether a model is one whose loss is known, and is a regression or one of several labels per example."""
+    kind = type(model)
+    if not (kind.__module__.startswith("transformers.") and kind.__name__.endswith("ForSequenceClassification")):
+        return False
+    if model.loss_function is not ForSequenceClassificationLoss:  # somebody gave it another
+        return False
+    if model.main_input_name in {"input_values", "input_features"}:  # of sounds, which know cross entropy only
+        return False
+    if model.config.problem_type is not None:
+        return model.config.problem_type in {"regression", "multi_label_classification"}
+    if model.config.num_labels == 1:
+        return True
+    # Without a problem_type, DeBERTa takes several numbers per example for soft labels.
+    return labels.dtype not in {torch.long, torch.int} and not kind.__name__.startswith("Deberta")
+
+
+def _loss_of_numbers(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor, config: Any) -> tuple[Tensor, Any]:
+    """Run a model without its labels, and compute the loss that it would make of them."""
+    outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
+    named = isinstance(outputs, dict)
+    logits = outputs["logits"] if named else outputs[0]
+    # This also sets the config's problem_type, as the model would.
+    loss = ForSequenceClassificationLoss(labels, logits, config)
+    return loss, type(outputs)(**{**outputs, "loss": loss}) if named else (loss, *outputs)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import effdeg
 from effdeg.examples import LABELS
-from effdeg.integrations._calls import joined_calls, only
+from effdeg.integrations._calls import joined_calls, only, replace_attribute
 from effdeg.layers import find_layer
 from effdeg.penalty import Penalty
 from effdeg.schedules import Schedule, as_schedule
@@ -36,12 +36,18 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     The model's forward pass within ``training_step`` is joined with that of the points. The penalty and its weight are
     logged as ``effective_degree_penalty`` and ``effective_degree_weight``.
 
+    The examples must reach the model in the order of the batch, or the labels at the ends of a path are not those of
+    its examples: a ``training_step`` that permutes or mixes them needs :class:`effdeg.Penalty` in the step itself.
+
+    Lightning's checkpoints do not hold torch's random state, so a run that is resumed from one draws other paths than
+    the run that was not interrupted, just as it shuffles and drops out differently.
+
     Args:
         penalty: The penalty.
         weight: Its weight: a number, a schedule, or any function of the step (``trainer.global_step``).
         model: The name of the module that ``training_step`` calls, if it is not the LightningModule itself.
-        labels: Finds the labels in a batch; by default the second entry, or the entry of a mapping that is named like
-            labels. Only asked for when the penalty anchors labels.
+        labels: Finds the labels in a batch; by default the second entry of two, or the entry of a mapping that is named
+            like labels. Only asked for when the penalty anchors labels.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     ) -> None:
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.model, self.labels = model, labels or _labels
+        self._put_back: Callable[[], None] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the training step."""
@@ -62,6 +69,8 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 "PenaltyCallback adds to the loss that training_step returns, but this module optimizes by hand. Use "
                 "effdeg.Penalty in training_step itself."
             )
+        _check_only_one(trainer)
+        self._give_back()  # where the end of an earlier fit never came
         model = _part(pl_module, self.model)
         step = pl_module.training_step
 
@@ -80,15 +89,20 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 return {**result, "loss": result["loss"] + weight * degree}
             return result + weight * degree
 
-        pl_module.training_step = training_step
+        self._put_back = replace_attribute(pl_module, "training_step", training_step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """Give the module its own training step back."""
-        pl_module.__dict__.pop("training_step", None)
+        self._give_back()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002
         """Give the module its own training step back."""
-        self.on_fit_end(trainer, pl_module)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        put_back, self._put_back = self._put_back, None
+        if put_back is not None:
+            put_back()
 
 
 class MeasureCallback(Callback):  # type: ignore[misc]
@@ -117,7 +131,22 @@ def _part(module: LightningModule, name: str | None) -> nn.Module:
     return part
 
 
+def _check_only_one(trainer: Trainer) -> None:
+    penalties = sum(isinstance(callback, PenaltyCallback) for callback in trainer.callbacks)
+    if penalties > 1:
+        # Each would also run the other's points along, as if they were examples.
+        raise ValueError(
+            f"the trainer has {penalties} PenaltyCallbacks, where there can be one: they would put paths between each "
+            "other's points. Keep one of them, or use effdeg.Penalty in training_step itself."
+        )
+
+
 def _labels(batch: Any) -> Tensor:
+    if isinstance(batch, (tuple, list)) and len(batch) > 2:
+        raise ValueError(
+            f"the batch is a {type(batch).__name__} of {len(batch)} entries, any of which may be the labels. Say where "
+            "they are: PenaltyCallback(…, labels=lambda batch: …)."
+        )
     if isinstance(batch, (tuple, list)) and len(batch) > 1 and isinstance(batch[1], Tensor):
         return batch[1]
     names = [name for name in batch if name in LABELS] if isinstance(batch, Mapping) else []

@@ -1,0 +1,59 @@
+"""Losses that models make themselves: in a joined batch they would count the points as examples."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from effdeg.layers import as_module
+from effdeg.tree import named_leaves
+
+_SHIFTING = ("ForCausalLM", "LMHeadModel")
+
+
+class OwnLossError(ValueError):
+    """A model makes a loss of its own, in which the points would be counted as examples."""
+
+
+def check_own_loss(model: object, keywords: Mapping[str, Any]) -> None:
+    """Raise if a model is given labels to make a loss of, unless its loss is known to leave out what is marked so."""
+    labels = keywords.get("labels")
+    if isinstance(labels, Tensor) and not leaves_out_ignored(model, labels):
+        raise OwnLossError(
+            "x holds 'labels', of which the model may make a loss of its own that counts the points too. Take them out "
+            "of x, give them as y, and compute the loss from the outputs."
+        )
+
+
+def check_no_loss(returned: Any) -> None:
+    """Raise if a model returned a number for the whole batch that can be trained, which the points are counted in."""
+    for name, leaf in named_leaves(returned):
+        if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad:
+            raise OwnLossError(
+                f"the model returned a single number{f' ({name!r})' if name else ''} for the whole batch, such as a "
+                "loss of its own, which counts the points as examples. Leave out the arguments it is made of and "
+                "compute the loss from the outputs; if it is no loss, let the model not return it."
+            )
+
+
+def leaves_out_ignored(model: object, labels: Tensor) -> bool:
+    """Tell whether a model's own loss is cross entropy that leaves out the label -100: many of Hugging Face's are."""
+    inner = _innermost(model)
+    kind = type(inner)
+    if not kind.__module__.startswith("transformers.") or labels.is_floating_point():
+        return False
+    if kind.__name__.endswith((*_SHIFTING, "ForMaskedLM", "ForTokenClassification")):
+        return True
+    classes = inner.config.problem_type in (None, "single_label_classification") and inner.config.num_labels > 1
+    return classes and kind.__name__.endswith(("ForSequenceClassification", "ForImageClassification"))
+
+
+def shifts_labels(model: object) -> bool:
+    """Tell whether a model compares its output at each position with the label of the next."""
+    return type(_innermost(model)).__name__.endswith(_SHIFTING)
+
+
+def _innermost(model: object) -> Any:
+    """Give the module behind a model, within PEFT's wrapper too."""
+    inner: Any = as_module(model)
+    return inner.get_base_model() if type(inner).__module__.startswith("peft.") else inner
