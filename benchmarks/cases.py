@@ -123,12 +123,12 @@ def damping() -> Record:
         for eps in (0.0, 1e-6, 1e-4, 1e-3, 1e-2):
             degrees = effective_degree(fit(values, alpha, degree, damping=eps))
             (gradient,) = torch.autograd.grad(degrees.sum(), values)
-            norms = gradient.norm(dim=1)
-            reference = degrees.mean() if reference is None else reference
+            norms, mean = gradient.norm(dim=1), float(degrees.detach().mean())
+            reference = mean if reference is None else reference
             rows.append({
                 "nodes": f"{nodes}, degree {degree}{', anchored' if anchored else ''}",
                 "damping": eps,
-                "change of the value": float(degrees.mean() / reference - 1),
+                "change of the value": mean / reference - 1,
                 "gradient, rms": float(norms.square().mean().sqrt()),
                 "gradient, largest": float(norms.max()),
             })

@@ -4,15 +4,19 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
-from effdeg.plots import THEMES, plot_comparison, plot_method
+from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 BENCHMARKS = ROOT / "results" / "benchmarks"
+STEPS = 195  # of an epoch of CIFAR-10
 TRAINING = {
     "step_over_plain",
     "step_over_same_size",
@@ -34,11 +38,63 @@ def draw() -> None:
         plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
         plot_comparison(story.comparison, theme=theme).savefig(FIGURES / f"comparison-{theme}.png")
         plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
+        plot_cifar10(theme).savefig(FIGURES / f"cifar10-{theme}.png")
+
+
+def plot_cifar10(theme: str) -> Figure:
+    """Draw accuracy by epochs and by time, and the effective degree, of training with and without the penalty."""
+    with drawing(theme, (10.5, 3.2)) as (colours, figure):
+        by_epoch, by_time, degree = figure.subplots(1, 3, width_ratios=[1, 1, 0.7])
+        names = {"plain": ("without", colours.complex), "penalty": ("with the penalty", colours.simple)}
+        for place, (name, (label, colour)) in enumerate(names.items()):
+            record = cifar10()[name]
+            epochs = [point["epoch"] for point in record["curve"]]
+            minutes = [epoch * STEPS * record["milliseconds_per_step"] / 60e3 for epoch in epochs]
+            for axes, along in ((by_epoch, epochs), (by_time, minutes)):
+                axes.plot(
+                    along, [point["test_accuracy"] for point in record["curve"]], "o-", ms=3, color=colour, label=label
+                )
+                axes.plot(along, [point["train_accuracy"] for point in record["curve"]], "--", lw=1, color=colour)
+            measured = record["effective_degree"]
+            bar = 1.96 * measured["stderr"]
+            degree.errorbar([place], [measured["value"]], [bar], fmt="o", ms=6, capsize=3, color=colour)
+        by_epoch.set(title="accuracy: test, and training (dashed)", xlabel="epoch")
+        by_time.set(title="the same by time", xlabel="minutes of training steps")
+        degree.set(title="effective degree, 95% interval", xlim=(-0.5, 1.5), ylim=(0, None))
+        degree.set_xticks((0, 1), [label for label, _ in names.values()])
+        by_epoch.legend()
+        for axes in (by_epoch, by_time, degree):
+            axes.grid(color=colours.faint, lw=0.6)
+    return figure
+
+
+def cifar10() -> dict[str, Any]:
+    """Read the records of the CIFAR-10 runs."""
+    return {
+        name: json.loads((ROOT / "results" / "cifar10" / f"{name}.json").read_text()) for name in ("plain", "penalty")
+    }
+
+
+def cifar10_table() -> str:
+    """Tabulate the CIFAR-10 runs."""
+    lines = [
+        "| CIFAR-10, ViT-Tiny, 150 epochs, one seed | test accuracy | training accuracy | effective degree | step |",
+        "|---|---|---|---|---|",
+    ]
+    for name, record in cifar10().items():
+        measured = record["effective_degree"]
+        lines.append(
+            f"| {'with the penalty' if name == 'penalty' else 'without'} | **{record['test_accuracy']:.2%}** | "
+            f"{record['train_accuracy']:.1%} | {measured['value']:.2f} ± {measured['stderr']:.2f} | "
+            f"{record['milliseconds_per_step']:.2f} ms |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def fill() -> None:
     """Put the tables made from ``results/`` between their marks in every page."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
+    tables["cifar10"] = cifar10_table()
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():
