@@ -126,7 +126,7 @@ def training() -> str:
     lines = [f"| {environment['processor']}, torch {environment['torch']} | ratio | aim | |", "|---|---|---|---|"]
     for name, case in record["cases"].items():
         if name in TRAINING:
-            lines.append(f"| {case['name']} | **{case['ratio']:.3g}** | {case['target']} | {case['detail']} |")
+            lines.append(f"| {case['name']} | **{case['ratio']:.4g}** | {case['target']} | {case['detail']} |")
     return "\n".join(lines) + "\n"
 
 
