@@ -186,6 +186,7 @@ def test_an_eager_step_does_not_wait_for_the_gpu(name):
         penalty(model, x, y)[1].backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_half_precision_with_a_scaler():

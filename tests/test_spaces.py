@@ -5,24 +5,16 @@ from torch import nn
 
 import effdeg
 from effdeg.walk import Route
+from tests.batches import tokens
 from tests.models import Pair, Shared, Tokens, TupleLayer, TwoInputs, WithTupleLayer, mlp
 from tests.oracles import reference
 
 FAST = {"paths": 30, "nodes": 12, "degree": 6}
 
 
-def tokens(examples=25, length=7):
-    generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(3, length + 1, (examples, 1), generator=generator)
-    return {
-        "input_ids": torch.randint(30, (examples, length), generator=generator),
-        "attention_mask": (torch.arange(length) < lengths).long(),
-    }
-
-
 def test_a_path_at_a_layer_is_measured_as_by_hand():
     """Embeddings interpolated, masks joined by OR, one point at a time."""
-    model, inputs = Tokens().double(), tokens()
+    model, inputs = Tokens().double(), tokens(25)
     measured = effdeg.measure(model, inputs, at="embed", **FAST)
     assert measured.settings.at == "embed"
     route = Route.draw(25, paths=30, nodes=12, sampling="cosine", seed=0)
@@ -180,7 +172,7 @@ class TestHuggingFace:
 
     @pytest.mark.parametrize("at", ["bert.embeddings", "bert.encoder.layer.0"])
     def test_an_encoder_is_measured_at_its_embeddings_or_after_a_block(self, at):
-        model, inputs = self.bert(), tokens()
+        model, inputs = self.bert(), tokens(25)
         measured = effdeg.measure(model, inputs, at=at, **FAST)
         assert measured.value > 0
         assert measured.residual < 0.01
@@ -189,7 +181,7 @@ class TestHuggingFace:
 
     def test_the_ends_of_a_path_are_the_examples(self):
         model = self.bert().eval()
-        inputs = tokens() | {"attention_mask": torch.ones(25, 7, dtype=torch.int64)}
+        inputs = tokens(25) | {"attention_mask": torch.ones(25, 7, dtype=torch.int64)}
         traced = effdeg.trace(model, inputs, at="bert.embeddings", paths=10, nodes=2, sampling="uniform")
         with torch.no_grad():
             expected = model(**inputs).logits
@@ -199,7 +191,7 @@ class TestHuggingFace:
 
     def test_without_a_layer_the_error_names_the_embeddings(self):
         with pytest.raises(TypeError, match=r"such as at='bert.embeddings'"):
-            effdeg.measure(self.bert(), tokens())
+            effdeg.measure(self.bert(), tokens(25))
 
     def test_a_decoder(self):
         torch.manual_seed(0)
@@ -207,9 +199,9 @@ class TestHuggingFace:
             vocab_size=30, n_embd=16, n_layer=2, n_head=2, n_positions=16, num_labels=3, pad_token_id=0
         )
         model = self.transformers.GPT2ForSequenceClassification(config)
-        measured = effdeg.measure(model, tokens(), at="transformer.drop", **FAST)
+        measured = effdeg.measure(model, tokens(25), at="transformer.drop", **FAST)
         assert measured.value > 0
-        traced = effdeg.trace(model, tokens(), at="transformer.drop", paths=30, nodes=12).fit(degree=6)
+        traced = effdeg.trace(model, tokens(25), at="transformer.drop", paths=30, nodes=12).fit(degree=6)
         torch.testing.assert_close(traced.per_path, measured.per_path, rtol=1e-6, atol=1e-9)
 
 

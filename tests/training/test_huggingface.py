@@ -9,6 +9,7 @@ import effdeg
 import effdeg.penalty
 from effdeg import Penalty
 from effdeg.own_loss import OwnLossError
+from tests import batches
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -26,10 +27,7 @@ def bert(**changes):
 
 
 def tokens(examples=16, length=7, **labels):
-    generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(3, length + 1, (examples, 1), generator=generator)
-    ids = torch.randint(30, (examples, length), generator=generator)
-    return {"input_ids": ids, "attention_mask": (torch.arange(length) < lengths).long(), **labels}
+    return {**batches.tokens(examples, length), **labels}
 
 
 LABELS = torch.randint(3, (16,), generator=torch.Generator().manual_seed(3))

@@ -143,7 +143,8 @@ def test_a_training_step_of_the_modules_own_is_put_back(fails):
 
 def test_a_compiled_module_stays_compiled():
     """In a process of its own: torch.compile does not get along with the checking of shapes."""
-    run(["-W", "ignore", "-c", "from tests.training.test_lightning import train_compiled; train_compiled()"])
+    program = "from tests.training.test_lightning import train_compiled; train_compiled()"
+    assert "as it was" in run(["-W", "ignore", "-c", program])
 
 
 def train_compiled():
@@ -153,6 +154,7 @@ def train_compiled():
     assert trainer.callback_metrics["effective_degree_penalty"] > 0
     assert compiled.training_step is step
     assert compiled.forward is forward
+    print("as it was")
 
 
 def test_labels_of_larger_batches_must_be_named():
