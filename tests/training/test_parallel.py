@@ -14,6 +14,8 @@ from effdeg import Penalty
 from tests.models import mlp
 
 SIZE, LOCAL = 2, 6
+# In torch 2.6 fully_shard itself fails on the CPU.
+SHARDS_ON_CPU = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 X = torch.randn(SIZE * LOCAL, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(4, (SIZE * LOCAL,), generator=torch.Generator().manual_seed(1))
 
@@ -65,7 +67,7 @@ def work(rank, store, results):
         torch.manual_seed(10 + rank)
         one_step(DistributedDataParallel(model), Penalty(**settings), *share(rank))
         found[name] = model.state_dict()
-    for name in ("ddp", "fsdp"):
+    for name in ("ddp", "fsdp") if SHARDS_ON_CPU else ("ddp",):
         found[name] = train(name, rank)
     torch.save(found, f"{results}.{rank}")
     dist.barrier()
@@ -155,6 +157,7 @@ def test_ddp_with_statistics_per_process_does_what_the_halves_do_in_turn(name, f
             torch.testing.assert_close(found[rank][name][key], parameter)
 
 
+@pytest.mark.skipif(not SHARDS_ON_CPU, reason="fully_shard needs torch 2.8 to run on the CPU")
 def test_fsdp_trains_as_ddp_does(found):
     for rank in range(SIZE):
         torch.testing.assert_close(found[rank]["fsdp"], found[rank]["ddp"], rtol=1e-4, atol=1e-5)
