@@ -4,6 +4,7 @@ torchrun --nproc_per_node 2 examples/distributed.py ddp
 torchrun --nproc_per_node 2 examples/distributed.py fsdp
 """
 
+import os
 import sys
 
 import torch
@@ -18,6 +19,8 @@ from effdeg.demo.digits import load_digits, network
 
 STEPS = 200
 
+if "RANK" not in os.environ:
+    raise SystemExit("usage: torchrun --nproc_per_node 2 examples/distributed.py ddp")
 dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 device = f"cuda:{rank}" if torch.cuda.is_available() else "cpu"

@@ -15,6 +15,8 @@ import effdeg
 from effdeg.demo.digits import load_digits, network
 
 STEPS = 200
+if len(sys.argv) != 2:
+    raise SystemExit("usage: python examples/resume.py checkpoint.pt")
 file = Path(sys.argv[1])
 
 torch.manual_seed(0)

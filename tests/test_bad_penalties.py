@@ -82,3 +82,7 @@ def test_outputs_that_do_not_match():
         penalty.points(X, Y, alpha=torch.rand(2, 4))
     with pytest.raises(ValueError, match=r"pairs of shape \(2, 3\)"):
         penalty.points(X, Y, pairs=torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="must begin with 0 and end with 1"):
+        penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[0.2, 0.4, 0.6, 0.8]]))
+    with pytest.raises(ValueError, match="needs to run the model"):
+        Penalty(batchnorm="frozen").points(X)

@@ -79,7 +79,8 @@ def test_a_layer_that_cannot_hold_a_path():
 def test_layers_of_wrapped_models_go_by_their_own_names():
     model = mlp().double()
     wrapped = nn.DataParallel(model) if not torch.cuda.is_available() else model
-    for each in (model, wrapped, torch.compile(model, backend="eager")):
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    for each in (model, wrapped, averaged, torch.compile(model, backend="eager")):
         for name in ("1", "module.1"):
             torch.manual_seed(0)
             outputs, degree = Penalty(at=name)(each, X)
@@ -103,7 +104,7 @@ def test_joint_is_one_batch():
 
 def test_frozen_leaves_the_batch_as_it_would_be_alone():
     model, alone, penalty = with_batchnorm(), with_batchnorm(), Penalty(batchnorm="frozen")
-    points = same_draw(penalty, X)
+    points = same_draw(Penalty(), X)
     outputs, degree = penalty(model, X)
     assert torch.equal(outputs, alone(X))
     for buffer, expected in zip(model.buffers(), alone.buffers(), strict=True):

@@ -215,13 +215,42 @@ def test_maps_with_the_classes_in_the_second_dimension():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Tanh(), nn.Conv2d(5, 4, 1)).double()
     images, ids = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.randint(4, (6, 8, 8))
-    with pytest.raises(ValueError, match="look like maps with the classes in the second"):
+    with pytest.raises(ValueError, match="look like maps with the classes first"):
         Penalty()(model, images)
     degrees = []
     for output in (lambda r: r.softmax(1), lambda r: r.movedim(1, -1).softmax(-1)):
         torch.manual_seed(0)
         degrees.append(Penalty(anchor_labels=True, output=output)(model, images, ids)[1])
     torch.testing.assert_close(degrees[0], degrees[1])
+
+
+def test_signals_with_the_classes_first_are_not_taken_for_ones_with_the_classes_last():
+    model = nn.Conv1d(3, 5, 3, padding=1).double()
+    signals, ids = torch.randn(8, 3, 20, dtype=torch.float64), torch.randint(5, (8, 20))
+    with pytest.raises(ValueError, match="look like maps with the classes first"):
+        Penalty.efficient()(model, signals, ids)
+    square = nn.Conv1d(3, 20, 3, padding=1).double()
+    with pytest.raises(ValueError, match="Give one-hot labels"):
+        Penalty.efficient(output=lambda r: r.softmax(1))(square, signals, ids)
+    degrees = []
+    for labels in (ids, one_hot(ids, 5).movedim(-1, 1)):
+        torch.manual_seed(0)
+        degrees.append(Penalty.efficient(output=lambda r: r.softmax(1))(model, signals, labels)[1])
+    assert degrees[0] == degrees[1]
+    with pytest.raises(ValueError, match="do not match outputs"):
+        Penalty.efficient(output=lambda r: r.softmax(1))(model, signals, one_hot(ids, 5).double())
+
+
+def test_a_missing_label_among_several_is_missing_too():
+    model, labels = mlp().double(), one_hot(Y, 4)
+    labels[::2] = -100
+    penalty = Penalty(anchor_labels=True, output="sigmoid")
+    points = same_draw(penalty, X, labels)
+    _, degree = penalty(model, X, labels)
+    own = model(X).sigmoid().detach()
+    own[1::2] = one_hot(Y, 4).double()[1::2]
+    by_hand = replace(points, labels=own[points.pairs])
+    torch.testing.assert_close(degree, penalty.degree(model(points.append_to(X)), by_hand))
 
 
 def test_where_there_is_no_label_the_models_own_output_stands():

@@ -147,7 +147,7 @@ def test_padding_masks_are_joined_by_what_either_end_sees():
         "attention_mask": seen,
         "keep": seen.bool(),
         "src_key_padding_mask": ~seen.bool(),
-        "padding_mask": 1 - seen,
+        "pad_mask": 1 - seen,
         "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
     }
     made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
@@ -155,14 +155,18 @@ def test_padding_masks_are_joined_by_what_either_end_sees():
     assert torch.equal(made["attention_mask"], expected)
     assert torch.equal(made["keep"], expected.bool())
     assert torch.equal(made["src_key_padding_mask"], ~expected.bool())
-    assert torch.equal(made["padding_mask"], 1 - expected)
+    assert torch.equal(made["pad_mask"], 1 - expected)
     assert torch.equal(made["ids"], x["ids"])
 
 
 @pytest.mark.parametrize(
     "wrap",
-    [lambda loss, logits: (logits, loss), lambda loss, logits: {"loss": loss, "logits": logits}],
-    ids=["tuple", "dict"],
+    [
+        lambda loss, logits: (logits, loss),
+        lambda loss, logits: {"loss": loss, "logits": logits},
+        lambda loss, logits: (loss.view(1), logits),
+    ],
+    ids=["tuple", "dict", "of one row"],
 )
 def test_a_models_own_loss_is_not_taken_for_the_batchs(wrap):
     model = mlp().double()

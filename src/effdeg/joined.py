@@ -122,7 +122,8 @@ class _BatchOnly:
         if len(rows) != self._points.total:
             raise ValueError(
                 f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
-                f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint'."
+                f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint', with paths at "
+                "the inputs or at a layer before it."
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from effdeg._checks import suggest
 
@@ -21,13 +22,15 @@ Hook = Callable[[nn.Module, Any, Any], Any]
 def as_module(model: object) -> nn.Module | None:
     """Find the module behind a model: a wrapper's inside, a bound method's object; None behind a plain function."""
     model = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
-    while True:
-        if isinstance(model, (DistributedDataParallel, nn.DataParallel)):
-            model = model.module
-        elif isinstance(model, nn.Module) and isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # what torch.compile was given
-        else:
-            return model if isinstance(model, nn.Module) else None
+    while isinstance(model, nn.Module):
+        wrapped = isinstance(model, (DistributedDataParallel, nn.DataParallel, AveragedModel))
+        # torch.compile and Lightning Fabric keep what they were given under these names.
+        names = ("module",) if wrapped else ("_orig_mod", "_forward_module")
+        inner = [part for name in names if isinstance(part := getattr(model, name, None), nn.Module)]
+        if not inner:
+            return model
+        model = inner[0]
+    return None
 
 
 def named_layers(model: object) -> dict[str, nn.Module]:

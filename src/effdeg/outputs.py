@@ -63,10 +63,14 @@ def _check_classes(values: Tensor) -> None:
             "for a regression, output='sigmoid' for one logit."
         )
     if values.dim() > 3:
-        raise ValueError(
-            f"output='softmax' is over the last dimension, but outputs of shape {tuple(values.shape)} look like maps "
-            "with the classes in the second. Say which it is: output=lambda returned: returned.softmax(1)."
-        )
+        raise ValueError(_maps(values.shape[1:]))
+
+
+def _maps(shape: torch.Size) -> str:
+    return (
+        f"output='softmax' is over the last dimension, but outputs of shape {tuple(shape)} per example look like maps "
+        "with the classes first. Say which it is: output=lambda returned: returned.softmax(1), or of returned.logits."
+    )
 
 
 def _one_of(rows: int, possible: tuple[int, ...]) -> bool:
@@ -74,42 +78,62 @@ def _one_of(rows: int, possible: tuple[int, ...]) -> bool:
     return any(rows == each for each in possible)
 
 
-def as_targets(labels: Tensor, shape: torch.Size, missing: Tensor | None = None) -> Tensor:
+def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None = None) -> Tensor:
     """Give labels the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
 
     Args:
         labels: Class ids of any integer type, or soft labels or targets, one row per example.
-        shape: The shape of an example's outputs. Classes are in its last dimension, or, as torch's cross entropy has
-            it, in its first.
-        missing: What stands where there is no label, which is marked by -100.
+        shape: The shape of an example's outputs. Classes are in its last dimension, or, if the output is not softmax,
+            in its first, as torch's cross entropy has it.
+        output: What was made of the model's output.
+        missing: What stands where there is no label, which integers mark by -100.
 
     Returns:
         Targets, one flat row per example, in float32 or better.
     """
     each = labels.shape[1:]
-    one_each = each.numel() == shape.numel() == 1
-    if each == shape or one_each or (each.numel() == shape.numel() and labels.is_floating_point()):
-        return labels.reshape(len(labels), -1).to(torch.promote_types(labels.dtype, torch.float32))
-    last, first = each in (shape[:-1], torch.Size([*shape[:-1], 1])), each == shape[1:] and len(shape) > 1
+    if _squeezed(each) == _squeezed(shape):
+        targets = labels.reshape(len(labels), -1).to(torch.promote_types(labels.dtype, torch.float32))
+        known = (labels != IGNORED).reshape(len(labels), -1)
+        return targets if labels.is_floating_point() or missing is None else _known(targets, known, missing)
+    ids = labels.reshape(len(labels), *_squeezed(each)).long()
+    last, first = ids.shape[1:] == shape[:-1], len(shape) > 1 and ids.shape[1:] == shape[1:]
     if labels.is_floating_point() or not (last or first):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} ({labels.dtype}) do not match outputs of shape {tuple(shape)} per "
             "example: give class ids, or soft labels of the outputs' shape."
         )
+    if output == "softmax" and not last:
+        raise ValueError(_maps(shape))
+    if output != "softmax" and last and first:
+        raise ValueError(
+            f"class ids of shape {tuple(labels.shape)} may have their classes in the first or in the last dimension of "
+            f"outputs of shape {tuple(shape)} per example. Give one-hot labels of that shape."
+        )
     classes = shape[-1] if last else shape[0]
-    ids = labels.reshape(len(labels), *(shape[:-1] if last else shape[1:])).long()
-    allowed = (ids >= 0) & (ids < classes)
-    if missing is not None:
-        allowed = allowed | (ids == IGNORED)
-    # A GPU is not asked, which would be to wait for it; cross entropy stops at such labels anyway.
-    if not ids.is_cuda and not torch.compiler.is_compiling() and not bool(allowed.all()):
-        raise ValueError(f"labels from {ids.min()} to {ids.max()} do not match {classes} classes among the outputs.")
+    known = (ids >= 0) & (ids < classes)
+    # A GPU is not asked, which would be to wait for it: there, what is no class counts as missing.
+    if not ids.is_cuda and not torch.compiler.is_compiling():
+        allowed = known if missing is None else known | (ids == IGNORED)
+        if not bool(allowed.all()):
+            raise ValueError(
+                f"labels from {ids.min()} to {ids.max()} do not match {classes} classes among the outputs. Mark those "
+                f"that are to be left out by {IGNORED}."
+            )
     targets = (ids[..., None] == torch.arange(classes, device=ids.device)).float()
-    known = (ids != IGNORED)[..., None].expand_as(targets)
+    known = known[..., None].expand_as(targets)
     if not last:
         targets, known = targets.movedim(-1, 1), known.movedim(-1, 1)
-    targets, known = targets.flatten(1), known.flatten(1)
-    return targets if missing is None else torch.where(known, targets.to(missing.dtype), missing)
+    return _known(targets.flatten(1), known.flatten(1), missing)
+
+
+def _known(targets: Tensor, known: Tensor, missing: Tensor | None) -> Tensor:
+    # Without anything to stand for a missing label, better no number than a wrong one.
+    return torch.where(known, targets, torch.nan if missing is None else missing.to(targets.dtype))
+
+
+def _squeezed(shape: torch.Size) -> torch.Size:
+    return torch.Size([size for size in shape if size != 1])
 
 
 def per_point(returned: Any, *, points: int) -> Tree:

@@ -21,18 +21,20 @@ def check_own_loss(model: object, keywords: Mapping[str, Any]) -> None:
     if isinstance(labels, Tensor) and not leaves_out_ignored(model, labels):
         raise OwnLossError(
             "x holds 'labels', of which the model may make a loss of its own that counts the points too. Take them out "
-            "of x, give them as y, and compute the loss from the outputs."
+            "of x, give them as y, and compute the loss from the outputs. If the model needs them for something else, "
+            "pass them under another name by a function around it."
         )
 
 
 def check_no_loss(returned: Any) -> None:
     """Raise if a model returned a number for the whole batch that can be trained, which the points are counted in."""
     for name, leaf in named_leaves(returned):
-        if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad:
+        if isinstance(leaf, Tensor) and leaf.requires_grad and leaf.dim() <= 1 and leaf.numel() == 1:
             raise OwnLossError(
                 f"the model returned a single number{f' ({name!r})' if name else ''} for the whole batch, such as a "
                 "loss of its own, which counts the points as examples. Leave out the arguments it is made of and "
-                "compute the loss from the outputs; if it is no loss, let the model not return it."
+                "compute the loss from the outputs. If it is no loss, leave it out by a function around the model, "
+                "such as penalty(lambda x: model(x)[0], x, y)."
             )
 
 
@@ -50,7 +52,8 @@ def leaves_out_ignored(model: object, labels: Tensor) -> bool:
 
 def shifts_labels(model: object) -> bool:
     """Tell whether a model compares its output at each position with the label of the next."""
-    return type(_innermost(model)).__name__.endswith(_SHIFTING)
+    name = type(_innermost(model)).__name__
+    return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
 
 
 def _innermost(model: object) -> Any:

@@ -70,7 +70,7 @@ def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) 
         if not isinstance(one, Tensor):
             return one
         if not one.is_floating_point():
-            return _either(name, one, other).repeat_interleave(alpha.shape[1], dim=0)
+            return _joined(name, one, other).repeat_interleave(alpha.shape[1], dim=0)
         dtype = torch.promote_types(one.dtype, torch.float32)
         weight = alpha.to(dtype).to(one.device).view(*alpha.shape, *[1] * (one.dim() - 1))
         return torch.lerp(other.to(dtype)[:, None], one.to(dtype)[:, None], weight).to(one.dtype).flatten(0, 1)
@@ -82,21 +82,20 @@ def join_masks(first: Tree, second: Tree) -> Tree:
     """Give every path one input: the first end's, with the masks of both ends joined."""
 
     def join(name: str, one: Any, other: Any) -> Any:
-        if not isinstance(one, Tensor) or one.is_floating_point():
-            return one
-        joined = _either(name, one, other)
-        if one.dtype == torch.bool:
-            return joined
-        # Whether integers are a mask is left to the device, which need not be waited for.
-        return torch.where((((one | other) == 0) | ((one | other) == 1)).all(), joined, one)
+        return _joined(name, one, other) if isinstance(one, Tensor) and not one.is_floating_point() else one
 
     return named_map(join, first, second)
 
 
-def _either(name: str, one: Tensor, other: Tensor) -> Tensor:
-    """Join two masks so that what either end sees is seen; True in a padding mask means what is not to be seen."""
-    hides = "padding" in name or "ignore" in name
-    return one & other if hides else one | other
+def _joined(name: str, one: Tensor, other: Tensor) -> Tensor:
+    """Join masks so that what either end sees is seen; of integers that are no mask, take the first end's."""
+    either = one | other
+    # True in a padding mask means what is not to be seen.
+    joined = one & other if "pad" in name or "ignore" in name else either
+    if one.dtype == torch.bool:
+        return joined
+    # Whether integers are a mask is left to the device, which need not be waited for.
+    return torch.where(((either == 0) | (either == 1)).all(), joined, one)
 
 
 def check_interpolable(examples: Tree, *, advice: Callable[[], str], look: bool = True) -> None:

@@ -161,10 +161,10 @@ class Penalty(nn.Module):
         if settings.at is not None:
             find_layer(model, settings.at)
         check_own_loss(model, keywords)
-        if settings.anchor_labels and shifts_labels(model):
+        if settings.anchor_labels and (y is None or y is keywords.get("labels")) and shifts_labels(model):
             raise ValueError(
                 f"anchor_labels=True puts labels where the outputs are, but {type(as_module(model)).__name__} compares "
-                "each output with the label of the next position. Use anchor_labels=False."
+                "each output with the label of the next position. Use anchor_labels=False, or give shifted labels as y."
             )
         parts = (arguments, keywords)
         batch = count_examples(parts)
@@ -174,7 +174,7 @@ class Penalty(nn.Module):
         returned = run_joined(
             lambda: run(*arguments, **keywords), model, points, at=settings.at, batchnorm=settings.batchnorm
         )
-        if "labels" not in keywords:
+        if not isinstance(keywords.get("labels"), Tensor):
             check_no_loss(returned)
         return points.first_rows(returned), self.degree(returned, points)
 
@@ -207,6 +207,8 @@ class Penalty(nn.Module):
         Returns:
             The points, whose ``inputs`` are to be appended to the batch.
         """
+        if self.settings.batchnorm == "frozen":
+            raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
         batch = count_examples(x)
         self._check(examples_only(x, batch), None)
         points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
@@ -259,7 +261,8 @@ class Penalty(nn.Module):
                 "anchor_labels=True puts labels at the ends of each path, but none were given: call "
                 "penalty(model, x, y), or use Penalty(anchor_labels=False)."
             )
-        if y is not None and (not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch):
+        usable = isinstance(y, Tensor) and y.dim() > 0 and len(y) == batch
+        if y is not None and not usable and (self.settings.anchor_labels or isinstance(y, Tensor)):
             given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(
                 f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with "
@@ -280,12 +283,18 @@ class Penalty(nn.Module):
         if pairs is None:
             count = settings.count_pairs(batch)
             pairs = draw_pairs_of_batch(batch, count, device=device, generator=settings.generator)
+        given = alpha is not None
         if alpha is None:
             alpha = settings.draw_alpha(len(pairs), device)
+        pairs = torch.as_tensor(pairs, device=device)
         if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
             raise ValueError(
                 f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; so many "
                 f"pairs × 2 examples and as many × {settings.nodes} nodes were expected."
+            )
+        if given and settings.inner != slice(None) and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
+            raise ValueError(
+                "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
             )
         make = partial(points_of, pairs=pairs, alpha=alpha[:, settings.inner], batch=batch, between=settings.at is None)
         return Points(
@@ -302,7 +311,7 @@ class Penalty(nn.Module):
         whole = len(rows) == points.total
         own = rows[points.pairs].flatten(0, 1).flatten(1) if whole else None
         if points.labels is not None:
-            targets = as_targets(points.labels.flatten(0, 1), rows.shape[1:], missing=own)
+            targets = as_targets(points.labels.flatten(0, 1), rows.shape[1:], output=self.settings.output, missing=own)
             return targets.to(rows.dtype).view(len(points.pairs), 2, -1)
         if own is None:
             raise ValueError(

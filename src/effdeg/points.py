@@ -109,7 +109,7 @@ def points_of(x: Tree, pairs: Tensor, alpha: Tensor, *, batch: int, between: boo
     if isinstance(x, Mapping) and _per_example(x.get("labels"), batch):
         rest = {name: leaf for name, leaf in x.items() if name != "labels"}
         labels = x["labels"]
-        ignored = torch.full((alpha.numel(), *labels.shape[1:]), IGNORED, dtype=labels.dtype, device=labels.device)
+        ignored = torch.full((alpha.numel(), *labels.shape[1:]), IGNORED, device=labels.device)
         return {**named_map(make, rest), "labels": ignored}
     return named_map(make, x)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import effdeg
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
-from effdeg.own_loss import OwnLossError
+from effdeg.own_loss import OwnLossError, shifts_labels
 from effdeg.penalty import Penalty
 from effdeg.schedules import Schedule, as_schedule
 
@@ -52,6 +52,11 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        if penalty.settings.anchor_labels and shifts_labels(self.model):
+            raise ValueError(
+                "anchor_labels=True puts labels where the outputs are, but this model compares each output with the "
+                "label of the next position. Use anchor_labels=False."
+            )
         if self.compute_loss_func is None and "Classification" in type(self._innermost(self.model)).__name__:
             # Added up, their loss would grow with accumulation, against the penalty's.
             self.model_accepts_loss_kwargs = False
