@@ -16,6 +16,7 @@ from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 BENCHMARKS = ROOT / "results" / "benchmarks"
+CONTEST = ROOT / "results" / "demo" / "contest.json"
 STEPS = 195  # of an epoch of CIFAR-10
 TRAINING = {
     "step_over_plain",
@@ -33,6 +34,8 @@ def draw() -> None:
     FIGURES.mkdir(exist_ok=True)
     story = tell(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
     held = contest.hold(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
+    CONTEST.parent.mkdir(parents=True, exist_ok=True)
+    CONTEST.write_text(json.dumps(held.to_dict(), indent=1) + "\n")
     simpler = story.comparison.ranking[0]
     for theme in THEMES:
         plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
@@ -91,10 +94,18 @@ def cifar10_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def contest_findings() -> str:
+    """Say what the contest of the demo found."""
+    record = json.loads(CONTEST.read_text())
+    sides = {side: [contest.Outcome(**outcome) for outcome in record[side]] for side in ("plain", "penalized")}
+    return "\n".join(f"- {finding}" for finding in contest.Contest(record["seeds"], **sides).findings()) + "\n"
+
+
 def fill() -> None:
     """Put the tables made from ``results/`` between their marks in every page."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
     tables["cifar10"] = cifar10_table()
+    tables["contest"] = contest_findings()
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():

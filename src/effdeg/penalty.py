@@ -13,7 +13,7 @@ from effdeg.functional import effective_degree, fit, project
 from effdeg.functional.bases import Basis
 from effdeg.inference import as_arguments
 from effdeg.joined import BatchNorm, run_joined
-from effdeg.layers import Layer, advice_for_integers, as_module, find_layer
+from effdeg.layers import Layer, advice_for_integers, as_module
 from effdeg.outputs import Output, as_targets, shaped_values
 from effdeg.own_loss import check_no_loss, check_own_loss, shifts_labels
 from effdeg.paths import Sampling, check_interpolable, draw_pairs_of_batch
@@ -158,8 +158,6 @@ class Penalty(nn.Module):
             What the model would have returned for the batch, and the effective degree.
         """
         settings = self.settings
-        if settings.at is not None:
-            find_layer(model, settings.at)
         check_own_loss(model, keywords)
         if settings.anchor_labels and (y is None or y is keywords.get("labels")) and shifts_labels(model):
             raise ValueError(
@@ -292,7 +290,8 @@ class Penalty(nn.Module):
                 f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; so many "
                 f"pairs × 2 examples and as many × {settings.nodes} nodes were expected."
             )
-        if given and settings.inner != slice(None) and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
+        look = given and settings.inner != slice(None) and not alpha.is_cuda and not torch.compiler.is_compiling()
+        if look and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
             raise ValueError(
                 "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
             )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import effdeg
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
-from effdeg.own_loss import OwnLossError, shifts_labels
+from effdeg.own_loss import OwnLossError, innermost, shifts_labels
 from effdeg.penalty import Penalty
 from effdeg.schedules import Schedule, as_schedule
 
@@ -111,9 +111,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
     def _innermost(self, model: nn.Module) -> Any:
         """Give the model within the wrappers of parallel training, of torch.compile and of PEFT."""
-        inner: Any = self.accelerator.unwrap_model(model)
-        inner = getattr(inner, "_orig_mod", inner)
-        return inner.get_base_model() if type(inner).__module__.startswith("peft.") else inner
+        return innermost(self.accelerator.unwrap_model(model))
 
     def _makes_loss_here(self, inner: Any, labels: Any) -> bool:
         """Tell whether nothing but the known loss of a model in transformers is to be made of labels that are numbers.
