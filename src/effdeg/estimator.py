@@ -140,7 +140,7 @@ def measure(
     ):
         stretches = walk.run(lambda returned, points: as_values(returned, output, points=points))
         rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
-        table = _collect(_late(rows), walk.route, columns=5 + fitted.degree, tolerance=tolerance, update=update)
+        table = collect(late(rows), walk.route, columns=5 + fitted.degree, tolerance=tolerance, update=update)
     settings = Settings(
         paths=len(walk.route.pairs),
         nodes=walk.route.nodes,
@@ -188,7 +188,7 @@ def check_finite(table: Tensor, pairs: Tensor, start: int = 0) -> None:
         )
 
 
-def _collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: float | None, update: Update) -> Tensor:
+def collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: float | None, update: Update) -> Tensor:
     """Gather the rows of all processes, and stop where the tolerance is met, at the same path on any number of them."""
     size = rank_and_size()[1]
     stops = [block.stop for block in route.blocks()]
@@ -212,7 +212,7 @@ def _collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: flo
     return total
 
 
-def _late(items: Iterable[Rows]) -> Iterator[Rows]:
+def late(items: Iterable[Rows]) -> Iterator[Rows]:
     """Hand over each item when the next is under way, so that a GPU is not idle while the host waits for a result."""
     previous = None
     for item in items:

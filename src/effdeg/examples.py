@@ -1,6 +1,7 @@
 """What people have (tensors, trees, data sets, loaders, iterables of batches) seen as one thing: examples by index."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,9 @@ from torch.utils.data import (
 
 from effdeg.tree import Tree, concatenate, named_leaves, take, tree_map
 
+Part = Callable[[Any], Any]
+"""What of an item, or of a batch of them, is wanted."""
+
 LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
 """Names under which labels come beside inputs; they are left out."""
 
@@ -32,38 +36,40 @@ class Examples(Protocol):
         """Fetch some examples as one batch, a tree of tensors with the examples first."""
 
 
-def as_examples(inputs: Any) -> Examples:
+def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
     """See any kind of inputs as examples.
 
     Args:
         inputs: A tensor or array with the examples first; a tree of them; a map-style data set; a ``DataLoader``; or
             any iterable of batches (a list is one). The items of the last three may be ``(inputs, labels, …)`` tuples,
             of which the first entry is taken, or mappings, whose labels (:data:`LABELS`) are left out.
+        labelled: Keep the labels: :func:`split_labels` takes a fetched batch apart.
 
     Returns:
         The examples. A data set is only asked for those that are drawn; an iterable is read to its end.
     """
+    part = _whole if labelled else _without_labels
     if isinstance(inputs, Examples):
         return inputs
     if isinstance(inputs, DataLoader):
-        return _from_loader(inputs)
+        return _from_loader(inputs, part)
     if isinstance(inputs, Dataset) and hasattr(inputs, "__len__"):
-        return _DataSet(inputs, _stack)
+        return _DataSet(inputs, partial(_stack, part=part))
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
-        return _Batch(tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs))
+        return Batch(tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs))
     if isinstance(inputs, list):
-        return _from_batches(inputs)
+        return _from_batches(inputs, part)
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
-        return _DataSet(inputs, _stack)
+        return _DataSet(inputs, partial(_stack, part=part))
     if isinstance(inputs, Iterable):
-        return _from_batches(inputs)
+        return _from_batches(inputs, part)
     raise TypeError(
         f"inputs of type {type(inputs).__name__} cannot be read as examples. Give a tensor with the examples first, a "
         "tuple, dict or dataclass of such tensors, a map-style Dataset, a DataLoader, or an iterable of batches."
     )
 
 
-class _Batch:
+class Batch:
     """Examples that lie in memory as one batch."""
 
     def __init__(self, batch: Tree) -> None:
@@ -85,6 +91,7 @@ class _Batch:
         return self._length or 0
 
     def fetch(self, indices: Sequence[int]) -> Tree:
+        """Fetch some examples as one batch."""
         return take(self._batch, torch.as_tensor(indices))
 
 
@@ -102,13 +109,13 @@ class _DataSet:
         return self._collate([self._data[int(index)] for index in indices])
 
 
-def _from_loader(loader: DataLoader[Any]) -> Examples:
+def _from_loader(loader: DataLoader[Any], part: Part) -> Examples:
     # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
     # other sampler decides which examples there are: then the loader is asked.
     collate = loader.collate_fn
     if _takes_all(loader):
-        return _DataSet(loader.dataset, lambda items: _as_tensors(_without_labels(_collated(collate, items))))
-    return _from_batches(loader)
+        return _DataSet(loader.dataset, lambda items: _as_tensors(part(_collated(collate, items))))
+    return _from_batches(loader, part)
 
 
 def _takes_all(loader: DataLoader[Any]) -> bool:
@@ -131,12 +138,12 @@ def _collated(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
         ) from error
 
 
-def _from_batches(batches: Iterable[Any]) -> Examples:
-    read = [_as_tensors(_without_labels(batch)) for batch in batches]
+def _from_batches(batches: Iterable[Any], part: Part) -> Examples:
+    read = [_as_tensors(part(batch)) for batch in batches]
     if not read:
         raise ValueError("inputs are empty: the iterable gave no batch.")
     try:
-        return _Batch(concatenate(read))
+        return Batch(concatenate(read))
     except (RuntimeError, ValueError, KeyError) as error:
         shapes = sorted({_shapes(batch) for batch in read})
         raise ValueError(
@@ -145,9 +152,9 @@ def _from_batches(batches: Iterable[Any]) -> Examples:
         ) from error
 
 
-def _stack(items: list[Any]) -> Tree:
-    """Stack single examples, less their labels, into a batch."""
-    trees = [_as_tensors(_without_labels(item)) for item in items]
+def _stack(items: list[Any], part: Part) -> Tree:
+    """Stack single examples, or the part of them that is wanted, into a batch."""
+    trees = [_as_tensors(part(item)) for item in items]
 
     def stack(*leaves: Any) -> Any:
         if not isinstance(leaves[0], Tensor):
@@ -161,6 +168,18 @@ def _stack(items: list[Any]) -> Tree:
         return torch.stack(leaves)
 
     return tree_map(stack, *trees)
+
+
+def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:
+    """Take a labelled batch apart: a pair into inputs and labels, a mapping into its labels and the rest."""
+    if isinstance(batch, tuple | list) and not hasattr(batch, "_fields") and len(batch) > 1:
+        return batch[0], batch[1]
+    labels = next((batch[name] for name in batch if name in LABELS), None) if isinstance(batch, Mapping) else None
+    return _without_labels(batch), labels
+
+
+def _whole(item: Any) -> Any:
+    return item
 
 
 def _without_labels(item: Any) -> Any:

@@ -29,12 +29,22 @@ class Subject:
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
         self._weights = self._moved_weights(device, dtype)
 
-    def __call__(self, inputs: Tree) -> Any:
-        """Call the model on inputs."""
+    def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
+        """Call the model on inputs, with other weights in the place of some of its own if any are given."""
         arguments, keywords = as_arguments(inputs)
-        if self._weights is not None and isinstance(self.model, nn.Module):
-            return functional_call(self.model, self._weights, arguments, keywords)
+        stand_ins = {**(self._weights or {}), **(weights or {})}
+        if stand_ins and isinstance(self.model, nn.Module):
+            return functional_call(self.model, stand_ins, arguments, keywords)
         return self.model(*arguments, **keywords)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Give the weights that training moves, as they are run here; all of them, if every one is frozen."""
+        if not isinstance(self.model, nn.Module):
+            return {}
+        named = {name: each for name, each in self.model.named_parameters() if each.is_floating_point()}
+        moving = [name for name, each in named.items() if each.requires_grad] or list(named)
+        moved = self._weights or named
+        return {name: moved[name].detach() for name in moving}
 
     def place(self, inputs: Tree, *, at_least: torch.dtype | None = None) -> Tree:
         """Move inputs to where the model runs, floating ones into its precision or a better one."""
@@ -77,7 +87,7 @@ def inference(
 ) -> Iterator[Subject]:
     """Lend a model in evaluation mode, without gradients and with seeded randomness; put everything back afterwards."""
     subject = Subject(model, device=device, dtype=dtype)
-    with _evaluation_mode(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:
+    with _evaluation_mode(subject.model), _buffers(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:
         if dtype is not None and subject.device is not None:
             stack.enter_context(torch.autocast(subject.device.type, enabled=False))
         yield subject
@@ -96,6 +106,23 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
     finally:
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+
+
+@contextmanager
+def _buffers(model: Model) -> Iterator[None]:
+    """Put buffers back that a forward pass changes even in evaluation mode."""
+    owners = list(model.modules()) if isinstance(model, nn.Module) else []
+    kept = [
+        (owner, name, own, own.clone()) for owner in owners for name, own in owner._buffers.items() if own is not None
+    ]
+    try:
+        yield
+    finally:
+        for owner, name, own, copy in kept:
+            # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
+            if not torch.equal(own, copy):
+                own.copy_(copy)
+            owner._buffers[name] = own
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """The expensive half: run a model along paths, block by block, in batches that fit the device."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from effdeg._batches import Batches
 from effdeg._checks import check_choice, check_count
 from effdeg._transfer import send
 from effdeg.distributed import rank_and_size
@@ -70,20 +71,28 @@ class Walk:
         self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, route: Route, batch_size: int | None
     ) -> None:
         self._subject, self._space, self._examples = subject, space, examples
-        on_gpu = subject.device is not None and subject.device.type != "cpu"
-        self._batch_size = batch_size or (1024 if on_gpu else 256)
+        self._batches = Batches(batch_size, subject.device)
         self.route = route
         self.examples = len(examples)
         self.at = space.name
         self.dtype = precision_name(subject.dtype)
 
-    def run(self, keep: Keep) -> Iterator[Stretch]:
-        """Run the model along the paths of those blocks that are this process's share."""
+    def run(self, keep: Keep, watch: AbstractContextManager[object] | None = None) -> Iterator[Stretch]:
+        """Run the model along the paths of those blocks that are this process's share.
+
+        Args:
+            keep: Says what to keep of what the model returned.
+            watch: Entered around every forward pass of points, to see what goes on inside.
+
+        Yields:
+            What was kept, block by block.
+        """
+        watch = watch or nullcontext()
         rank, size = rank_and_size()
         for block in self.route.blocks()[rank::size]:
             paths = self._join(block)
             alpha = self.route.alpha(block)
-            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), keep)
+            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), keep, watch)
             yield Stretch(block, alpha, kept, paths.ends())
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:
@@ -92,32 +101,27 @@ class Walk:
         ends = self._examples.fetch([*first.tolist(), *second.tolist()])
         return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
 
-    def _run(self, run: Callable[[Tensor, Tensor], Any], alpha: Tensor, keep: Keep) -> Tree:
+    def _run(
+        self,
+        run: Callable[[Tensor, Tensor], Any],
+        alpha: Tensor,
+        keep: Keep,
+        watch: AbstractContextManager[object],
+    ) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._subject.device is not None and self._subject.device.type == "cuda":
             rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
-        return self._batched(lambda part: keep(run(rows[part], positions[part]), part.stop - part.start), len(rows))
+
+        def run_part(part: slice) -> Tree:
+            with watch:
+                returned = run(rows[part], positions[part])
+            return keep(returned, part.stop - part.start)
+
+        return self._batched(run_part, len(rows))
 
     def _batched(self, run: Callable[[slice], Tree], total: int) -> Tree:
-        """Run something on parts of a whole and join what it gives; parts are halved when memory runs out."""
-        kept: list[Tree] = []
-        done = 0
-        while done < total:
-            # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.
-            batches = -(-(total - done) // self._batch_size)
-            part = slice(done, done + -(-(total - done) // batches))
-            try:
-                kept.append(run(part))
-                done = part.stop
-                continue
-            except torch.OutOfMemoryError:
-                if self._batch_size == 1:
-                    raise
-            # Here, where the error no longer holds on to what the failed batch had allocated.
-            self._batch_size = max(1, min(self._batch_size, part.stop - part.start) // 2)
-            torch.cuda.empty_cache()
-        return concatenate(kept)
+        return concatenate(self._batches.run(run, total))
 
 
 @contextmanager

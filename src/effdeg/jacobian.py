@@ -1,0 +1,70 @@
+"""The size of a Jacobian, exact or by random projections."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_count
+from effdeg._shapes import Float
+from effdeg._transfer import send
+
+
+def check_projections(projections: int) -> None:
+    """Raise unless it is a number of random projections, or -1 for all outputs in turn."""
+    if projections != -1:
+        check_count("projections", projections, least=1)
+
+
+def squared_norms(
+    values: Float[Tensor, "examples outputs"],
+    inputs: Sequence[Tensor],
+    *,
+    projections: int,
+    generator: torch.Generator | None = None,
+    create_graph: bool = False,
+) -> Float[Tensor, " examples"]:
+    """Give the squared Frobenius norm of each example's Jacobian.
+
+    A direction v uniform on the unit sphere of C outputs has C E[v vᵀ] = I, so that C |vᵀJ|² is right on average
+    (Hoffman et al. 2019). One backward pass serves all examples, which must not depend on each other.
+
+    Args:
+        values: The outputs, one row per example.
+        inputs: What to differentiate by, each with the examples first.
+        projections: How many directions to draw for each example; -1 takes every output in turn, which is exact.
+        generator: The source of the directions; torch's own when absent.
+        create_graph: Let the result be differentiated in turn.
+
+    Returns:
+        One square per example.
+    """
+    count = values.shape[1] if projections == -1 else projections
+    total = values.new_zeros(len(values))
+    for number in range(count):
+        direction = _unit(values, number) if projections == -1 else _draw(values, generator)
+        # The graph of the forward pass serves once more, until the last.
+        keep = create_graph or number < count - 1
+        gradients = torch.autograd.grad(
+            values, inputs, direction, retain_graph=keep, create_graph=create_graph, allow_unused=True
+        )
+        for gradient in gradients:
+            if gradient is not None:
+                total = total + gradient.flatten(1).to(total.dtype).square().sum(1)
+    return total if projections == -1 else total * (values.shape[1] / count)
+
+
+def _unit(values: Tensor, output: int) -> Tensor:
+    direction = torch.zeros_like(values)
+    direction[:, output] = 1.0
+    return direction
+
+
+def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
+    if generator is None:
+        direction = torch.randn_like(values)
+    else:
+        direction = send(torch.randn(values.shape, generator=generator, device=generator.device), values.device)
+        direction = direction.to(values.dtype)
+    unit: Tensor = direction / torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+    return unit

@@ -1,0 +1,165 @@
+"""The linear maps in a model, its matrices and convolutions, and how much they stretch."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
+
+from effdeg.proxies.study import Study
+
+TOLERANCE = 1e-4
+"""How far the square of a spectral norm may be off, relatively; mostly it is far nearer."""
+
+ITERATIONS = 300
+"""After so many products a spectral norm is taken as it is."""
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear map in a model.
+
+    Attributes:
+        name: The name of its weight.
+        weight: The weight.
+        convolution: The layer, if it is one: then the map is what the layer does to feature maps, not its kernel.
+    """
+
+    name: str
+    weight: Tensor
+    convolution: _ConvNd | None
+
+    def spectral_norm(self, features: torch.Size | None, seed: int) -> float:
+        """Find by how much the map stretches the vector that it stretches most.
+
+        Args:
+            features: The shape of what goes into a convolution.
+            seed: Determines where the search starts.
+
+        Returns:
+            The largest singular value.
+        """
+        # Not every device has float64.
+        weight = self.weight.to("cpu" if self.weight.device.type == "mps" else self.weight.device).double()
+        if self.convolution is None:
+            matrix = weight.flatten(1)
+            return largest_singular_value(lambda x: matrix @ x, torch.Size([matrix.shape[1]]), weight.device, seed)
+        layer = self.convolution
+        values = {"weight": weight}
+        if layer.bias is not None:
+            values["bias"] = torch.zeros_like(layer.bias, dtype=torch.float64, device=weight.device)
+        assert features is not None
+        return largest_singular_value(lambda x: functional_call(layer, values, x), features, weight.device, seed)
+
+
+def linear_maps(study: Study) -> list[LinearMap]:
+    """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
+    found = list(_maps(study.module))
+    if not found:
+        raise ValueError(
+            f"the model ({type(study.module).__name__}) has no weight matrix: no parameter that is called a weight and "
+            "has two or more dimensions."
+        )
+    return found
+
+
+def spectral_norms(study: Study) -> list[float]:
+    """Find the spectral norm of every linear map of a model, once."""
+    maps = linear_maps(study)
+
+    def find() -> list[float]:
+        features = _features(study, maps)
+        return [each.spectral_norm(features.get(each.name), study.seed) for each in maps]
+
+    return study.once("spectral norms", find)
+
+
+def largest_singular_value(
+    apply: Callable[[Tensor], Tensor], shape: torch.Size, device: torch.device, seed: int
+) -> float:
+    """Find the largest singular value of a linear map by Lanczos' method on AᵀA.
+
+    It is power iteration that keeps all it has seen: the products are the same, and where the largest singular values
+    lie close together, as those of a convolution do, a few dozen do what takes power iteration thousands. The adjoint
+    is the derivative of the map, so that any padding, stride or dilation is the layer's own.
+    """
+    start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
+    basis = [(start / start.norm()).flatten()]
+    diagonal: list[float] = []
+    beside: list[float] = []
+    value = 0.0
+    for _ in range(min(ITERATIONS, start.numel())):
+        product = _normal_product(apply, basis[-1].view(shape)).flatten()
+        diagonal.append(float(product @ basis[-1]))
+        kept = torch.stack(basis)
+        for _ in range(2):  # once is not enough to stay orthogonal to all before
+            product = product - kept.T @ (kept @ product)
+        length = float(product.norm())
+        matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
+        if beside:
+            off = torch.tensor(beside, dtype=torch.float64)
+            matrix = matrix + torch.diag(off, 1) + torch.diag(off, -1)
+        values, vectors = torch.linalg.eigh(matrix)
+        value = float(values[-1])
+        # What is left over bounds the error of the value.
+        if length * abs(float(vectors[-1, -1])) <= TOLERANCE * value or length == 0:
+            break
+        beside.append(length)
+        basis.append(product / length)
+    return math.sqrt(max(value, 0.0))
+
+
+def _normal_product(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        image = apply(x)
+        # The derivative of |A x|² / 2 is AᵀA x.
+        (product,) = torch.autograd.grad(image.square().sum() / 2, x)
+    return product
+
+
+def _maps(model: nn.Module) -> Iterator[LinearMap]:
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        if isinstance(module, parametrize.ParametrizationList):
+            continue
+        names = [name for name, _ in module.named_parameters(recurse=False)]
+        if parametrize.is_parametrized(module):
+            # The parameters of a layer under weight norm and the like are not its weight, which is made from them.
+            names += list(module.parametrizations)
+        for name in names:
+            weight = getattr(module, name)
+            if "weight" not in name or weight.dim() < 2 or id(own := module._parameters.get(name)) in seen:
+                continue
+            if own is not None:
+                seen.add(id(own))  # a weight that two layers share counts once
+            convolution = module if isinstance(module, _ConvNd) and name == "weight" else None
+            yield LinearMap(f"{prefix}.{name}" if prefix else name, weight.detach(), convolution)
+
+
+def _features(study: Study, maps: list[LinearMap]) -> dict[str, torch.Size]:
+    """Find the shape of what goes into each convolution by running the model on one example."""
+    shapes: dict[str, torch.Size] = {}
+    convolutions = [(each.name, each.convolution) for each in maps if each.convolution is not None]
+    if not convolutions:
+        return shapes
+    study.check_data()
+    with ExitStack() as stack:
+        for name, layer in convolutions:
+
+            def keep(layer: nn.Module, given: tuple[Any, ...], name: str = name) -> None:
+                spatial = len(layer.kernel_size)  # type: ignore[arg-type]
+                shapes.setdefault(name, torch.Size([1, *given[0].shape[-1 - spatial :]]))
+
+            stack.callback(layer.register_forward_pre_hook(keep).remove)
+        study.subject(study.fetch(slice(0, 1))[0])
+    unused = [name for name, _ in convolutions if name not in shapes]
+    if unused:
+        raise ValueError(f"the convolution {unused[0]!r} does not run in a forward pass, so its map has no size.")
+    return shapes

@@ -1,0 +1,168 @@
+"""The path norm: the weights multiplied along every path from an input to an output."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from effdeg.inference import Model
+from effdeg.proxies.result import Result
+from effdeg.proxies.study import Running, Study, opened
+from effdeg.tree import tree_map
+
+
+def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+    """Give the path norm: the L2 norm of the products of weights along all paths from inputs and biases to outputs.
+
+    One forward pass computes it: of ones, through squared weights (Neyshabur et al. 2015). It is defined for networks
+    of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is when a model is
+    used), pooling and skip connections. A path through a maximum counts for every input of the maximum. Rescaling
+    neurons of a ReLU network does not change it.
+
+    Args:
+        model: An ``nn.Module``.
+        data: At least one example, for its shape.
+        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+
+    Returns:
+        The norm.
+    """
+    with opened(model, data, **running) as study:
+        study.check_weights()
+        study.check_data()
+        squared = _squared_weights(study.module, study.subject.device)
+        ones = tree_map(_ones, study.fetch(slice(0, 1))[0])
+        with _Paths(squared):
+            returned = study.subject(ones, squared)
+        if not isinstance(returned, Tensor):
+            raise TypeError(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
+        return Result("path_norm", math.sqrt(float(returned.sum())))
+
+
+def _squared_weights(model: nn.Module, device: torch.device | None) -> dict[str, Tensor]:
+    """Square all weights but those of BatchNorm, whose scale is only known together with its statistics."""
+    norms = {name for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    named = (*model.named_parameters(), *model.named_buffers())
+    doubled = {name: each.detach().to(device).double() for name, each in named if each.is_floating_point()}
+    return {name: each if name.rpartition(".")[0] in norms else each.square() for name, each in doubled.items()}
+
+
+def _ones(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and not leaf.is_floating_point():
+        raise TypeError("the path norm begins at floating-point inputs, and these are integers.")
+    return torch.ones_like(leaf, dtype=torch.float64) if isinstance(leaf, Tensor) else leaf
+
+
+class _Paths(TorchFunctionMode):
+    """Lets through what is linear with weights of one, squares constants, and refuses what is not linear."""
+
+    def __init__(self, weights: dict[str, Tensor]) -> None:
+        super().__init__()
+        self._weights = {weight.untyped_storage().data_ptr() for weight in weights.values()}
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name, given = function.__name__.strip("_"), kwargs or {}
+        if name in _RULES:
+            return _RULES[name](*args, **given)
+        if name in _LINEAR or (name in _PRODUCTS and any(self._is_weight(each) for each in args)):
+            return function(*args, **given)
+        numbers = [index for index, each in enumerate(args) if isinstance(each, int | float)]
+        if name in _WITH_NUMBERS and len(args) == 2 and numbers:
+            return function(*(each**2 if index in numbers else each for index, each in enumerate(args)), **given)
+        # Not a TypeError: within an operator, Python would turn it into one that says less.
+        raise ValueError(
+            f"the path norm is not defined for {resolve_name(function) or name}: it knows linear layers, convolutions, "
+            "ReLU, BatchNorm, pooling and skip connections."
+        )
+
+    def _is_weight(self, each: Any) -> bool:
+        """Tell whether a tensor is one of the squared weights or a part of one."""
+        return isinstance(each, Tensor) and each.untyped_storage().data_ptr() in self._weights
+
+
+def _add(x: Any, y: Any) -> Any:
+    return x + (y if isinstance(y, Tensor) else y**2)
+
+
+def _batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,  # noqa: ARG001
+    eps: float = 1e-5,
+) -> Tensor:
+    if training or running_mean is None or running_var is None:
+        raise ValueError("the path norm needs the running statistics of BatchNorm, and a layer here has none.")
+    scale = torch.rsqrt(running_var.double() + eps) * (1.0 if weight is None else weight)
+    shift = (0.0 if bias is None else bias) - running_mean.double() * scale
+    by_channel = (1, -1, *[1] * (x.dim() - 2))
+    return x * scale.square().view(by_channel) + shift.square().view(by_channel)
+
+
+def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
+    averaged = x.mean() if dim is None else x.mean(dim, keepdim)
+    # Weights of 1 / n, squared.
+    return averaged * averaged.numel() / x.numel()
+
+
+def _adaptive_average(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def average(x: Tensor, output_size: Any) -> Tensor:
+        averaged = pool(x, output_size)
+        spatial = averaged.dim() - 2
+        if any(size % pooled for size, pooled in zip(x.shape[-spatial:], averaged.shape[-spatial:], strict=True)):
+            raise ValueError("the path norm knows adaptive average pooling only into windows of one size.")
+        return averaged * averaged.numel() / x.numel()
+
+    return average
+
+
+def _average_pool(x: Tensor, kernel_size: Any, stride: Any = None, *rest: Any, **given: Any) -> Tensor:
+    window = kernel_size**2 if isinstance(kernel_size, int) else math.prod(kernel_size)
+    return F.avg_pool2d(x, kernel_size, stride, *rest, **given) / window
+
+
+def _max_pool(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    **_: Any,
+) -> Tensor:
+    if dilation not in (1, (1, 1)):
+        raise ValueError("the path norm does not know dilated pooling.")
+    return F.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, divisor_override=1)
+
+
+_WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
+_MOVED = {
+    *("sum", "cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "movedim"),
+    *("contiguous", "squeeze", "unsqueeze", "expand", "expand_as", "chunk", "split", "unbind", "narrow", "getitem"),
+    *("pad", "zeros", "clone"),
+}
+_ASKED = {"to", "double", "float", "type", "dim", "size", "get", "numel", "len", "is_floating_point"}
+_PASSED = {"relu", "leaky_relu", "prelu", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"}
+_LINEAR = _WEIGHTED | _MOVED | _ASKED | _PASSED
+_PRODUCTS = {"mul", "matmul", "rmatmul", "addmm", "einsum"}
+_WITH_NUMBERS = {"mul", "div", "truediv"}
+_RULES: dict[str, Callable[..., Any]] = {
+    "add": _add,
+    "batch_norm": _batch_norm,
+    "mean": _mean,
+    "adaptive_avg_pool1d": _adaptive_average(F.adaptive_avg_pool1d),
+    "adaptive_avg_pool2d": _adaptive_average(F.adaptive_avg_pool2d),
+    "adaptive_avg_pool3d": _adaptive_average(F.adaptive_avg_pool3d),
+    "avg_pool2d": _average_pool,
+    "max_pool2d": _max_pool,
+}

@@ -1,0 +1,178 @@
+"""Sharpness: how much the loss rises when the weights move a little."""
+
+import math
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_count
+from effdeg.ascent import ETA, steepest_ascent, weight_scales
+from effdeg.inference import Model
+from effdeg.proxies.result import Result
+from effdeg.proxies.study import Loss, Running, Study, Weights, opened
+from effdeg.statistics import mean_and_stderr
+
+RADII = (0.01, 0.05, 0.1)
+"""The paper's radii of sharpness."""
+
+ADAPTIVE_RADII = (0.01, 0.05, 0.1, 0.5, 1.0)
+"""The paper's radii of adaptive sharpness."""
+
+
+def sharpness(
+    model: Model | Study,
+    data: Any,
+    loss: Loss | None,
+    *,
+    rho: float = 0.05,
+    adaptive: bool = False,
+    steps: int = 1,
+    eta: float = ETA,
+    micro_batch: int | None = None,
+    normalize_logits: bool = False,
+    **running: Unpack[Running],
+) -> Result:
+    """Measure worst-case sharpness: how much the loss rises, at most, when the weights move by ``rho``.
+
+    One step goes to the edge of the ball |e / T| ≤ rho along the gradient g: e = rho T² g / |T g|, with T = 1, or, if
+    adaptive, T = |w| + eta for weights and 1 for biases, as in the official ASAM. Each further step goes to the edge
+    along the gradient found there, and the largest rise counts; where the loss is convex each step rises (it is the
+    generalized power method of Journée et al. 2010) and the maximum is reached. BatchNorm uses its running statistics.
+
+    Args:
+        model: An ``nn.Module``. The weights that require gradients are moved; all, if none does.
+        data: Labelled examples: ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterable of batches, or a
+            mapping with ``labels``.
+        loss: The mean loss of a batch, from outputs and labels.
+        rho: The radius.
+        adaptive: Measure in units of the weights, so that rescaling ReLU layers changes nothing (up to ``eta``).
+        steps: How many steps to take.
+        eta: What is added to the size of a weight.
+        micro_batch: Find a perturbation for every so many examples and average (m-sharpness); by default one for all.
+        normalize_logits: Divide each example's logits by their standard deviation first.
+        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+
+    Returns:
+        The rise of the mean loss, with a standard error over micro-batches if there are any.
+    """
+    check_radius(rho, "rho")
+    check_count("steps", steps, least=1)
+    if micro_batch is not None:
+        check_count("micro_batch", micro_batch, least=1)
+    with opened(model, data, loss, **running) as study:
+        study.check_loss()
+        scales = weight_scales(study.weights.items(), eta) if adaptive else None
+        step = micro_batch or study.count
+        parts = [slice(start, min(start + step, study.count)) for start in range(0, study.count, step)]
+        rises = [_rise(study, part, scales, rho=rho, steps=steps, normalize=normalize_logits) for part in parts]
+        settings = {"rho": rho, "steps": steps, "examples": study.count}
+        if adaptive:
+            settings["eta"] = eta
+        value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
+        if micro_batch is not None:
+            settings["micro_batch"] = micro_batch
+        if normalize_logits:
+            settings["normalize_logits"] = True
+        name = f"{'adaptive_' if adaptive else ''}sharpness@{rho:g}"
+        return Result(name, value, stderr if micro_batch is not None else None, settings)
+
+
+def average_sharpness(
+    model: Model | Study,
+    data: Any,
+    loss: Loss | None,
+    *,
+    sigma: float = 0.01,
+    adaptive: bool = False,
+    samples: int = 8,
+    eta: float = ETA,
+    normalize_logits: bool = False,
+    **running: Unpack[Running],
+) -> Result:
+    """Measure average-case sharpness: how much the loss rises, on average, under Gaussian noise on the weights.
+
+    The noise is sigma T z with standard normal z, and T as for :func:`sharpness`. Each draw is used with both signs, so
+    that the slope of the loss cancels out; to second order the result is sigma² / 2 times the trace of the Hessian.
+
+    Args:
+        model: An ``nn.Module``.
+        data: Labelled examples.
+        loss: The mean loss of a batch, from outputs and labels.
+        sigma: The standard deviation of the noise on each weight.
+        adaptive: Scale the noise by the size of each weight.
+        samples: How many draws, each used twice.
+        eta: What is added to the size of a weight.
+        normalize_logits: Divide each example's logits by their standard deviation first.
+        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+
+    Returns:
+        The mean rise of the loss and its standard error over the draws.
+    """
+    check_radius(sigma, "sigma")
+    check_count("samples", samples, least=2)
+    with opened(model, data, loss, **running) as study:
+        study.check_loss()
+        whole = study.everything()
+        base = _finite(study.own_loss(normalize=normalize_logits), "of the model as it is")
+        scales = weight_scales(study.weights.items(), eta) if adaptive else [None] * len(study.weights)
+        generator = torch.Generator().manual_seed(study.seed)
+        rises = []
+        for _ in range(samples):
+            pairs = zip(study.weights.values(), scales, strict=True)
+            noise = [_normal(weight, scale, generator) for weight, scale in pairs]
+            there_and_back = [
+                study.mean_loss(_moved(study.weights, noise, length), whole, normalize=normalize_logits)
+                for length in (sigma, -sigma)
+            ]
+            rises.append(_finite(sum(there_and_back) / 2, f"under noise of sigma={sigma:g}") - base)
+        value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
+        settings = {"sigma": sigma, "samples": samples, "examples": study.count}
+        return Result(f"{'adaptive_' if adaptive else ''}average_sharpness", value, stderr, settings)
+
+
+def check_radius(radius: float, name: str = "radius") -> None:
+    """Raise unless a radius is a positive number."""
+    if not (isinstance(radius, int | float) and math.isfinite(radius) and radius > 0):
+        raise ValueError(f"{name}={radius!r} must be a positive number, such as 0.05: how far the weights move.")
+
+
+def _rise(
+    study: Study, part: slice, scales: list[Tensor | None] | None, *, rho: float, steps: int, normalize: bool
+) -> float:
+    base, gradient = study.gradient(part, normalize=normalize)
+    _finite(base, "of the model as it is")
+    slopes = list(gradient.values())
+    if steps > 1 and not any(bool(slope.any()) for slope in slopes):
+        # At a stationary point the gradient shows no way up; the steps after the first find it from anywhere.
+        generator = torch.Generator().manual_seed(study.seed)
+        slopes = [_normal(slope, None, generator) for slope in slopes]
+    highest = -math.inf
+    for step in range(steps):
+        moved = _moved(study.weights, steepest_ascent(slopes, scales), rho)
+        if step < steps - 1:
+            reached, gradient = study.gradient(part, moved, normalize=normalize)
+            slopes = list(gradient.values())
+        else:
+            reached = study.mean_loss(moved, part, normalize=normalize)
+        highest = max(highest, _finite(reached, f"at radius rho={rho:g}"))
+    return highest - base
+
+
+def _moved(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:
+    return {name: weight + length * step for (name, weight), step in zip(weights.items(), steps, strict=True)}
+
+
+def _normal(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Tensor:
+    # Drawn on the CPU, so that a seed means the same noise on every device.
+    drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
+    return drawn if scale is None else drawn * scale
+
+
+def _finite(loss: float, where: str) -> float:
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the loss {where} is {loss}. Use a smaller radius, run in a better precision (dtype=torch.float64), or "
+            "look at the model's outputs there."
+        )
+    return loss

@@ -1,0 +1,114 @@
+"""What is seen along paths: closed forms, and the same numbers as effdeg.measure."""
+
+import pytest
+import torch
+from torch import nn
+
+import effdeg
+from effdeg.proxies import decision_regions, effective_degree, evaluate, linear_regions, total_variation
+from tests.batches import X, Y, tokens
+from tests.models import Tokens, mlp
+
+ROUTE = {"paths": 40, "nodes": 30, "degree": 10}
+
+
+def test_the_effective_degree_is_that_of_measure():
+    model = mlp().double()
+    for normalized, output in ((False, "softmax"), (True, "identity")):
+        found = effective_degree(model, (X, Y), normalized=normalized, seed=3, **ROUTE)
+        measured = effdeg.measure(model, X, seed=3, output=output, **ROUTE)
+        assert (found.value, found.stderr) == pytest.approx(measured.estimate(normalized=normalized), rel=1e-9)
+
+
+def test_the_effective_degree_at_a_layer():
+    model, batch = Tokens().double(), tokens()
+    found = effective_degree(model, batch, at="embed", **ROUTE)
+    assert found.value == pytest.approx(effdeg.measure(model, batch, at="embed", **ROUTE).value, rel=1e-9)
+
+
+class Kinks(nn.Module):
+    """A function of one variable with kinks at known places."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.first = nn.Linear(1, len(places))
+        self.head = nn.Linear(len(places), 2)
+        with torch.no_grad():
+            self.first.weight.fill_(1.0)
+            self.first.bias.copy_(-torch.tensor(places))
+
+    def forward(self, x):
+        return self.head(torch.relu(self.first(x)))
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_linear_regions_of_known_kinks(batch_size):
+    places = [0.11, 0.32, 0.5, 0.77]
+    ends = torch.tensor([[0.0], [1.0], [0.4]])
+    # Between 0 and 1 lie four kinks, between 0 and 0.4 two, between 0.4 and 1 two.
+    kinks = {frozenset((0, 1)): 4, frozenset((0, 2)): 2, frozenset((1, 2)): 2}
+    pairs = effdeg.measure(Kinks(places), ends, **ROUTE).pairs
+    expected = sum(1 + kinks[frozenset(pair)] for pair in pairs.tolist()) / len(pairs)
+    assert linear_regions(Kinks(places), ends, batch_size=batch_size, **ROUTE).value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.LeakyReLU(), nn.PReLU()])
+def test_units_are_counted_in_every_layer(activation):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 9), activation, nn.Linear(9, 8), activation, nn.Linear(8, 3)).double()
+    route = effdeg.trace(model, X, paths=40, nodes=30)
+    total = 0
+    for pair, alpha in zip(route.pairs, route.alpha, strict=True):
+        points = alpha[:, None] * X[pair[0]] + (1 - alpha)[:, None] * X[pair[1]]
+        first = model[0](points)
+        second = model[2](torch.relu(first)) if isinstance(activation, nn.ReLU) else model[2](activation(first.clone()))
+        on = torch.cat([first > 0, second > 0], dim=1)
+        total += 1 + int((on[1:] != on[:-1]).sum())
+    assert linear_regions(model, X, **ROUTE).value == pytest.approx(total / 40)
+
+
+def test_a_network_without_kinks_has_no_linear_regions():
+    with pytest.raises(TypeError, match="ReLU"):
+        linear_regions(mlp(), X.float(), **ROUTE)
+
+
+class Waves(nn.Module):
+    """Class 1 where a wave is above zero: at 0 < x < 1/4, 1/2 < x < 3/4."""
+
+    def forward(self, x):
+        return torch.cat([torch.zeros_like(x), torch.sin(4 * torch.pi * x)], dim=1)
+
+
+def test_decision_regions_of_a_wave():
+    ends = torch.tensor([[0.1], [0.9]])
+    # 0.1 (class 1), 0.25 to 0.5 (class 0), 0.5 to 0.75 (class 1), up to 0.9 (class 0).
+    assert decision_regions(Waves(), ends, **ROUTE).value == 4
+    assert decision_regions(Waves(), torch.tensor([[0.05], [0.2]]), **ROUTE).value == 1
+
+
+def test_total_variation_of_a_rise_and_of_a_wave():
+    def rise(x):
+        return torch.cat([torch.zeros_like(x), 4 * x], dim=1)
+
+    ends = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    route = effdeg.trace(rise, ends, paths=40, nodes=30)
+    probabilities = torch.sigmoid(4 * (2 * route.alpha - 1))
+    span = (probabilities[:, -1] - probabilities[:, 0]).abs().mean()  # the same for a way back
+    assert total_variation(rise, ends, **ROUTE).value == pytest.approx(float(span), rel=1e-9)
+    assert total_variation(lambda x: rise(torch.sin(9 * x)), ends, **ROUTE).value > 4 * float(span)
+
+
+def test_tokens_each_count_for_regions():
+    def per_token(x):
+        return torch.stack([torch.zeros_like(x), x], dim=-1)  # examples × tokens × 2 classes
+
+    # The tokens change class at different places: two borders.
+    ends = torch.tensor([[-1.0, -0.5], [0.5, 1.0]])
+    assert decision_regions(per_token, ends, **ROUTE).value == 3
+
+
+def test_one_number_has_no_classes():
+    table = evaluate(nn.Linear(6, 1), X.float(), **ROUTE)
+    for name in ("effective_degree", "decision_regions", "total_variation"):
+        assert "always 1" in table.skipped[name]
+    assert table["effective_degree_normalized"].value > 0

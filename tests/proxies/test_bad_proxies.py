@@ -1,0 +1,155 @@
+"""Bad input: what was given, what was expected, what to do."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from effdeg import proxies
+from tests.batches import X, Y
+from tests.models import mlp
+
+
+def evaluate(model=None, data=(X, Y), loss=cross_entropy, **settings):
+    return proxies.evaluate(model or mlp().double(), data, loss, **settings)
+
+
+@pytest.mark.parametrize("data", [(X[:0], Y[:0]), torch.utils.data.TensorDataset(X[:0], Y[:0]), [], X[:0]])
+def test_empty_data(data):
+    with pytest.raises(ValueError, match="empty"):
+        evaluate(data=data)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), r"batch of 2 is shape \(2,\); one number was expected.*'mean'"),
+        (lambda outputs, labels: 0.5, "is float; one number"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_is_refused_before_any_work(loss, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(loss=loss)
+
+
+def test_a_loss_that_is_no_function():
+    with pytest.raises(TypeError, match="must be a function of outputs and labels"):
+        evaluate(loss="cross_entropy")
+
+
+@pytest.mark.parametrize("radius", [0, -0.1, float("nan"), float("inf"), "0.05"])
+def test_a_radius_must_be_positive(radius):
+    with pytest.raises(ValueError, match=r"rho=.* must be a positive number"):
+        proxies.sharpness(mlp().double(), (X, Y), cross_entropy, rho=radius)
+    with pytest.raises(ValueError, match=r"sigma=.* must be a positive number"):
+        proxies.average_sharpness(mlp().double(), (X, Y), cross_entropy, sigma=radius)
+
+
+def test_a_radius_in_a_name_must_be_positive():
+    with pytest.raises(ValueError, match=r"radius=-1.0 must be a positive number"):
+        evaluate(names=["sharpness@-1"])
+    with pytest.raises(ValueError, match="between 0 and 100"):
+        evaluate(names=["margin@200"])
+
+
+@pytest.mark.parametrize("name", ["sharpness@0.05", "parameter_norm", "distance", "path_norm", "hessian_trace"])
+def test_a_model_without_parameters(name):
+    with pytest.raises(ValueError, match="no parameters"):
+        evaluate(nn.Flatten(), names=[name], reference={})
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_loss_that_is_nan_under_perturbation_says_at_which_radius(adaptive):
+    calls = 0
+
+    def loss(outputs, labels):
+        nonlocal calls
+        calls += 1
+        return cross_entropy(outputs, labels) * (torch.nan if calls > 1 else 1)
+
+    with pytest.raises(ValueError, match=r"at radius rho=0.37 is nan"):
+        proxies.sharpness(mlp().double(), (X, Y), loss, rho=0.37, adaptive=adaptive)
+
+
+def test_a_loss_that_is_nan_from_the_start():
+    model = mlp().double()
+    nn.init.constant_(model[0].weight, torch.nan)
+    with pytest.raises(ValueError, match="of the model as it is is nan"):
+        proxies.sharpness(model, (X, Y), cross_entropy)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sharpnes@0.05", "not a known proxy. Did you mean 'sharpness@0.05'"),
+        ("parameter_norm@3", "not a known proxy. Did you mean 'parameter_norm'"),
+        ("sharpness@big", "a number was expected behind the @, as in sharpness@0.05"),
+    ],
+)
+def test_unknown_names(name, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(names=[name])
+
+
+def test_one_name_is_taken_for_a_list_of_one():
+    assert list(evaluate(names="parameter_norm")) == ["parameter_norm"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (mlp(outputs=5), r"'2.weight' of shape \(4, 16\) has shape \(5, 16\)"),
+        ({"weight": torch.ones(2)}, r"'0.weight' of shape \(16, 6\) is missing"),
+        ("initial.pt", "reference= is a str"),
+    ],
+)
+def test_a_reference_that_is_none(reference, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        evaluate(reference=reference)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"examples": 0}, {"batch_size": 0}, {"seed": -1}, {"paths": 0}, {"nodes": 3, "degree": 9}]
+)
+def test_settings_are_checked(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
+        evaluate(names=["effective_degree"], **settings)
+
+
+@pytest.mark.parametrize("settings", [{"steps": 0}, {"micro_batch": 0}])
+def test_settings_of_sharpness_are_checked(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
+        proxies.sharpness(mlp().double(), (X, Y), cross_entropy, **settings)
+
+
+def test_labels_and_a_loss_are_asked_for_before_any_work():
+    calls = []
+
+    def counted(x):
+        calls.append(len(x))
+        return x[:, :4]
+
+    for name, data, loss in (
+        ("margin@10", X, None),
+        ("sharpness@0.05", (X, Y), None),
+        ("parameter_norm", X, None),
+        ("distance", X, None),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"needs|reference="):
+            evaluate(counted, data, loss, names=["decision_regions", name])
+    assert not calls
+
+
+def test_labels_and_a_loss_are_asked_for():
+    with pytest.raises(ValueError, match="needs labels"):
+        evaluate(data=X, names=["sharpness@0.05"])
+    with pytest.raises(ValueError, match="needs a loss"):
+        evaluate(loss=None, names=["sharpness@0.05"])
+
+
+def test_outputs_that_are_nan_are_named_by_path():
+    def broken(x):
+        return torch.where(x[:, :1] > 1, torch.nan, x[:, :4])
+
+    with pytest.raises(ValueError, match="NaN or infinite on path"):
+        evaluate(broken, names=["decision_regions"], paths=40, nodes=10, degree=3)

@@ -1,0 +1,133 @@
+"""Many proxies in one go: which there are, what they share, and what does not apply."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from effdeg import proxies
+from tests.batches import X, Y
+from tests.models import mlp
+
+ROUTE = {"paths": 20, "nodes": 15, "degree": 5}
+RADII = [name for name in proxies.names() if "sharpness@" in name and "average" not in name]
+
+
+class Counted(nn.Module):
+    """A ReLU network that counts the rows that go through it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp(activation=nn.ReLU)
+        self.rows = 0
+
+    def forward(self, x):
+        self.rows += len(x)
+        return self.inner(x)
+
+
+def table_of(model=None, **settings):
+    return proxies.evaluate(model or Counted().double(), (X, Y), cross_entropy, **{**ROUTE, **settings})
+
+
+def test_all_of_them():
+    pytest.importorskip("curvlinops.hessian", reason="curvlinops is not installed", exc_type=ImportError)
+    table = table_of(mlp(activation=nn.ReLU).double(), reference=mlp(seed=1, activation=nn.ReLU).double())
+    assert not table.skipped
+    assert list(table) == proxies.names()
+    assert all(math.isfinite(value) for value in table.row().values())
+
+
+def test_the_names_are_those_of_the_papers_grids():
+    names = proxies.names()
+    assert [name for name in names if name.startswith("sharpness")] == [
+        "sharpness@0.01", "sharpness@0.05", "sharpness@0.1",
+    ]  # fmt: skip
+    assert len([name for name in names if name.startswith("adaptive_sharpness")]) == 5
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["sharpness@0.1", "margin@50", "parameter_norm", "total_variation", "mixup_margin"])
+def test_a_name_means_the_function(name):
+    model = Counted().double()
+    functions = {
+        "sharpness@0.1": lambda: proxies.sharpness(model, (X, Y), cross_entropy, rho=0.1),
+        "margin@50": lambda: proxies.margin(model, (X, Y), percentile=50),
+        "parameter_norm": lambda: proxies.parameter_norm(model),
+        "total_variation": lambda: proxies.total_variation(model, (X, Y), **ROUTE),
+        "mixup_margin": lambda: proxies.mixup_margin(model, (X, Y)),
+    }
+    assert table_of(model, names=[name])[name] == functions[name]()
+
+
+def test_a_number_of_ones_own_and_the_default():
+    table = table_of(names=["sharpness@0.2", "sharpness", "sharpness@0.05", "margin@33"])
+    assert table["sharpness"].value == table["sharpness@0.05"].value < table["sharpness@0.2"].value
+    assert table["margin@33"].settings["percentile"] == 33
+
+
+def test_radii_share_one_gradient_and_margins_its_outputs():
+    model = Counted().double()
+    table_of(model, names=RADII)
+    ahead = 2  # rows that are looked at before the work begins
+    # One pass with gradient, then one for each of the eight radii.
+    assert model.rows == ahead + len(X) * (1 + len(RADII))
+    model.rows = 0
+    table_of(model, names=[*RADII, "margin@10", "margin@50"])
+    assert model.rows == ahead + len(X) * (1 + len(RADII))
+
+
+def test_everything_along_paths_shares_the_paths():
+    model = Counted().double()
+    names = ["effective_degree", "effective_degree_normalized", "decision_regions", "linear_regions", "total_variation"]
+    proxies.evaluate(model, X, names=names, **ROUTE)
+    assert model.rows == 20 * 15
+
+
+def test_any_kind_of_data():
+    model = mlp().double()
+    pairs = TensorDataset(X, Y)
+    kinds = [
+        (X, Y),
+        pairs,
+        DataLoader(pairs, batch_size=5),
+        [(X[:5], Y[:5]), (X[5:], Y[5:])],
+        {"input": X, "labels": Y},
+    ]
+    names = ["sharpness@0.05", "margin@10", "jacobian_norm"]
+    tables = [proxies.evaluate(model, kind, cross_entropy, names=names).row() for kind in kinds]
+    for table in tables[1:]:
+        assert table == pytest.approx(tables[0], rel=1e-9)
+
+
+def test_without_labels_what_needs_none_is_computed():
+    table = proxies.evaluate(Counted().double(), X, **ROUTE)
+    assert {"effective_degree", "parameter_norm", "path_norm", "jacobian_norm", "linear_regions"} <= set(table)
+    assert "labels" in table.skipped["margin@10"]
+    assert "reference" in table.skipped["distance"]
+
+
+def test_a_plain_function_has_what_needs_no_weights():
+    table = proxies.evaluate(lambda x: x @ torch.ones(6, 4).double(), (X, Y), cross_entropy, **ROUTE)
+    assert {"effective_degree", "jacobian_norm", "total_variation"} <= set(table)
+    assert "weights of the model" in table.skipped["sharpness@0.05"]
+
+
+def test_a_table_is_read_kept_and_ranked():
+    table = table_of(names=["parameter_norm", "jacobian_norm"])
+    assert "parameter_norm" in str(table)
+    assert "±" in str(table["jacobian_norm"])
+    assert table.row() == {name: table[name].value for name in table}
+    kept = json.loads(json.dumps(table.to_dict()))
+    assert kept["results"]["jacobian_norm"]["stderr"] == table["jacobian_norm"].stderr
+    with pytest.raises(KeyError, match="Did you mean 'parameter_norm'"):
+        table["parameter_norms"]
+
+
+def test_progress_is_shown(capsys):
+    table_of(names=["parameter_norm"], progress=True)
+    assert "1/1" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""The Jacobian norm against torch.func.jacrev."""
+
+import pytest
+import torch
+from torch import nn
+
+from effdeg.proxies import jacobian_norm
+from tests.batches import X, tokens
+from tests.models import Tokens, TwoInputs, mlp
+
+
+def root_mean_square(function, x):
+    jacobians = torch.stack([torch.func.jacrev(function)(row) for row in x])
+    return float(jacobians.detach().flatten(1).square().sum(1).mean().sqrt())
+
+
+def test_of_a_linear_model():
+    model = nn.Linear(6, 4).double()
+    exact = jacobian_norm(model, X, projections=-1)
+    assert exact.value == pytest.approx(float(model.weight.detach().norm()), rel=1e-12)
+    assert exact.stderr == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("output", ["identity", "softmax"])
+def test_of_a_small_network(output):
+    model = mlp().double()
+    values = (lambda x: model(x).softmax(-1)) if output == "softmax" else model
+    expected = root_mean_square(values, X)
+    assert jacobian_norm(model, X, projections=-1, output=output).value == pytest.approx(expected, rel=1e-10)
+
+
+def test_random_projections_are_right_on_average():
+    model = mlp().double()
+    many = X.repeat(400, 1)
+    found = jacobian_norm(model, many, batch_size=999)
+    assert abs(found.value - root_mean_square(model, X)) < 4 * found.stderr
+    assert found.stderr < 0.03 * found.value
+    more = jacobian_norm(model, many, projections=4)
+    assert more.stderr < found.stderr
+    assert jacobian_norm(model, many, seed=1).value != found.value
+
+
+def test_of_any_outputs_and_inputs():
+    images = torch.randn(5, 1, 6, 6, dtype=torch.float64)
+    model = nn.Conv2d(1, 2, 3).double()
+    assert jacobian_norm(model, images, projections=-1).value == pytest.approx(root_mean_square(model, images))
+    two = TwoInputs().double()
+    left, right = torch.randn(2, 7, 3, dtype=torch.float64)
+    joined = torch.cat([left, right], dim=1)
+    expected = root_mean_square(lambda row: two(row[:3], row[3:]), joined)
+    found = jacobian_norm(two, [((left, right), torch.zeros(7))], projections=-1)
+    assert found.value == pytest.approx(expected)
+
+
+def test_at_a_layer():
+    model, batch = Tokens().double(), tokens()
+
+    def rest(embedded, mask):
+        weight = mask[:, None].double()
+        hidden = torch.tanh(model.mix(embedded)) * weight
+        return model.head(hidden.sum(0) / weight.sum(0))
+
+    squares = []
+    for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
+        jacobian = torch.func.jacrev(rest)(model.embed(ids).detach(), mask)
+        squares.append(float(jacobian.detach().square().sum()))
+    found = jacobian_norm(model, batch, at="embed", projections=-1)
+    assert found.value == pytest.approx((sum(squares) / len(squares)) ** 0.5)
+    with pytest.raises(TypeError, match="at='embed'"):
+        jacobian_norm(model, batch)
+
+
+def test_a_number_of_projections_is_checked():
+    for projections in (0, -2):
+        with pytest.raises(ValueError, match="projections"):
+            jacobian_norm(mlp(), X.float(), projections=projections)

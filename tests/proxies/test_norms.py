@@ -1,0 +1,111 @@
+"""Norms against their definitions, spectral norms against materialized matrices."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from effdeg.proxies import (
+    distance,
+    frobenius_product,
+    frobenius_sum,
+    parameter_norm,
+    spectral_product,
+    spectral_sum,
+)
+from effdeg.proxies.linear_maps import linear_maps
+from effdeg.proxies.study import opened
+from tests.models import mlp
+
+
+def matrix_of(function, shape):
+    """Materialize a linear map: its image of every unit vector."""
+    size = math.prod(shape)
+    units = torch.eye(size, dtype=torch.float64).view(size, *shape)
+    return torch.cat([function(unit[None]).flatten(1) for unit in units]).T
+
+
+LAYERS = {
+    "plain": (nn.Conv2d(2, 3, 3, padding=1), (2, 6, 5)),
+    "strided": (nn.Conv2d(2, 4, 3, stride=2, padding=1), (2, 7, 6)),
+    "dilated": (nn.Conv2d(2, 2, 3, dilation=2), (2, 7, 7)),
+    "grouped": (nn.Conv2d(4, 4, 3, groups=2, padding="same"), (4, 5, 5)),
+    "circular": (nn.Conv2d(1, 3, 3, padding=1, padding_mode="circular"), (1, 6, 6)),
+    "without bias": (nn.Conv2d(2, 3, 2, bias=False), (2, 5, 5)),
+    "transposed": (nn.ConvTranspose2d(2, 3, 3, stride=2), (2, 4, 4)),
+    "one dimension": (nn.Conv1d(3, 4, 5), (3, 12)),
+    "three dimensions": (nn.Conv3d(1, 2, 2), (1, 3, 4, 3)),
+    "matrix": (nn.Linear(9, 5), (9,)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_spectral_norm_is_that_of_the_materialized_map(name):
+    torch.manual_seed(1)
+    layer, shape = LAYERS[name]
+    layer = copy.deepcopy(layer).double()
+    zero = layer(torch.zeros(1, *shape, dtype=torch.float64))
+    exact = float(torch.linalg.svdvals(matrix_of(lambda x: layer(x) - zero, shape).detach())[0])
+    found = spectral_sum(layer, torch.randn(4, *shape, dtype=torch.float64)).value
+    assert found == pytest.approx(exact, rel=1e-4)
+    assert found <= exact * (1 + 1e-9)
+
+
+def test_the_kernel_alone_would_give_another_spectral_norm():
+    torch.manual_seed(0)
+    layer = nn.Conv2d(2, 3, 3, padding=1)
+    kernel = float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2))
+    assert abs(spectral_sum(layer, torch.randn(1, 2, 8, 8)).value / kernel - 1) > 0.2
+
+
+def test_products_and_sums_over_all_weights():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3)).double()
+    images = torch.randn(3, 1, 4, 4, dtype=torch.float64)
+    norms = [float(model[index].weight.detach().norm()) for index in (0, 3)]
+    assert frobenius_product(model).value == pytest.approx(norms[0] * norms[1])
+    assert frobenius_sum(model).value == pytest.approx(sum(norms))
+    each = [spectral_sum(model[0], images).value, float(torch.linalg.matrix_norm(model[3].weight.detach(), 2))]
+    assert spectral_product(model, images).value == pytest.approx(each[0] * each[1], rel=1e-4)
+    assert spectral_sum(model, images).value == pytest.approx(sum(each), rel=1e-4)
+
+
+def test_a_product_beyond_floats_keeps_its_logarithm():
+    model = nn.Sequential(*[nn.Linear(20, 20, bias=False) for _ in range(300)])
+    for layer in model:
+        nn.init.constant_(layer.weight, 1.0)  # a norm of 20 each
+    found = frobenius_product(model)
+    assert math.isinf(found.value)
+    assert found.settings["logarithm"] == pytest.approx(300 * math.log(20))
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embedding.weight
+        self.position = nn.Parameter(torch.ones(1, 3, 4))
+
+
+def test_which_weights_are_linear_maps():
+    model = Tied()
+    with opened(model) as study:
+        maps = {each.name: each.weight for each in linear_maps(study)}
+    # A shared weight once, the weight that weight norm makes, no positions, no biases.
+    assert set(maps) == {"embedding.weight", "attention.in_proj_weight", "attention.out_proj.weight", "normed.weight"}
+    assert torch.equal(maps["normed.weight"], model.normed.weight)
+
+
+def test_parameter_norm_and_distance():
+    first, second = mlp(seed=0), mlp(seed=1)
+    one, two = (
+        torch.cat([each.detach().flatten() for each in model.parameters()]).double() for model in (first, second)
+    )
+    assert parameter_norm(first).value == pytest.approx(float(one.norm()), rel=1e-7)
+    for reference in (second, second.state_dict(), nn.DataParallel(second)):
+        assert distance(first, reference).value == pytest.approx(float((one - two).norm()), rel=1e-7)
+    assert distance(first, first).value == 0

@@ -1,0 +1,191 @@
+"""Sharpness against closed forms on a quadratic loss, and against a perturbation written out by hand."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from effdeg.proxies import average_sharpness, sharpness
+from tests.batches import X, Y
+from tests.models import mlp
+
+
+class Point(nn.Module):
+    """A model that is only its weights: every example gets them as its outputs."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.weight = nn.Parameter(start.clone())
+
+    def forward(self, x):
+        return self.weight.expand(len(x), -1)
+
+
+def quadratic(seed=0, size=5):
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.randn(size, size, dtype=torch.float64, generator=generator)
+    hessian, start = root @ root.T, torch.randn(size, dtype=torch.float64, generator=generator)
+    linear = torch.randn(size, dtype=torch.float64, generator=generator)
+
+    def loss(outputs, labels):
+        w = outputs.mean(0)
+        return linear @ w + w @ hessian @ w / 2
+
+    gradient = linear + hessian @ start
+    data = torch.zeros(7, 1, dtype=torch.float64), torch.zeros(7)
+    return Point(start), data, loss, gradient, hessian
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.05, 2.0])
+def test_one_step_on_a_quadratic(rho):
+    model, data, loss, g, h = quadratic()
+    step = rho * g / g.norm()
+    found = sharpness(model, data, loss, rho=rho, batch_size=3)
+    assert found.value == pytest.approx(float(g @ step + step @ h @ step / 2), rel=1e-10)
+    assert found.stderr is None
+    assert found.settings["rho"] == rho
+
+
+def test_one_adaptive_step_on_a_quadratic():
+    model, data, loss, g, h = quadratic()
+    scale = model.weight.detach().abs() + 0.03
+    step = 0.5 * scale**2 * g / (scale * g).norm()
+    found = sharpness(model, data, loss, rho=0.5, adaptive=True, eta=0.03)
+    assert found.value == pytest.approx(float(g @ step + step @ h @ step / 2), rel=1e-10)
+
+
+def exact_maximum(g, h, rho):
+    """Solve max g.e + e.H.e / 2 on |e| = rho: (mu - H) e = g with mu above the largest eigenvalue, by bisection."""
+    values, vectors = torch.linalg.eigh(h)
+    along = vectors.T @ g
+    low, high = float(values[-1]), float(values[-1] + g.norm() / rho + 1)
+    for _ in range(200):
+        mu = (low + high) / 2
+        low, high = (mu, high) if float((along / (mu - values)).norm()) > rho else (low, mu)
+    step = vectors @ (along / (high - values))
+    return float(g @ step + step @ h @ step / 2)
+
+
+@pytest.mark.parametrize("rho", [0.05, 1.0])
+def test_many_steps_reach_the_exact_maximum_of_a_quadratic(rho):
+    model, data, loss, g, h = quadratic(seed=3)
+    best = exact_maximum(g, h, rho)
+    one, many = (sharpness(model, data, loss, rho=rho, steps=steps).value for steps in (1, 300))
+    assert one < best * (1 - 1e-6)
+    assert many == pytest.approx(best, rel=1e-8)
+
+
+def test_at_a_minimum_one_step_sees_nothing_and_many_see_the_largest_eigenvalue():
+    model, data, _, _, h = quadratic()
+    nn.init.zeros_(model.weight)
+
+    def centred(outputs, labels):
+        w = outputs.mean(0)
+        return w @ h @ w / 2
+
+    assert sharpness(model, data, centred, rho=0.1).value == 0
+    found = sharpness(model, data, centred, rho=0.1, steps=400).value
+    assert found == pytest.approx(0.1**2 / 2 * float(torch.linalg.eigvalsh(h)[-1]), rel=1e-6)
+
+
+def written_out(model, x, y, rho, *, adaptive=False, eta=0.01, loss=cross_entropy):
+    """The rise after one step, by changing a copy of the model in place as the official implementations do."""
+    model = copy.deepcopy(model).eval()
+    before = loss(model(x), y)
+    before.backward()
+    scaled = {}
+    for name, parameter in model.named_parameters():
+        scale = parameter.detach().abs() + eta if adaptive and "weight" in name else torch.ones_like(parameter)
+        scaled[name] = (scale, scale * parameter.grad)
+    norm = torch.sqrt(sum((each**2).sum() for _, each in scaled.values()))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            scale, gradient = scaled[name]
+            parameter += rho * scale * gradient / norm
+        return float(loss(model(x), y) - before.detach())
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("batch_size", [5, 100])
+def test_against_a_perturbation_written_out(adaptive, batch_size):
+    model = nn.Sequential(mlp(outputs=8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4)).double()
+    model(X)  # running statistics that are not the initial ones
+    found = sharpness(model, (X, Y), cross_entropy, rho=0.3, adaptive=adaptive, batch_size=batch_size)
+    assert found.value == pytest.approx(written_out(model, X, Y, 0.3, adaptive=adaptive), rel=1e-9)
+
+
+def test_micro_batches_have_a_perturbation_each():
+    model = mlp().double()
+    parts = slice(0, 5), slice(5, 10), slice(10, 12)
+    each = torch.tensor([written_out(model, X[part], Y[part], 0.1) for part in parts], dtype=torch.float64)
+    found = sharpness(model, (X, Y), cross_entropy, rho=0.1, micro_batch=5)
+    assert found.value == pytest.approx(float(each.mean()), rel=1e-9)
+    assert found.stderr == pytest.approx(float(each.std() / 3**0.5), rel=1e-6)
+    assert found.value > sharpness(model, (X, Y), cross_entropy, rho=0.1).value
+
+
+def test_normalized_logits_do_not_feel_the_scale_of_the_last_layer():
+    model = mlp().double()
+    louder = copy.deepcopy(model)
+    with torch.no_grad():
+        louder[2].weight *= 7
+        louder[2].bias *= 7
+    settings = {"rho": 1e-3, "normalize_logits": True}
+
+    def normalized(outputs, labels):
+        return cross_entropy(outputs / outputs.var(1, correction=0, keepdim=True).sqrt(), labels)
+
+    assert sharpness(model, (X, Y), cross_entropy, **settings).value == pytest.approx(
+        written_out(model, X, Y, 1e-3, loss=normalized), rel=1e-8
+    )
+    gradients = []
+    for each in (model, louder):
+        loss = normalized(each(X), Y)
+        gradients.append(torch.autograd.grad(loss, each[0].weight)[0])
+    assert torch.allclose(*gradients)
+
+
+def test_a_part_of_the_examples_is_drawn_with_the_seed():
+    model = mlp().double()
+    some = [sharpness(model, (X, Y), cross_entropy, examples=6, seed=seed).value for seed in (0, 0, 1)]
+    assert some[0] == some[1] != some[2]
+
+
+def test_frozen_weights_do_not_move_unless_all_are():
+    model = mlp().double()
+    whole = sharpness(model, (X, Y), cross_entropy).value
+    model[0].requires_grad_(False)
+    assert sharpness(model, (X, Y), cross_entropy).value < whole
+    model.requires_grad_(False)
+    assert sharpness(model, (X, Y), cross_entropy).value == whole
+
+
+def test_average_sharpness_of_a_quadratic_is_half_the_trace():
+    model, data, loss, _, h = quadratic()
+    found = average_sharpness(model, data, loss, sigma=0.1, samples=400)
+    expected = 0.1**2 / 2 * float(h.trace())
+    assert abs(found.value - expected) < 4 * found.stderr < 0.5 * expected
+
+
+def test_average_sharpness_of_a_line_is_zero():
+    model, data, *_ = quadratic()
+    found = average_sharpness(model, data, lambda outputs, labels: outputs.mean(0) @ torch.arange(5.0).double())
+    assert abs(found.value) < 1e-12
+
+
+def test_adaptive_noise_is_scaled_by_the_weights():
+    model, data, loss, _, h = quadratic()
+    scale = model.weight.detach().abs() + 0.01
+    expected = 0.1**2 / 2 * float((scale**2 * h.diagonal()).sum())
+    found = average_sharpness(model, data, loss, sigma=0.1, samples=400, adaptive=True)
+    assert abs(found.value - expected) < 4 * found.stderr < 0.5 * expected
+
+
+@pytest.mark.parametrize("measure", [sharpness, average_sharpness])
+def test_a_better_precision_can_be_asked_for(measure):
+    model = mlp()
+    double = measure(copy.deepcopy(model).double(), (X, Y), cross_entropy).value
+    assert measure(model, (X.float(), Y), cross_entropy, dtype=torch.float64).value == pytest.approx(double, rel=1e-6)
+    assert next(model.parameters()).dtype == torch.float32
