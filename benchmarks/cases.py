@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import training
+from benchmarks import comparisons, training
 from benchmarks.timing import device, interleaved
 from benchmarks.vit import ViT
 from effdeg.functional import (
@@ -156,4 +156,4 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
 
 
 ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping]
-ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES]
+ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES, *comparisons.CASES]

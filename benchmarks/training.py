@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.rivals import jacobian_loss, sam_step
 from benchmarks.steps import CapturedStep, Loss, ordinary_step, penalty_loss, plain_loss
 from benchmarks.timing import interleaved
 from benchmarks.vit import ViT
@@ -88,20 +87,6 @@ def step_memory() -> Record:
     return _record("peak memory with penalty / plain of the same size", peaks[0] / peaks[1], "≤ 1.05", detail)
 
 
-def sam_over_plain() -> Record:
-    """What sharpness-aware minimization costs."""
-    times = _tiny_steps()
-    detail = f"ViT-Tiny, batch 256, compiled and captured; {_ms(times['sam'])}"
-    return _record("SAM's step / plain step", times["sam"] / times["plain"], "for comparison", detail)
-
-
-def jacobian_over_plain() -> Record:
-    """What Jacobian regularization costs."""
-    times = _tiny_steps()
-    detail = f"ViT-Tiny, batch 256, captured, one projection; {_ms(times['jacobian'])}. It cannot be compiled"
-    return _record("Jacobian regularization / plain step", times["jacobian"] / times["plain"], "for comparison", detail)
-
-
 @cache
 def _tiny_steps() -> dict[str, float]:
     steps = {}
@@ -110,10 +95,6 @@ def _tiny_steps() -> dict[str, float]:
         steps[name] = _captured(model, _loss(model), x, y)
     model, x, y = _made(ViT(), 256)
     steps["penalty"] = _captured(model, _loss(model, Penalty.efficient()), x, y)
-    model, x, y = _made(ViT(), 256)
-    steps["sam"] = CapturedStep(model, sam_step(model, _loss(model), x, y))
-    model, x, y = _made(ViT(), 256)
-    steps["jacobian"] = _captured(model, jacobian_loss(model), x, y)
     return dict(zip(steps, interleaved(*steps.values(), repeats=REPLAYS), strict=True))
 
 
@@ -148,6 +129,4 @@ CASES = [
     many_classes,
     joined_forward,
     step_memory,
-    sam_over_plain,
-    jacobian_over_plain,
 ]

@@ -12,11 +12,21 @@ from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
 from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
+from effdeg.ranking import Ranking, rank, read_table
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 BENCHMARKS = ROOT / "results" / "benchmarks"
 CONTEST = ROOT / "results" / "demo" / "contest.json"
+AXES = ("width", "lr", "weight_decay")
+SHOWN = (
+    "effective_degree",
+    "total_variation",
+    "sharpness@0.05",
+    "adaptive_sharpness@0.5",
+    "path_norm",
+    "parameter_norm",
+)
 STEPS = 195  # of an epoch of CIFAR-10
 TRAINING = {
     "step_over_plain",
@@ -24,8 +34,6 @@ TRAINING = {
     "many_classes",
     "joined_forward",
     "step_memory",
-    "sam_over_plain",
-    "jacobian_over_plain",
 }
 
 
@@ -42,6 +50,8 @@ def draw() -> None:
         plot_comparison(story.comparison, theme=theme).savefig(FIGURES / f"comparison-{theme}.png")
         plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
         plot_cifar10(theme).savefig(FIGURES / f"cifar10-{theme}.png")
+        plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
+        pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
 
 
 def plot_cifar10(theme: str) -> Figure:
@@ -69,6 +79,99 @@ def plot_cifar10(theme: str) -> Figure:
         for axes in (by_epoch, by_time, degree):
             axes.grid(color=colours.faint, lw=0.6)
     return figure
+
+
+def plot_rescaling(theme: str) -> Figure:
+    """Draw what proxies of one function do when its layers are rescaled."""
+    rows = json.loads((ROOT / "results" / "rescaling.json").read_text())["rows"]
+    base = next(row for row in rows if row["scale"] == 1)
+    scales = [row["scale"] for row in rows]
+    with drawing(theme, (8.5, 4.2)) as (colours, figure):
+        axes = figure.subplots()
+        # The factors keep labels apart.
+        for name, label, lift in (
+            ("hessian_trace", "trace of the Hessian", 1.0),
+            ("average_sharpness", "average sharpness", 0.85),
+            ("sharpness@0.05", "sharpness", 1.3),
+            ("parameter_norm", "parameter norm", 1.0),
+            ("spectral_sum", "sum of spectral norms", 0.85),
+            ("adaptive_sharpness@0.5", "adaptive sharpness", 1.0),
+            ("effective_degree", "effective degree, total variation,\nJacobian, path norm", 0.72),
+        ):
+            along = [row[name] / base[name] for row in rows]
+            stays = name in {"effective_degree", "adaptive_sharpness@0.5"}
+            colour = colours.simple if stays else colours.complex
+            axes.plot(scales, along, "o-", ms=3, lw=2.4 if name == "effective_degree" else 1.2, color=colour)
+            axes.text(18.5, along[-1] * lift, label, color=colour, va="center")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlim(right=170)
+        axes.set_ylim(bottom=0.5)
+        axes.set_xticks(scales, [f"{scale:g}" if scale >= 1 else f"1/{1 / scale:g}" for scale in scales])
+        axes.set(
+            title="one function, rescaled: value relative to s = 1", xlabel="s: one layer times s, the next by 1/s"
+        )
+        axes.grid(color=colours.faint, lw=0.6)
+    return figure
+
+
+def pool() -> Ranking:
+    """Rank the measures on the pool of small networks."""
+    table = read_table(ROOT / "results" / "pools" / "digits.csv")
+    measures = [name for name in table if name not in {*AXES, "gap"}]
+    turned = [f"-{name}" if "margin" in name else name for name in measures]
+    return rank(table, target="gap", measures=turned, hyperparameters=AXES)
+
+
+def pool_table() -> str:
+    """Tabulate the ranking of the measures."""
+    ranked = pool()
+    lines = ["| measure | Pearson | Kendall's τ | Ψ | sign error, mean / worst |", "|---|---|---|---|---|"]
+    for name, score in ranked.scores.items():
+        cells = [score.pearson, score.kendall, score.psi]
+        errors = f"{score.sign_error.value:.2f} / {score.worst_sign_error.value:.2f}"
+        lines.append(f"| `{name}` | {' | '.join(map(str, cells))} | {errors} |")
+    return "\n".join([*lines, "", str(ranked.compare("effective_degree", "sharpness@0.05"))]) + "\n"
+
+
+def proxy_costs() -> str:
+    """Tabulate what proxies cost."""
+    case = _gpu("proxy_costs")
+    lines = [f"| in units of one gradient ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
+    for row in case["rows"]:
+        cells = ["not defined" if row[kind] is None else f"{row[kind]:.2g}" for kind in ("ResNet-18", "ViT-Tiny")]
+        lines.append(
+            f"| `{row['proxy']}` | {' | '.join(cells)} |".replace("`all of them together`", "all of them together")
+        )
+    return "\n".join(lines) + "\n"
+
+
+def shared() -> str:
+    """Tabulate what sharing passes saves."""
+    lines = ["| together / the most expensive alone | aim | |", "|---|---|---|"]
+    for name in ("shared_paths", "shared_paths_with_kinks", "shared_outputs"):
+        case = _gpu(name)
+        lines.append(f"| **{case['ratio']:.3g}** | {case['target']} | {case['detail']} |")
+    return "\n".join(lines) + "\n"
+
+
+def rival_costs() -> str:
+    """Tabulate what rivals cost."""
+    case = _gpu("rival_costs")
+    lines = [f"| step / plain step ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
+    for method in dict.fromkeys(row["method"] for row in case["rows"]):
+        found = {row["model"]: row for row in case["rows"] if row["method"] == method}
+        cells = [
+            f"**{found[kind]['ratio']:.2f}** ({found[kind]['milliseconds']:.2f} ms)"
+            for kind in ("ResNet-18", "ViT-Tiny")
+        ]
+        lines.append(f"| `{method}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _gpu(case: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((BENCHMARKS / "gpu.json").read_text())["cases"][case]
+    return found
 
 
 def cifar10() -> dict[str, Any]:
@@ -106,6 +209,7 @@ def fill() -> None:
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
     tables["cifar10"] = cifar10_table()
     tables["contest"] = contest_findings()
+    tables |= {"pool": pool_table(), "proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():

@@ -1,6 +1,6 @@
 """How simple is the function my network has learned, and can I train it to be simpler?"""
 
-from effdeg import functional
+from effdeg import functional, proxies, ranking, rivals
 from effdeg.comparison import Comparison, Difference, compare
 from effdeg.estimator import measure
 from effdeg.measurement import Measurement, Settings
@@ -24,5 +24,8 @@ __all__ = [
     "compare",
     "functional",
     "measure",
+    "proxies",
+    "ranking",
+    "rivals",
     "trace",
 ]

@@ -26,8 +26,11 @@ def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None]
     scaled = _times(gradients, scales)
     # A gradient of zero points nowhere: the step is then zero, not NaN.
     norm = get_total_norm(scaled) + 1e-16
+    steps = _times(scaled, scales)
+    if len({each.device for each in steps}) > 1:
+        return [each / norm.to(each.device) for each in steps]
     # All at once, as torch's own optimizers do: one by one, small weights would keep a GPU busy with launches.
-    return list(torch._foreach_div(_times(scaled, scales), norm))
+    return list(torch._foreach_div(steps, norm))
 
 
 def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[Tensor]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from effdeg._checks import check_count
 from effdeg._shapes import Float
@@ -50,7 +51,7 @@ def squared_norms(
         )
         for gradient in gradients:
             if gradient is not None:
-                total = total + gradient.flatten(1).to(total.dtype).square().sum(1)
+                total = total + gradient.reshape(len(total), -1).to(total.dtype).square().sum(1)
     return total if projections == -1 else total * (values.shape[1] / count)
 
 
@@ -66,5 +67,4 @@ def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
     else:
         direction = send(torch.randn(values.shape, generator=generator, device=generator.device), values.device)
         direction = direction.to(values.dtype)
-    unit: Tensor = direction / torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-    return unit
+    return normalize(direction, dim=1)

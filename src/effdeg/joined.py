@@ -1,19 +1,18 @@
 """One forward pass for a batch and the points of its paths."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from effdeg.layers import (
     Layer,
     as_module,
+    check_not_run_again,
     eager,
     find_layer,
     first_tensor,
@@ -79,7 +78,7 @@ class _Entrance:
         self._points = points
 
     def __call__(self, _: nn.Module, __: Any, output: Any) -> Any:
-        _check_not_run_again(f"the layer {self.name!r}", "choose a layer outside it, such as the embeddings, with at=…")
+        check_not_run_again(f"the layer {self.name!r}", "choose a layer outside it, such as the embeddings, with at=…")
         self.times += 1
         if self.times > 1:
             raise ran_not_once(self.name, self.times)
@@ -118,7 +117,7 @@ class _BatchOnly:
                 f"3d; the layer {self._name!r} is a {type(module).__name__}. Use batchnorm='joint', with paths at the "
                 "inputs or at a layer before it."
             )
-        _check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
+        check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
         if len(rows) != self._points.total:
             raise ValueError(
                 f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
@@ -144,14 +143,3 @@ def _normalized_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
         shift = shift + module.bias
     by_channel = partial(Tensor.view, size=(1, -1, *[1] * (batch.dim() - 2)))
     return torch.addcmul(by_channel(shift), rest.to(dtype), by_channel(scale))
-
-
-def _check_not_run_again(what: str, instead: str) -> None:
-    """Raise inside ``torch.utils.checkpoint``, which runs layers again in the backward pass, when hooks are gone."""
-    frame = sys._getframe(1)
-    while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
-            raise ValueError(
-                f"{what} runs inside torch.utils.checkpoint, which would run it again in the backward pass without "
-                f"the points: {instead}, or leave this layer out of the checkpointing."
-            )

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -109,6 +110,17 @@ def not_per_example(name: str, output: Tensor, examples: int) -> ValueError:
         f"the layer {name!r} returned shape {tuple(output.shape)} for {examples} examples; a path needs a layer whose "
         "output has the examples first. Choose another layer with at=…"
     )
+
+
+def check_not_run_again(what: str, instead: str) -> None:
+    """Raise inside ``torch.utils.checkpoint``, which runs layers again in the backward pass, when hooks are gone."""
+    frame = sys._getframe(1)
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            raise ValueError(
+                f"{what} runs inside torch.utils.checkpoint, which would run it again in the backward pass without "
+                f"the points: {instead}, or leave this layer out of the checkpointing."
+            )
 
 
 def advice_for_integers(model: object) -> str:

@@ -21,6 +21,7 @@ RUNS = {
     "lightning_callback.py": [],
     "huggingface_trainer.py": [],
     "accelerate_loop.py": [],
+    "rivals.py": [],
 }
 ACCURATE = {"huggingface_trainer.py": 0.65}
 
@@ -49,8 +50,16 @@ def test_the_captured_example_trains():
     assert accuracy(run([EXAMPLES / "cuda_graph.py"])) > 0.88
 
 
+def test_the_example_of_a_pool_ranks(tmp_path):
+    output = run([EXAMPLES / "rank_a_pool.py"], "--quick", "--out", str(tmp_path / "pool.csv"))
+    assert "effective_degree" in output
+    assert "6 models" in output
+    assert len((tmp_path / "pool.csv").read_text().splitlines()) == 7
+    assert (tmp_path / "pool.png").stat().st_size > 10_000
+
+
 def test_every_example_is_run():
-    elsewhere = {"resume.py", "distributed.py", "cuda_graph.py"}
+    elsewhere = {"resume.py", "distributed.py", "cuda_graph.py", "rank_a_pool.py"}
     assert {file.name for file in EXAMPLES.glob("*.py")} == set(RUNS) | elsewhere
 
 

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg.cli import compare, demo, measure
+from effdeg.cli import compare, demo, measure, rank
 from effdeg.version import __version__
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("measure")(measure.measure)
 app.command("compare")(compare.compare)
+app.command("rank")(rank.rank)
 app.command("demo")(demo.demo)
 
 

@@ -1,0 +1,154 @@
+"""The result of ranking a pool of models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from effdeg._checks import check_choice
+from effdeg.io.optional import require
+from effdeg.ranking.advantage import Advantage
+from effdeg.ranking.pool import Pool
+from effdeg.ranking.score import STATISTICS, Score, Statistic
+from effdeg.ranking.tables import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranking:
+    """How well each of several measures ranks a pool of models.
+
+    Attributes:
+        pool: The models.
+        scores: Each measure's score by its name, by Kendall's tau, best first; undefined ones last.
+        resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
+        level: The probability of the intervals.
+        seed: What determined the resamples.
+        unvaried: Hyperparameters in which alone no two models differ: they take no part in Psi and sign errors.
+    """
+
+    pool: Pool
+    scores: Mapping[str, Score]
+    resampled: Mapping[str, Array]
+    level: float
+    seed: int
+    unvaried: Sequence[str] = ()
+
+    @property
+    def resamples(self) -> int:
+        """How many resamples the intervals come from."""
+        return len(self.resampled["kendall"]) if self.resampled else 0
+
+    def compare(self, measure: str, other: str, statistic: str = "kendall") -> Advantage:
+        """Test whether one measure ranks the pool better than another, on the same resamples.
+
+        Args:
+            measure: The measure that may be better.
+            other: The one it is held against.
+            statistic: ``"kendall"``, ``"pearson"``, ``"spearman"``, ``"psi"``, ``"sign_error"``, ``"worst_sign_error"``
+                or ``"conditional_information"``.
+
+        Returns:
+            The advantage, its interval and p value. Signed values count: a measure that falls where the gap rises ranks
+            wrongly.
+        """
+        check_choice("statistic", statistic, STATISTICS)
+        values = self._value(measure, statistic), self._value(other, statistic)
+        columns = [list(self.pool.measures).index(name) for name in (measure, other)]
+        samples = self.resampled[statistic][:, columns]
+        return Advantage.of((measure, other), statistic, values, samples, self.level)
+
+    def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
+        """Draw the gap against each measure, with a linear fit. Needs ``effdeg[plots]``."""
+        require("matplotlib", extra="plots", purpose="a figure")
+        from effdeg.ranking.plots import plot_ranking
+
+        return plot_ranking(self, measures, theme=theme)
+
+    def warnings(self) -> list[str]:
+        """Say, in sentences, what a reader should not overlook."""
+        found = [f"note: {name} is {reason}." for name, reason in self.pool.undefined.items()]
+        if self.pool.left_out:
+            found.append(f"note: not ranked, since they hold text: {', '.join(self.pool.left_out)}.")
+        if self.unvaried:
+            found.append(
+                f"note: no two models differ in {' or '.join(self.unvaried)} alone: left out of Ψ and sign errors."
+            )
+        return found
+
+    def rows(self) -> list[list[str]]:
+        """Give a table of texts: its head, then a row per measure; :meth:`warnings` says why one is undefined."""
+        hyper = bool(self.pool.hyperparameters)
+        head = ["measure", "Pearson", "Spearman", "Kendall", *(["Ψ", "sign error", "CMI"] if hyper else [])]
+        rows = [head]
+        for score in self.scores.values():
+            if score.spearman is None:
+                rows.append([score.measure, "undefined", *[""] * (len(head) - 2)])
+                continue
+            row = [score.measure, _cell(score.pearson), _short(score.spearman), _cell(score.kendall)]
+            if hyper:
+                mean, worst = _short(score.sign_error), _short(score.worst_sign_error)
+                row += [_short(score.psi), f"{mean}/{worst}", _short(score.conditional_information)]
+            rows.append(row)
+        return rows
+
+    def legend(self) -> str:
+        """Say what the columns of :meth:`rows` mean."""
+        text = (
+            f"{self.level * 100:g}% intervals: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
+        )
+        if self.pool.hyperparameters:
+            text += "; Ψ granulated Kendall; sign error mean/worst; CMI conditional mutual information"
+        return f"{text}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything but the resamples as plain numbers, names and lists."""
+        return {
+            "target": self.pool.target,
+            "models": len(self.pool),
+            "hyperparameters": list(self.pool.hyperparameters),
+            "resamples": self.resamples,
+            "level": self.level,
+            "seed": self.seed,
+            "ranking": list(self.scores),
+            "scores": {name: _plain(asdict(score)) for name, score in self.scores.items()},
+            "notes": self.warnings(),
+        }
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
+        title = f"{len(self.pool)} models, {len(self.scores)} measures of {self.pool.target}, best first"
+        return "\n".join([title, *lines, self.legend(), *self.warnings()])
+
+    def __repr__(self) -> str:
+        return f"Ranking({' > '.join(self.scores)})"
+
+    def _value(self, measure: str, statistic: str) -> float:
+        check_choice("measure", measure, self.scores)
+        score = self.scores[measure]
+        found: Statistic | None = getattr(score, statistic)
+        if found is None:
+            absent = "no two models are neighbours" if self.pool.hyperparameters else "no hyperparameters were named"
+            raise ValueError(f"{measure!r} cannot be compared by {STATISTICS[statistic]}: {score.undefined or absent}.")
+        return found.value
+
+
+def _cell(statistic: Statistic | None) -> str:
+    return str(statistic).replace(" to ", "…")
+
+
+def _short(statistic: Statistic | None) -> str:
+    return "–" if statistic is None else f"{statistic.value:z.2f}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)

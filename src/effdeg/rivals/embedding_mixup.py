@@ -1,0 +1,123 @@
+"""Mixup at the output of a layer: for token ids, and for features after any block."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg.inference import as_arguments
+from effdeg.layers import (
+    Layer,
+    as_module,
+    check_not_run_again,
+    find_layer,
+    first_tensor,
+    hooked,
+    not_per_example,
+    ran_not_once,
+    with_first_tensor,
+)
+from effdeg.points import count_examples
+from effdeg.rivals.batchnorm import statistics_kept
+from effdeg.rivals.mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
+from effdeg.tree import Tree
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments and keywords for a model."""
+
+
+def embedding_mixup(
+    model: Callable[..., Any],
+    x: Tree,
+    y: Tensor,
+    *,
+    at: Layer,
+    alpha: float = 1.0,
+    classes: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Any, Tensor]:
+    """Run a model with what a layer makes of each example mixed with another's, and mix their labels alike.
+
+    This is :func:`mixup` where inputs cannot be mixed, such as token ids::
+
+        outputs, soft = effdeg.rivals.embedding_mixup(model, inputs, y, at="bert.embeddings", classes=2)
+        loss = cross_entropy(outputs.logits, soft)
+
+    The layers up to this one run twice: first for the batch as it is, then on the way to the mixed rows, with the
+    masks of both examples joined. What goes around the layer (a skip connection from before it, a decoder's own
+    inputs) is the first example's. Under ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
+
+    Args:
+        model: Any callable with the layer in it. It is called as usual.
+        x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords).
+        y: Class ids of any shape, or soft labels or targets in floating point.
+        at: The layer, a name or a module. It runs once and returns a floating-point tensor with the examples first, or
+            a tuple that begins with one.
+        alpha: How much is mixed, as in :func:`mixup`.
+        classes: How many classes there are, if the labels are ids.
+        generator: The source of randomness; by default torch's global one on the device of what the layer returns.
+
+    Returns:
+        What the model returned, and the mixed labels.
+    """
+    check_alpha(alpha)
+    check_no_labels(x)
+    parts = as_arguments(x)
+    batch = count_examples(parts)
+    check_labels(y, batch, classes)
+    draw = partial(Mixing.draw, batch, alpha, generator=generator)
+    outputs, mixing, dtype = _run(model, parts, batch, *find_layer(model, at), draw)
+    return outputs, mixing.mix(soft_labels(y, classes, dtype))
+
+
+# torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
+@torch._disable_dynamo  # type: ignore[attr-defined]
+def _run(
+    model: Callable[..., Any], parts: Arguments, batch: int, name: str, layer: nn.Module, draw: Callable[..., Mixing]
+) -> tuple[Any, Mixing, torch.dtype]:
+    hidden = _output_of(name, layer, model, parts)
+    if hidden.dim() == 0 or len(hidden) != batch:
+        raise not_per_example(name, hidden, batch)
+    mixing = draw(device=hidden.device)
+    mixed, times = mixing.mix(hidden), 0
+
+    def replace(_: nn.Module, __: Any, output: Any) -> Any:
+        nonlocal times
+        check_not_run_again(f"the layer {name!r}", "choose a layer outside it, such as the embeddings, with at=…")
+        times += 1
+        return with_first_tensor(output, mixed)
+
+    arguments, keywords = (mixing.join_masks(part) for part in parts)
+    with hooked(layer, replace):
+        outputs = model(*arguments, **keywords)
+    if times != 1:
+        raise ran_not_once(name, times)
+    return outputs, mixing, hidden.dtype
+
+
+def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Tensor:
+    """Run a model up to a layer, on the batch as it is: among joined masks, token types of 0 and 1 would be others."""
+
+    def stop(_: nn.Module, __: Any, output: Any) -> None:
+        raise _Reached(output)
+
+    arguments, keywords = parts
+    inner = as_module(model)
+    # Not DDP, which counts forward passes; and BatchNorm before the layer counts the batch in the pass to come.
+    run = model if inner is None or not isinstance(model, nn.Module) else inner
+    with hooked(layer, stop), statistics_kept(inner.modules() if inner is not None else ()):
+        try:
+            run(*arguments, **keywords)
+        except _Reached as reached:
+            return first_tensor(reached.output, name)
+    raise ran_not_once(name, 0)
+
+
+class _Reached(Exception):  # noqa: N818
+    """What a layer returned, on the way out of a forward pass that has gone far enough."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output

@@ -1,0 +1,154 @@
+"""Mixup: train between pairs of examples, with their labels mixed alike."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from effdeg._checks import check_count
+from effdeg._shapes import Float, Int
+from effdeg.outputs import IGNORED
+from effdeg.paths import check_interpolable, interpolate, join_masks
+from effdeg.points import count_examples, examples_only
+from effdeg.tree import Tree, take, tensors, tree_map
+
+
+def mixup(
+    x: Tree,
+    y: Tensor,
+    *,
+    alpha: float = 1.0,
+    classes: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tree, Tensor]:
+    """Mix each example of a batch with another one, and their labels alike (Zhang et al., 2018).
+
+    One lambda for the batch is drawn from Beta(alpha, alpha), and every example becomes lambda times itself and
+    1 - lambda times its partner in a random permutation::
+
+        x, y = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
+        loss = cross_entropy(model(x), y)
+
+    Nothing is changed in place. On a GPU nothing waits for it, unless masks are integers rather than booleans.
+
+    Args:
+        x: The batch: a tensor or a tree of them. Floating tensors with one row per example are mixed, masks of both
+            examples are joined as :class:`effdeg.Penalty` joins them, and tensors shared by all stay as they are.
+        y: Class ids of any shape, or soft labels or targets in floating point, which are mixed as they are.
+        alpha: How much is mixed: near 0 hardly ever, 1 evenly, larger values ever closer to halves.
+        classes: How many classes there are, if the labels are ids.
+        generator: The source of randomness; by default torch's global one on the batch's device. Not with
+            ``torch.compile(fullgraph=True)``.
+
+    Returns:
+        The mixed batch and its labels. Ids become one-hot with the classes in a last dimension, zeros where an id is
+        -100, before they are mixed.
+    """
+    check_alpha(alpha)
+    check_no_labels(x)
+    batch = count_examples(x)
+    check_labels(y, batch, classes)
+    advice = (
+        "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes what "
+        "a layer makes of them."
+    )
+    check_interpolable(examples_only(x, batch), advice=lambda: advice, look=_may_look(x))
+    mixing = Mixing.draw(batch, alpha, device=tensors(x)[0].device, generator=generator)
+    dtype = next(tensor.dtype for tensor in tensors(x) if tensor.is_floating_point())
+    return mixing.mix(x), mixing.mix(soft_labels(y, classes, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """Which examples of a batch are mixed, and how much.
+
+    Attributes:
+        share: How much of each example is its own (the paper's lambda), the same for all.
+        partners: The other example of each.
+    """
+
+    share: Float[Tensor, "examples 1"]
+    partners: Int[Tensor, "examples"]
+
+    @classmethod
+    def draw(cls, examples: int, alpha: float, *, device: torch.device, generator: torch.Generator | None) -> "Mixing":
+        """Draw lambda from Beta(alpha, alpha), and a permutation."""
+        home = device if generator is None else generator.device
+        # Two parts of a Dirichlet distribution are Beta; torch's own Beta takes no generator. In float32, a small alpha
+        # would underflow in both parts, and what is to be nearly 0 or 1 would come out as a half.
+        share = torch._sample_dirichlet(torch.full((2,), alpha, dtype=torch.float64, device=home), generator)[:1]
+        partners = torch.randperm(examples, device=home, generator=generator)
+        return cls(share.to(device).expand(examples, 1), partners.to(device))
+
+    def mix(self, x: Tree) -> Tree:
+        """Mix the examples of a batch, or anything with one row for each of them."""
+        rows = examples_only(x, len(self.partners))
+        return _put_into(x, interpolate(rows, take(rows, self.partners), self.share))
+
+    def join_masks(self, x: Tree) -> Tree:
+        """Leave a batch as it is, but for masks, which are joined with the partners'."""
+        rows = examples_only(x, len(self.partners))
+        return _put_into(x, join_masks(rows, take(rows, self.partners)))
+
+
+def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
+    """Make one-hot labels of class ids, in this precision or float32, and leave soft labels as they are."""
+    if y.is_floating_point() or classes is None:
+        return y
+    hot = y[..., None] == torch.arange(classes, device=y.device)
+    return hot.to(torch.promote_types(dtype, torch.float32))
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise unless lambda can be drawn."""
+    if not 0 < alpha < math.inf:
+        raise ValueError(
+            f"alpha={alpha!r} must be positive: lambda is drawn from Beta(alpha, alpha). Papers use 0.1 to 1."
+        )
+
+
+def check_labels(y: object, batch: int, classes: int | None) -> None:
+    """Raise unless there is one label per example, soft or a class."""
+    if classes is not None:
+        check_count("classes", classes, least=1)
+    if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
+        given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(f"the labels (y) are {given}; a batch of {batch} needs a tensor with {batch} rows.")
+    if y.is_floating_point():
+        return
+    if classes is None:
+        raise ValueError(
+            f"the labels (y) are class ids ({y.dtype}), of which one-hot labels are mixed: say how many classes there "
+            "are with classes=…, or give labels in floating point."
+        )
+    # A GPU is not asked, which would be to wait for it: there, what is no class is left out as -100 is.
+    if not y.is_cuda and not torch.compiler.is_compiling():
+        known = ((y >= 0) & (y < classes)) | (y == IGNORED)
+        if not bool(known.all()):
+            raise ValueError(
+                f"labels from {y.min()} to {y.max()} do not match classes={classes}. Mark those that are to be left "
+                f"out by {IGNORED}."
+            )
+
+
+def check_no_labels(x: Tree) -> None:
+    """Raise if a batch holds labels, which would not be mixed, for a model to make a loss of."""
+    if isinstance(x, Mapping) and "labels" in x:
+        raise ValueError(
+            "x holds 'labels', of which the model would make a loss of its own that knows nothing of the mixing. Take "
+            "them out of x, give them as y, and compute the loss from the outputs and the mixed labels."
+        )
+
+
+def _may_look(x: Tree) -> bool:
+    """Tell whether values can be looked at, which neither a compiled nor a captured step can do."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _put_into(x: Tree, rows: Tree) -> Tree:
+    """Put mixed rows into the place of a batch's own; what has no rows stays."""
+    return tree_map(lambda own, mixed: own if mixed is None else mixed, x, rows)

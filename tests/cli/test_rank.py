@@ -1,0 +1,131 @@
+"""``effdeg rank`` as a user types it."""
+
+import csv
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from effdeg.cli.app import main
+from effdeg.ranking import rank
+from tests.ranking.pools import AXES, columns, grid_pool
+
+TABLE = columns(grid_pool()) | {"constant": [1.0] * 27, "[note]": ["x"] * 27}
+BY = [argument for name in AXES for argument in ("--by", name)]
+FAST = ["--resamples", "100"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Type a command in an empty folder; gives its exit code, its output and its errors."""
+
+    def typed(*arguments, width=200):
+        monkeypatch.setattr(sys, "argv", ["effdeg", "rank", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return typed
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "pool.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(TABLE)
+        writer.writerows(zip(*TABLE.values(), strict=True))
+    return file
+
+
+def test_rank_prints_the_scores_and_draws_the_figure(run, table, tmp_path):
+    code, out, _ = run(table, *BY, *FAST)
+    assert code == 0
+    expected = rank(TABLE, hyperparameters=list(AXES), resamples=100)
+    for row in expected.rows()[1:-1]:
+        line = next(line for line in out.splitlines() if line.strip().startswith(row[0]))
+        assert all(cell in line for cell in row)
+    assert "constant is constant: correlation undefined" in out
+    assert "they hold text: [note]" in out
+    best, second = list(expected.scores)[:2]
+    assert str(expected.compare(best, second)) in out
+    assert f"{expected.scores[best].psi_by_axis['lr'].value:.2f}" in out
+    assert str(expected.scores[best].worst_environment) in out
+    assert "written: pool-ranking.png" in out
+    assert (tmp_path / "pool-ranking.png").read_bytes().startswith(b"\x89PNG")
+    assert "nan" not in out.lower()
+
+
+def test_a_hundred_columns_are_enough(run, table):
+    out = run(table, *BY, *FAST, "--no-plot", width=100)[1]
+    for row in rank(TABLE, hyperparameters=list(AXES), resamples=100).rows()[:-1]:
+        line = next(line for line in out.splitlines() if line.strip().startswith(row[0]))
+        assert all(cell in line for cell in row)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_nothing_is_cut_on_a_narrow_screen(run, table, width):
+    out = run(table, *BY, *FAST, "--no-plot", width=width)[1]
+    for row in rank(TABLE, hyperparameters=list(AXES), resamples=100).rows()[1:-1]:
+        line = next(line for line in out.splitlines() if line.strip().startswith(row[0]))
+        assert all(cell.split()[0] in line for cell in row)
+        assert row[1].split()[1] in out
+
+
+def test_rank_as_json(run, table, tmp_path):
+    pq.write_table(pa.table(TABLE), tmp_path / "pool.parquet")
+    code, out, _ = run(tmp_path / "pool.parquet", *BY, *FAST, "--seed", 3, "--json")
+    record = json.loads(out)
+    assert code == 0
+    expected = rank(TABLE, hyperparameters=list(AXES), resamples=100, seed=3)
+    assert record["scores"] == json.loads(json.dumps(expected.to_dict()["scores"]))
+    assert record["comparisons"][0]["measure"] == record["ranking"][0]
+    assert not (tmp_path / "pool-ranking.png").exists()
+
+
+def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
+    figure = tmp_path / "figure.svg"
+    chosen = ["--measure", "noise 0.3", "--measure", "-noise 1", "--measure", "noise 3"]
+    code, out, _ = run(table, *chosen, *FAST, "--against", "-noise 1", "--plot", figure)
+    assert code == 0
+    expected = rank(TABLE, measures=["noise 0.3", "-noise 1", "noise 3"], resamples=100)
+    for name in ("noise 0.3", "noise 3"):
+        assert str(expected.compare(name, "-noise 1")) in out
+    assert "Each test stands alone" in out
+    assert f"written: {figure}" in out.replace("\n", "")
+    assert figure.exists()
+    out = run(table, *chosen[:2], *FAST, "--no-plot")[1]
+    assert "written" not in out
+    assert not (tmp_path / "pool-ranking.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "gpa"], "no column 'gpa' for the target. Did you mean 'gap'"),
+        (["--by", "batches"], "no column 'batches' for the hyperparameter. Did you mean 'batch'"),
+        (["--measure", "[note]"], "the measure '[note]' must be numbers, but model 1 has 'x'"),
+        (["--against", "noise"], "--against='noise' is not known. Did you mean"),
+        (["--against", "constant"], "--against='constant' is not known"),
+        (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
+        (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot exclude each other"),
+        (["--resamples", "0"], "resamples=0 is too small"),
+    ],
+)
+def test_mistakes_end_with_one_clear_sentence(run, table, tmp_path, arguments, message):
+    code, out, err = run(table, *arguments)
+    assert code == 2
+    assert out == ""
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == [table]
+
+
+def test_files_that_cannot_be_ranked(run, tmp_path):
+    assert "absent.csv does not exist" in run("absent.csv")[2]
+    assert "has the suffix '.txt'" in run("table.txt")[2]

@@ -1,0 +1,229 @@
+"""Properties that any ranking must have, and what it says."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from effdeg.ranking import Ranking, rank
+from tests.ranking.pools import AXES, columns, grid_pool
+
+BY = list(AXES)
+ROWS = grid_pool()
+ORDINAL = ("spearman", "kendall", "psi", "sign_error", "worst_sign_error", "conditional_information")
+
+
+@pytest.fixture(scope="module")
+def ranking() -> Ranking:
+    table = columns(ROWS)
+    values = np.array(table["noise 1"])
+    table["curved"] = list(np.exp(30 * values))
+    table["affine"] = list(3 * values - 1)
+    table["perfect"] = list(3 * np.array(table["gap"]) - 1)
+    table["constant"] = [1.0] * len(values)
+    measures = ["noise 0.3", "noise 1", "noise 3", "curved", "affine", "perfect", "-noise 1", "-perfect", "constant"]
+    return rank(table, measures=measures, hyperparameters=BY, resamples=300)
+
+
+def test_best_first_and_undefined_last(ranking):
+    defined = [score.kendall.value for score in ranking.scores.values() if score.kendall]
+    assert defined == sorted(defined, reverse=True)
+    assert next(iter(ranking.scores)) == "perfect"
+    assert list(ranking.scores)[-1] == "constant"
+
+
+def test_a_perfect_measure(ranking):
+    score = ranking.scores["perfect"]
+    for statistic in ("pearson", "spearman", "kendall", "psi", "conditional_information"):
+        assert getattr(score, statistic).value == pytest.approx(1)
+        assert getattr(score, statistic).interval == pytest.approx((1, 1))
+    assert score.sign_error.value == score.worst_sign_error.value == 0
+
+
+def test_monotone_transforms_change_no_statistic_of_order(ranking):
+    one, curved = ranking.scores["noise 1"], ranking.scores["curved"]
+    for statistic in ORDINAL:
+        assert getattr(one, statistic).value == pytest.approx(getattr(curved, statistic).value)
+        assert getattr(one, statistic).interval == pytest.approx(getattr(curved, statistic).interval)
+    assert one.pearson.value > curved.pearson.value + 0.01
+    equal = ranking.compare("noise 1", "curved", "psi")
+    assert equal.p_value == 1
+    assert equal.interval == (0, 0)
+
+
+def test_rounding_is_no_advantage(ranking):
+    samples = ranking.resampled["pearson"][
+        :, [list(ranking.pool.measures).index(name) for name in ("affine", "noise 1")]
+    ]
+    assert (samples[:, 0] > samples[:, 1]).any()
+    equal = ranking.compare("affine", "noise 1", "pearson")
+    assert equal.p_value == 1
+    assert equal.interval == (0, 0)
+
+
+def test_a_leading_minus_turns_a_measure_round(ranking):
+    one, turned = ranking.scores["noise 1"], ranking.scores["-noise 1"]
+    for statistic in ("pearson", "spearman", "kendall", "psi"):
+        low, high = getattr(one, statistic).interval
+        assert getattr(turned, statistic).value == pytest.approx(-getattr(one, statistic).value)
+        assert getattr(turned, statistic).interval == pytest.approx((-high, -low))
+    assert turned.sign_error.value == pytest.approx(1 - one.sign_error.value)
+    assert turned.conditional_information.value == pytest.approx(one.conditional_information.value)
+    literal = columns(ROWS) | {"-noise 1": columns(ROWS)["noise 0.3"]}
+    score = rank(literal, measures=["-noise 1"], resamples=1).scores["-noise 1"]
+    assert score.kendall.value == ranking.scores["noise 0.3"].kendall.value  # a column of that very name comes first
+
+
+def test_the_order_of_rows_does_not_matter(ranking):
+    order = np.random.default_rng(0).permutation(len(ROWS))
+    shuffled = rank([ROWS[index] for index in order], measures=["noise 1"], hyperparameters=BY, resamples=300)
+    for statistic in ("pearson", *ORDINAL):
+        one, two = (getattr(found.scores["noise 1"], statistic) for found in (ranking, shuffled))
+        assert one.value == pytest.approx(two.value)
+        assert one.interval == pytest.approx(two.interval, abs=0.12)  # other resamples of the same models
+
+
+def test_the_seed_determines_the_intervals():
+    one, same, other = (rank(ROWS, resamples=50, seed=seed).scores["noise 1"].kendall for seed in (1, 1, 2))
+    assert one == same
+    assert one.value == other.value
+    assert one.interval != other.interval
+
+
+def test_a_better_measure_wins_and_a_wrong_one_loses(ranking):
+    won = ranking.compare("noise 0.3", "noise 3")
+    assert won.significant
+    assert won.value == pytest.approx(won.values[0] - won.values[1])
+    assert won.p_value < 0.01
+    assert str(won).startswith("noise 0.3 ranks better than noise 3 by Kendall's tau")
+    lost = ranking.compare("-perfect", "noise 3")  # signed: the strongest correlation of all, the wrong way round
+    assert not lost.significant
+    assert lost.p_value == 1
+    assert "ranks worse than" in str(lost)
+
+
+def test_fewer_errors_are_an_advantage(ranking):
+    for statistic in ("sign_error", "worst_sign_error"):
+        won = ranking.compare("perfect", "noise 3", statistic)
+        assert won.value == pytest.approx(getattr(ranking.scores["noise 3"], statistic).value)
+        assert won.significant
+
+
+def test_p_values_count_resamples_without_an_advantage(ranking):
+    names = list(ranking.pool.measures)
+    one, two = (ranking.resampled["kendall"][:, names.index(name)] for name in ("noise 1", "noise 3"))
+    expected = (np.sum(one <= two) + 1) / 301
+    assert ranking.compare("noise 1", "noise 3").p_value == pytest.approx(expected)
+    assert ranking.compare("noise 3", "noise 1").p_value == pytest.approx((np.sum(two <= one) + 1) / 301)
+
+
+def test_a_measure_against_itself(ranking):
+    same = ranking.compare("noise 1", "noise 1")
+    assert same.value == 0
+    assert same.p_value == 1
+    assert not same.significant
+    assert "is not distinguishable from" in str(same)
+
+
+def test_false_alarms_are_rare():
+    """Of two measures with equal noise, one is declared the better one in about 2.5% of pools."""
+    alarms = 0
+    for seed in range(150):
+        generator = np.random.default_rng(seed)
+        gaps = generator.standard_normal(27)
+        noisy = {name: gaps + generator.standard_normal(27) for name in ("a", "b")}
+        alarms += rank({"gap": gaps, **noisy}, resamples=200).compare("a", "b").significant
+    assert alarms <= 12
+
+
+def test_intervals_cover_the_true_value():
+    """Kendall's tau of two normal variables with correlation r is 2/π arcsin(r)."""
+    truth, covered = 2 / np.pi * np.arcsin(0.8), 0
+    for seed in range(150):
+        generator = np.random.default_rng(seed)
+        gaps = generator.standard_normal(40)
+        score = rank({"gap": gaps, "m": 0.8 * gaps + 0.6 * generator.standard_normal(40)}, resamples=200).scores["m"]
+        low, high = score.kendall.interval
+        covered += low <= truth <= high
+    assert 130 <= covered <= 149
+
+
+def test_what_cannot_be_ranked_says_why():
+    table = columns(ROWS) | {"model": [f"m{index}" for index in range(len(ROWS))], "constant": [2] * len(ROWS)}
+    table["broken"] = [float(index) for index in range(len(ROWS))]
+    table["broken"][3], table["broken"][7] = float("inf"), None
+    table["comment"] = ["fine"] * len(ROWS)
+    ranking = rank(table, hyperparameters=BY, resamples=20)
+    assert ranking.scores["constant"].undefined == "constant: correlation undefined"
+    assert ranking.scores["broken"].undefined.startswith("not finite for models m3 and m7")
+    assert ranking.scores["broken"].kendall is None
+    text = str(ranking)
+    assert "note: broken is not finite for models m3 and m7: correlation undefined." in text
+    assert "not ranked, since they hold text: comment" in text
+    assert "nan" not in text.lower()
+    assert "model" not in ranking.scores
+    with pytest.raises(ValueError, match=r"'constant' cannot be compared by Kendall's tau: constant"):
+        ranking.compare("constant", "noise 1")
+
+
+def test_all_measures_undefined():
+    ranking = rank({"m": [1, 1, 1], "n": [None] * 3, "gap": [1, 2, 3]})
+    assert [score.undefined.split(":")[0] for score in ranking.scores.values()] == [
+        "constant",
+        "not finite for all 3 models",
+    ]
+    assert "n is not finite" in str(ranking)
+
+
+def test_without_hyperparameters_only_correlations():
+    ranking = rank(ROWS, measures=["noise 1", "noise 3"], resamples=20)
+    score = ranking.scores["noise 1"]
+    assert score.psi is score.sign_error is score.worst_sign_error is score.conditional_information is None
+    assert score.psi_by_axis == {}
+    assert "Ψ" not in str(ranking)
+    with pytest.raises(ValueError, match="no hyperparameters were named"):
+        ranking.compare("noise 1", "noise 3", "psi")
+
+
+def test_hyperparameters_that_never_vary_alone():
+    table = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 4], "c": [1, 1, 1, 1], "m": [1, 3, 2, 4], "gap": [1, 2, 3, 4]}
+    ranking = rank(table, measures=["m"], hyperparameters=["a", "b", "c"], resamples=20)
+    score = ranking.scores["m"]
+    assert score.psi is score.sign_error is None
+    # Given a, the gaps have no choice; what is left is the plain mutual information: 5 of 6 pairs agree.
+    assert score.conditional_information.value == pytest.approx(1 + np.log2(5 / 6) * 5 / 6 + np.log2(1 / 6) / 6)
+    assert "no two models differ in a or b or c alone" in str(ranking)
+    partly = rank(table | {"b": [1, 1, 2, 2]}, measures=["m"], hyperparameters=["a", "b"], resamples=20)
+    assert partly.unvaried == ["b"]
+    assert list(partly.scores["m"].psi_by_axis) == ["a"]
+
+
+def test_everything_as_plain_numbers(ranking):
+    record = json.loads(json.dumps(ranking.to_dict(), allow_nan=False))
+    assert record["ranking"] == list(ranking.scores)
+    assert record["resamples"] == 300
+    score = record["scores"]["noise 1"]
+    assert score["kendall"]["value"] == ranking.scores["noise 1"].kendall.value
+    assert score["psi_by_axis"]["lr"]["interval"] == list(ranking.scores["noise 1"].psi_by_axis["lr"].interval)
+    assert score["worst_environment"]["hyperparameter"] in BY
+    assert record["scores"]["constant"]["kendall"] is None
+
+
+def test_texts(ranking):
+    assert repr(ranking).startswith("Ranking(perfect > noise 0.3")
+    text = str(ranking.scores["noise 1"])
+    worst = ranking.scores["noise 1"].worst_environment
+    assert f"Kendall's tau {ranking.scores['noise 1'].kendall.value:.2f} (" in text
+    assert text.endswith(f"the worst at {worst}")
+    assert str(ranking).splitlines()[0] == "27 models, 9 measures of gap, best first"
+
+
+def test_scipy_is_asked_for_only_when_needed(monkeypatch):
+    code = "import effdeg.ranking, sys; print([name for name in ('scipy', 'matplotlib') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ImportError, match=r"needs scipy: pip install 'effdeg\[ranking\]'"):
+        rank(ROWS)

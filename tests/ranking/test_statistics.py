@@ -1,0 +1,238 @@
+"""Every statistic against numbers worked out by hand, loops that follow the definitions, and SciPy."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from effdeg.ranking import evaluation, rank
+from effdeg.ranking.evaluation import Evaluation, tally
+from effdeg.ranking.pool import Pool
+from effdeg.ranking.tables import as_columns
+from tests.oracles import ranking as oracle
+from tests.ranking.pools import AXES, grid_pool, ragged_pool
+
+# Gaps rise from the first model to the last: 1, 2, 3, 4.
+SQUARE = {"lr": [1, 1, 2, 2], "decay": [1, 2, 1, 2], "gap": [1, 2, 3, 4]}
+
+
+def scored(measure, **settings):
+    settings = {"hyperparameters": ["lr", "decay"], "resamples": 20} | settings
+    return rank(SQUARE | {"m": measure}, measures=["m"], **settings).scores["m"]
+
+
+def test_correlations_by_hand():
+    # Deviations -1, 0, 1 and -1, 1, 0: product 1, norms 2 and 2. Pairs 1-2 and 1-3 agree, 2-3 does not.
+    score = rank({"m": [1, 2, 3], "gap": [1, 3, 2]}, resamples=1).scores["m"]
+    assert score.pearson.value == pytest.approx(0.5)
+    assert score.spearman.value == pytest.approx(0.5)
+    assert score.kendall.value == pytest.approx(1 / 3)
+    # Two pairs agree, one is tied in the measure: 2 / sqrt(2 · 3).
+    assert rank({"m": [1, 1, 2], "gap": [1, 2, 3]}, resamples=1).scores["m"].kendall.value == pytest.approx(
+        2 / math.sqrt(6)
+    )
+
+
+def test_granulated_kendall_and_sign_error_by_hand():
+    score = scored([1, 4, 2, 3])
+    # Six pairs, of which 2-3 (4 → 2) and 2-4 (4 → 3) disagree.
+    assert score.kendall.value == pytest.approx(2 / 6)
+    # lr changes from 1 to 3 (agrees) and from 2 to 4 (disagrees); decay from 1 to 2 and from 3 to 4 (both agree).
+    assert score.psi_by_axis["lr"].value == 0
+    assert score.psi_by_axis["decay"].value == 1
+    assert score.psi.value == 0.5
+    assert score.sign_error.value == pytest.approx((0.5 + 0) / 2)
+    assert score.worst_sign_error.value == 0.5
+    assert str(score.worst_environment) == "lr 1 → 2"
+    assert score.worst_environment.pairs == 2
+
+
+def test_ties_count_half_an_error_and_nothing_for_psi():
+    score = scored([1, 1, 2, 3])  # decay: 1-2 is a tie, 3-4 agrees; lr: both agree
+    assert score.psi_by_axis["decay"].value == 0.5
+    assert score.psi_by_axis["lr"].value == 1
+    assert score.worst_sign_error.value == (0.5 + 0) / 2
+    assert score.worst_environment.hyperparameter == "decay"
+
+
+def test_conditional_information_by_hand():
+    # Without conditions 8 of the 12 ordered pairs agree and 4 do not: 1 - H(1/3) = 0.0817. Given lr, the two pairs
+    # that leave the gap a choice both tell it: 1. Given decay, the pairs within a value tell it (4 bits in all), the
+    # eight across do not, of which H(1/4) = 0.8113 bits each were to be told: 4 / (4 + 8 · 0.8113) = 0.381. Given
+    # both, the gap has no choice.
+    score = scored([1, 4, 2, 3])
+    third = -(math.log2(1 / 3) / 3 + 2 * math.log2(2 / 3) / 3)
+    assert score.conditional_information.value == pytest.approx(1 - third)
+    assert score.information_given == ()
+    # A measure that is lr itself tells two thirds of all pairs, and nothing that lr does not.
+    copied = scored([1, 1, 2, 2])
+    assert copied.conditional_information.value == pytest.approx(0, abs=1e-12)
+    assert copied.information_given == ("lr",)
+    # With decay alone to condition on, the empty set is the least: given decay, the order of this measure tells all.
+    alone = scored([1, 1, 2, 2], hyperparameters=["decay"])
+    assert alone.conditional_information.value == pytest.approx(2 / 3)
+    assert alone.information_given == ()
+
+
+def test_no_more_than_two_hyperparameters_are_conditioned_on():
+    # A measure that is a function of all three hyperparameters tells nothing once all three are known.
+    rows = [
+        {"a": a, "b": b, "c": c, "m": 4 * a + 2 * b + c, "gap": (4 * a + 2 * b + c) * 1.5 + 2 * seed}
+        for a, b, c in product(range(2), repeat=3)
+        for seed in range(2)
+    ]
+    score = rank(rows, measures=["m"], hyperparameters=["a", "b", "c"], resamples=1).scores["m"]
+    assert score.conditional_information.value == pytest.approx(
+        min(oracle.conditional_information(rows, "m", ["a", "b", "c"]).values())
+    )
+    assert score.conditional_information.value > 0.05
+
+
+def test_psi_averages_settings_not_pairs():
+    # With a as the axis, b = 0 has three models (three pairs, all agree), b = 1 has two (one pair, disagrees).
+    table = {"a": [1, 2, 3, 1, 2], "b": [0, 0, 0, 1, 1], "m": [1, 2, 3, 5, 4], "gap": [1, 2, 3, 4, 5]}
+    score = rank(table, measures=["m"], hyperparameters=["a", "b"], resamples=5).scores["m"]
+    assert score.psi_by_axis["a"].value == pytest.approx((1 - 1) / 2)
+
+
+def test_seeds_are_compared_with_other_configurations_only():
+    # Two seeds at each of two values: four pairs across, of which (2, 4) → (3, 1) gives agree, disagree: 2 > 1, 4 > 3,
+    # 4 > 1 fall while the gap rises, 2 < 3 rises. The two pairs within a value do not count.
+    table = {"lr": [1, 1, 2, 2], "m": [2, 4, 3, 1], "gap": [1, 2, 3, 4]}
+    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=5).scores["m"]
+    assert score.psi.value == pytest.approx((1 - 3) / 4)
+    assert score.sign_error.value == pytest.approx(3 / 4)
+    assert score.worst_environment.pairs == 4
+
+
+def test_neighbours_are_next_in_size_and_text_in_order_of_appearance():
+    table = {"lr": [10, 2, 1], "m": [1, 2, 4], "gap": [1, 2, 0]}
+    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=5).scores["m"]
+    # 1 → 2: the measure falls, the gap rises: wrong. 2 → 10: both fall. 1 → 10 is not a step between neighbours.
+    assert score.sign_error.value == 0.5
+    assert str(score.worst_environment) == "lr 1 → 2"
+    texts = rank(table | {"lr": ["b", "c", "a"]}, measures=["m"], hyperparameters=["lr"], resamples=5).scores["m"]
+    # b → c: both rise. c → a: the measure rises, the gap falls.
+    assert str(texts.worst_environment) == "lr c → a"
+
+
+@pytest.mark.parametrize(
+    ("rows", "hyperparameters"),
+    [
+        (grid_pool(), list(AXES)),
+        (grid_pool(axes=2, copies=2), list(AXES)[:2]),
+        *((ragged_pool(seed), ["width", "norm", "depth"]) for seed in range(4)),
+    ],
+)
+def test_point_values_against_loops_and_scipy(rows, hyperparameters):
+    ranking = rank(rows, hyperparameters=hyperparameters, resamples=1)
+    levels = {name: list(ranking.pool.levels[name]) for name in hyperparameters}
+    gaps = [row["gap"] for row in rows]
+    for name, score in ranking.scores.items():
+        values = [row[name] for row in rows]
+        assert score.pearson.value == pytest.approx(stats.pearsonr(values, gaps).statistic)
+        assert score.pearson.interval == pytest.approx(tuple(stats.pearsonr(values, gaps).confidence_interval(0.95)))
+        assert score.spearman.value == pytest.approx(stats.spearmanr(values, gaps).statistic)
+        assert score.kendall.value == pytest.approx(stats.kendalltau(values, gaps).statistic)
+        for axis, psi in score.psi_by_axis.items():
+            assert psi.value == pytest.approx(oracle.psi_of(rows, name, axis, hyperparameters))
+        assert score.psi.value == pytest.approx(oracle.psi(rows, name, hyperparameters))
+        errors = oracle.sign_errors(rows, name, hyperparameters, levels)
+        assert score.sign_error.value == pytest.approx(oracle.mean(errors.values()))
+        assert score.worst_sign_error.value == pytest.approx(max(errors.values()))
+        worst = score.worst_environment
+        assert errors[worst.hyperparameter, worst.before, worst.after] == pytest.approx(max(errors.values()))
+        found = oracle.conditional_information(rows, name, hyperparameters)
+        assert score.conditional_information.value == pytest.approx(min(found.values()), abs=1e-12)
+        assert found[tuple(score.information_given)] == pytest.approx(min(found.values()), abs=1e-12)
+
+
+def correlation(method, values, gaps):
+    """SciPy's, or nan where it would warn that there is none."""
+    return method(values, gaps)[0] if len(set(values)) > 1 and len(set(gaps)) > 1 else math.nan
+
+
+@pytest.mark.parametrize(
+    ("rows", "hyperparameters", "resamples"),
+    [(grid_pool(axes=2), list(AXES)[:2], 60), (ragged_pool(5), ["width", "norm", "depth"], 40)],
+)
+def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resamples, monkeypatch):
+    """Counting a model twice is the same as writing its row twice: for all statistics, undefined ones included."""
+    names = [name for name in rows[0] if name not in {"gap", *hyperparameters}]
+    pool = Pool.of(as_columns(rows), target="gap", measures=names, hyperparameters=hyperparameters, model=None)
+    drawn = np.random.default_rng(1).integers(0, len(rows), (resamples, len(rows)))
+    drawn[0], drawn[1, 1:] = 3, 5  # one model only; one model and one other
+    monkeypatch.setattr(evaluation, "_CHUNK", 7 * len(rows) ** 2)  # 7 resamples at a time
+    found = Evaluation(pool)(tally(drawn))
+    undefined = 0
+    for number, indices in enumerate(drawn):
+        table = [rows[index] for index in indices]
+        gaps = [row["gap"] for row in table]
+        for column, name in enumerate(names):
+            values = [row[name] for row in table]
+            errors = oracle.sign_errors(table, name, hyperparameters, pool.levels).values()
+            expected = {
+                "pearson": correlation(stats.pearsonr, values, gaps),
+                "spearman": correlation(stats.spearmanr, values, gaps),
+                "kendall": correlation(stats.kendalltau, values, gaps),
+                "psi": oracle.psi(table, name, hyperparameters),
+                "sign_error": oracle.mean(errors),
+                "worst_sign_error": max(errors, default=math.nan),
+                "conditional_information": min(
+                    oracle.conditional_information(table, name, hyperparameters).values(), default=math.nan
+                ),
+            }
+            for statistic, value in expected.items():
+                got = found[statistic][number, column]
+                assert got == pytest.approx(value, abs=1e-9, nan_ok=True), (statistic, name, number)
+                undefined += math.isnan(got)
+    assert undefined >= 7 * len(names)  # a single model leaves everything undefined
+
+
+def test_intervals_are_percentiles_of_resampled_tables():
+    rows = grid_pool(axes=2)
+    score = rank(rows, measures=["noise 1"], resamples=50, level=0.8, seed=3).scores["noise 1"]
+    drawn = np.random.default_rng(3).integers(0, len(rows), (50, len(rows)))
+    values, gaps = (np.array([row[name] for row in rows])[drawn] for name in ("noise 1", "gap"))
+    for statistic, method in (("kendall", stats.kendalltau), ("spearman", stats.spearmanr)):
+        sample = [method(one, other).statistic for one, other in zip(values, gaps, strict=True)]
+        assert getattr(score, statistic).interval == pytest.approx(tuple(np.quantile(sample, [0.1, 0.9])))
+    sample = [stats.pearsonr(one, other).statistic for one, other in zip(values, gaps, strict=True)]
+    assert score.pearson_resampled == pytest.approx(tuple(np.quantile(sample, [0.1, 0.9])))
+    fisher = stats.pearsonr([row["noise 1"] for row in rows], [row["gap"] for row in rows]).confidence_interval(0.8)
+    assert score.pearson.interval == pytest.approx(tuple(fisher))
+
+
+def test_a_statistic_that_most_resamples_lack_has_no_interval():
+    # Only the first two models differ in one hyperparameter alone; few resamples hold both.
+    table = {"a": [1, 2, 3, 4, 5, 6], "b": [1, 1, 2, 3, 4, 5], "m": [1, 2, 4, 3, 6, 5], "gap": [1, 2, 3, 4, 5, 6]}
+    score = rank(table, measures=["m"], hyperparameters=["a", "b"], resamples=400).scores["m"]
+    assert score.psi.value == 1
+    assert score.psi.interval is None
+    assert str(score.psi) == "1.00 (interval undefined)"
+    assert score.kendall.interval is not None
+
+
+@pytest.mark.parametrize("largest", [1e-290, 1.7e308])
+def test_values_near_the_ends_of_what_a_float_can_hold(largest):
+    rows = grid_pool(axes=2)
+    plain = rank(rows, measures=["noise 1"], resamples=50).scores["noise 1"]
+    unit = max(abs(row["noise 1"]) for row in rows)
+    for row in rows:
+        row["noise 1"] = row["noise 1"] / unit * largest
+    score = rank(rows, measures=["noise 1"], resamples=50).scores["noise 1"]
+    assert score.pearson.value == pytest.approx(plain.pearson.value)
+    assert score.pearson_resampled == pytest.approx(plain.pearson_resampled)
+    assert score.kendall == plain.kendall
+
+
+def test_an_outlier_does_not_drown_the_resamples_that_lack_it():
+    generator = np.random.default_rng(0)
+    gaps = generator.standard_normal(12)
+    values = np.append(gaps[:-1], 1e12)
+    pool = Pool.of({"m": list(values), "gap": list(gaps)}, target="gap", measures=None, hyperparameters=(), model=None)
+    counts = np.ones((1, 12))
+    counts[0, -1], counts[0, 0] = 0, 2
+    assert Evaluation(pool)(counts)["pearson"][0, 0] == pytest.approx(1)

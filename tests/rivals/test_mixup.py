@@ -1,0 +1,168 @@
+"""Mixup at the inputs, against its formula."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, one_hot
+
+from effdeg.rivals import mixup
+from effdeg.rivals.mixup import Mixing
+from tests.batches import X, Y
+from tests.models import Pair, mlp
+
+
+def drawn(examples=12, alpha=1.0, generator=None, seed=3):
+    """Draw what the next call after the same seed draws."""
+    torch.manual_seed(seed)
+    mixing = Mixing.draw(examples, alpha, device=torch.device("cpu"), generator=generator)
+    torch.manual_seed(seed)
+    return mixing.share[0, 0], mixing.partners
+
+
+def test_the_formula():
+    share, partners = drawn()
+    x, y = mixup(X, Y, classes=4)
+    torch.testing.assert_close(x, share * X + (1 - share) * X[partners])
+    torch.testing.assert_close(y, share * one_hot(Y, 4) + (1 - share) * one_hot(Y, 4)[partners])
+    assert 0 < share < 1
+    assert partners.sort().values.tolist() == list(range(12))
+
+
+def test_the_loss_is_the_mixed_loss():
+    """λ loss(f(x), y) + (1 - λ) loss(f(x), y of the partners), as the authors' code has it."""
+    share, partners = drawn()
+    x, y = mixup(X, Y, classes=4)
+    outputs = mlp().double()(x)
+    expected = share * cross_entropy(outputs, Y) + (1 - share) * cross_entropy(outputs, Y[partners])
+    torch.testing.assert_close(cross_entropy(outputs, y), expected)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 0.4, 1.0, 2.0, 20.0])
+def test_lambda_is_beta(alpha):
+    """Its mean is 1/2 and its variance 1 / (4 (2 alpha + 1)); its fourth moment too, within 5 standard errors."""
+    torch.manual_seed(0)
+    shares = torch.stack([Mixing.draw(1, alpha, device=X.device, generator=None).share[0, 0] for _ in range(4000)])
+    exact = torch.distributions.Beta(torch.tensor(alpha).double(), torch.tensor(alpha).double()).sample((400_000,))
+    assert abs(shares.mean() - 0.5) < 5 * exact.std() / 4000**0.5
+    for power in (2, 4):
+        away, expected = (shares - 0.5) ** power, (exact - 0.5) ** power
+        assert abs(away.mean() - expected.mean()) < 5 * expected.std() * (1 / 4000 + 1 / 400_000) ** 0.5
+    torch.testing.assert_close(exact.var().item(), 1 / (4 * (2 * alpha + 1)), rtol=0.02, atol=0)
+
+
+def test_partners_are_a_permutation_that_varies():
+    seen = torch.stack([drawn(5, seed=seed)[1] for seed in range(300)])
+    counts = torch.stack([(seen == other).sum(0) for other in range(5)])
+    assert counts.min() > 30
+    assert counts.max() < 100
+
+
+def test_trees_masks_and_what_is_shared():
+    shared, flag = torch.randn(3, 5), "note"
+    mask = torch.arange(6) < torch.arange(12)[:, None] % 7
+    share, partners = drawn()
+    x, _ = mixup(
+        {"pair": Pair(X, X.float()), "mask": mask, "pad_mask": mask.long(), "rest": (shared, flag)}, Y.double()
+    )
+    expected = share * X + (1 - share) * X[partners]
+    torch.testing.assert_close(x["pair"].left, expected)
+    torch.testing.assert_close(x["pair"].right, expected.float())
+    assert torch.equal(x["mask"], mask | mask[partners])
+    assert torch.equal(x["pad_mask"], mask.long() & mask[partners].long())
+    assert x["rest"][0] is shared
+    assert x["rest"][1] is flag
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "shape"),
+    [
+        (Y, 4, (12, 4)),
+        (Y.int(), 4, (12, 4)),
+        (Y > 1, 2, (12, 2)),
+        (Y.view(3, 4).expand(12, 3, 4) % 3, 3, (12, 3, 4, 3)),
+        (torch.stack([Y, Y], 1), 5, (12, 2, 5)),
+    ],
+)
+def test_ids_of_any_shape_become_soft_labels_that_sum_to_one(labels, classes, shape):
+    _, soft = mixup(X.float(), labels, classes=classes)
+    assert soft.shape == shape
+    assert soft.dtype == torch.float32
+    torch.testing.assert_close(soft.sum(-1), torch.ones(shape[:-1]))
+
+
+def test_labels_that_are_left_out_weigh_nothing():
+    share, partners = drawn()
+    labels = torch.where(torch.arange(12) % 3 == 0, -100, Y)
+    _, soft = mixup(X, labels, classes=4)
+    known = (labels >= 0).double()
+    torch.testing.assert_close(soft.sum(-1), share * known + (1 - share) * known[partners])
+
+
+def test_floating_labels_mix_as_they_are():
+    share, partners = drawn()
+    for labels in (X[:, 0], X.view(12, 2, 3).float()):
+        torch.manual_seed(3)
+        _, soft = mixup(X, labels)
+        expected = share * labels.double() + (1 - share) * labels[partners].double()
+        torch.testing.assert_close(soft, expected.to(labels.dtype))
+        assert soft.dtype == labels.dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_mixed_in_single_and_kept(dtype):
+    share, partners = drawn()
+    halves = X.to(dtype)
+    x, y = mixup(halves, Y, classes=4)
+    assert x.dtype == dtype
+    assert y.dtype == torch.float32
+    exact = share * halves.double() + (1 - share) * halves[partners].double()
+    torch.testing.assert_close(x.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_nothing_is_changed_in_place_and_gradients_flow():
+    x, y = X.clone(), Y.clone()
+    mixup(x, y, classes=4)
+    assert torch.equal(x, X)
+    assert torch.equal(y, Y)
+    leaf, targets = X.clone().requires_grad_(), torch.ones(12, 2, requires_grad=True)
+    mixed, soft = mixup(leaf, targets)
+    (mixed.sum() + soft.sum()).backward()
+    torch.testing.assert_close(leaf.grad, torch.ones_like(leaf))
+    torch.testing.assert_close(targets.grad, torch.ones(12, 2))
+
+
+def test_a_generator_repeats_itself_and_leaves_the_global_state():
+    state = torch.get_rng_state()
+    first, second, third = (
+        mixup(X, Y, classes=4, generator=torch.Generator().manual_seed(seed))[0] for seed in (5, 5, 6)
+    )
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_batch_of_one_is_mixed_with_itself():
+    x, y = mixup(X[:1], Y[:1], classes=4)
+    torch.testing.assert_close(x, X[:1])
+    torch.testing.assert_close(y, one_hot(Y[:1], 4).double())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "kind", "message"),
+    [
+        ((X, Y), {"classes": 4, "alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ((X, Y), {"classes": 4, "alpha": float("nan")}, ValueError, "must be positive"),
+        ((X, Y), {}, ValueError, r"say how many classes there are with classes=…"),
+        ((X, Y), {"classes": 3}, ValueError, "labels from 0 to 3 do not match classes=3"),
+        ((X, Y), {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
+        ((X, Y[:5]), {"classes": 4}, ValueError, "a batch of 12 needs a tensor with 12 rows"),
+        ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are list"),
+        ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),
+        (({"x": X, "labels": Y}, Y), {"classes": 4}, ValueError, "x holds 'labels'"),
+        (("text", Y), {"classes": 4}, TypeError, "first dimension"),
+    ],
+)
+def test_bad_input(arguments, settings, kind, message):
+    with pytest.raises(kind, match=message):
+        mixup(*copy.copy(arguments), **settings)
