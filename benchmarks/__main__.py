@@ -4,6 +4,7 @@ import json
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,22 +19,29 @@ FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
 
 def main() -> None:
-    """Run the cases named on the command line, or all."""
+    """Run the cases named on the command line, or all, and keep each as soon as it is done."""
     cases = ON_GPU if device().type == "cuda" else ON_CPU
     chosen = [case for case in cases if case.__name__ in sys.argv[1:] or not sys.argv[1:]]
     table = Table("what", "ratio", "aim", "how", title=f"on {_processor()}")
-    records = {}
     for case in chosen:
         Console(stderr=True).print(f"[dim]{case.__name__} …[/]")
-        records[case.__name__] = record = case()
+        record = case()
+        _keep(case.__name__, record)
         if "ratio" in record:
             table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
+        for row in record.get("rows", []):
+            Console(width=150).print(row)
     Console(width=150).print(table)
-    if chosen == cases:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        file = FOLDER / f"{'gpu' if device().type == 'cuda' else 'cpu'}.json"
-        file.write_text(json.dumps({"environment": _environment(), "cases": records}, indent=1) + "\n")
-        Console().print(f"kept in {file.relative_to(FOLDER.parent.parent)}")
+
+
+def _keep(name: str, record: dict[str, Any]) -> None:
+    """Put a case's record beside those of the same machine and versions; others are dropped."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    file = FOLDER / f"{'gpu' if device().type == 'cuda' else 'cpu'}.json"
+    environment = _environment()
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    cases = kept["cases"] if kept.get("environment") == environment else {}
+    file.write_text(json.dumps({"environment": environment, "cases": {**cases, name: record}}, indent=1) + "\n")
 
 
 def _environment() -> dict[str, object]:

@@ -12,12 +12,17 @@ def interleaved(*runs: Callable[[], object], repeats: int) -> list[float]:
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for run, kept in zip(runs, times, strict=True):
-            synchronize()
-            start = time.perf_counter()
-            run()
-            synchronize()
-            kept.append(time.perf_counter() - start)
+            kept.append(seconds(run))
     return [statistics.median(kept[1:]) for kept in times]
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Time one run."""
+    synchronize()
+    start = time.perf_counter()
+    run()
+    synchronize()
+    return time.perf_counter() - start
 
 
 def synchronize() -> None:

@@ -159,7 +159,7 @@ def test_a_whole_step_is_compiled_and_captured(name):
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", [name for name in PENALTIES if PENALTIES[name].get("batchnorm") != "frozen"])
 def test_what_is_captured_is_what_is_computed(name):
     penalty = effdeg.Penalty(**PENALTIES[name])
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
