@@ -94,8 +94,8 @@ def _cost(model: nn.Module, data: Data, route: proxies.Running, names: list[str]
 
     (one,) = interleaved(gradient, repeats=3)
     took = seconds(lambda: _evaluate(model, data, route, names))
-    # What is over quickly is timed again, warm.
-    return (took if took > 2 else seconds(lambda: _evaluate(model, data, route, names))) / one
+    # Timed again, warm, but for what takes so long that it hardly matters.
+    return (took if took > 20 else seconds(lambda: _evaluate(model, data, route, names))) / one
 
 
 def _evaluate(model: nn.Module, data: Data, route: proxies.Running, names: list[str] | None) -> None:

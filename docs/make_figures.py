@@ -25,6 +25,8 @@ SHOWN = (
     "sharpness@0.05",
     "adaptive_sharpness@0.5",
     "path_norm",
+    "jacobian_norm",
+    "-mixup_margin",
     "parameter_norm",
 )
 STEPS = 195  # of an epoch of CIFAR-10
@@ -139,9 +141,14 @@ def proxy_costs() -> str:
     case = _gpu("proxy_costs")
     lines = [f"| in units of one gradient ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for row in case["rows"]:
-        cells = ["not defined" if row[kind] is None else f"{row[kind]:.2g}" for kind in ("ResNet-18", "ViT-Tiny")]
-        lines.append(f"| `{row['proxy']}` | {' | '.join(cells)} |")
+        cells = ["not defined" if row[kind] is None else _two_digits(row[kind]) for kind in ("ResNet-18", "ViT-Tiny")]
+        name = row["proxy"] if " " in row["proxy"] else f"`{row['proxy']}`"
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _two_digits(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def shared() -> str:
