@@ -133,7 +133,14 @@ def pool_table() -> str:
         cells = [score.pearson, score.kendall, score.psi]
         errors = f"{score.sign_error.value:.2f} / {score.worst_sign_error.value:.2f}"
         lines.append(f"| `{name}` | {' | '.join(map(str, cells))} | {errors} |")
-    return "\n".join([*lines, "", str(ranked.compare("effective_degree", "sharpness@0.05"))]) + "\n"
+    verdicts: dict[str, list[str]] = {"better than": [], "worse than": [], "not distinguishably from": []}
+    for name in ranked.scores:
+        if name != "effective_degree":
+            low, high = ranked.compare("effective_degree", name).interval
+            verdict = "better than" if low > 0 else "worse than" if high < 0 else "not distinguishably from"
+            verdicts[verdict].append(f"`{name}`")
+    found = "; ".join(f"{verdict} {', '.join(names)}" for verdict, names in verdicts.items() if names)
+    return "\n".join([*lines, "", f"By Kendall's τ the effective degree ranks this pool {found}."]) + "\n"
 
 
 def proxy_costs() -> str:
@@ -142,6 +149,8 @@ def proxy_costs() -> str:
     lines = [f"| in units of one gradient ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for row in case["rows"]:
         cells = ["not defined" if row[kind] is None else _two_digits(row[kind]) for kind in ("ResNet-18", "ViT-Tiny")]
+        if row is case["rows"][0]:
+            cells[0] += " (cold)"  # the very first to run
         name = row["proxy"] if " " in row["proxy"] else f"`{row['proxy']}`"
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

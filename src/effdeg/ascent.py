@@ -25,7 +25,8 @@ def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None]
         return []
     scaled = _times(gradients, scales)
     # A gradient of zero points nowhere: the step is then zero, not NaN.
-    norm = get_total_norm(scaled) + 1e-16
+    norm = get_total_norm(scaled)
+    norm = norm + torch.finfo(norm.dtype).tiny
     steps = _times(scaled, scales)
     if len({each.device for each in steps}) > 1:
         return [each / norm.to(each.device) for each in steps]

@@ -113,16 +113,25 @@ def _buffers(model: Model) -> Iterator[None]:
     """Put buffers back that a forward pass changes even in evaluation mode."""
     owners = list(model.modules()) if isinstance(model, nn.Module) else []
     kept = [
-        (owner, name, own, own.clone()) for owner in owners for name, own in owner._buffers.items() if own is not None
+        (owner, name, own, None if own is None else own.clone())
+        for owner in owners
+        for name, own in owner._buffers.items()
     ]
     try:
         yield
     finally:
         for owner, name, own, copy in kept:
-            # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
-            if not torch.equal(own, copy):
-                own.copy_(copy)
             owner._buffers[name] = own
+            # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
+            if own is not None and copy is not None and not _same(own, copy):
+                own.data = copy
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    # What is not a number differs from itself.
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 @contextmanager

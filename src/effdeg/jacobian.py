@@ -14,7 +14,10 @@ from effdeg._transfer import send
 def check_projections(projections: int) -> None:
     """Raise unless it is a number of random projections, or -1 for all outputs in turn."""
     if projections != -1:
-        check_count("projections", projections, least=1)
+        try:
+            check_count("projections", projections, least=1)
+        except ValueError:
+            raise ValueError(f"projections={projections} must be at least 1, or -1 for the exact value.") from None
 
 
 def squared_norms(
@@ -23,6 +26,7 @@ def squared_norms(
     *,
     projections: int,
     generator: torch.Generator | None = None,
+    directions: Float[Tensor, "examples projections outputs"] | None = None,
     create_graph: bool = False,
 ) -> Float[Tensor, " examples"]:
     """Give the squared Frobenius norm of each example's Jacobian.
@@ -35,6 +39,7 @@ def squared_norms(
         inputs: What to differentiate by, each with the examples first.
         projections: How many directions to draw for each example; -1 takes every output in turn, which is exact.
         generator: The source of the directions; torch's own when absent.
+        directions: Directions of any length, instead of drawn ones.
         create_graph: Let the result be differentiated in turn.
 
     Returns:
@@ -43,7 +48,11 @@ def squared_norms(
     count = values.shape[1] if projections == -1 else projections
     total = values.new_zeros(len(values))
     for number in range(count):
-        direction = _unit(values, number) if projections == -1 else _draw(values, generator)
+        if projections == -1:
+            direction = _unit(values, number)
+        else:
+            drawn = _draw(values, generator) if directions is None else send(directions[:, number], values.device)
+            direction = normalize(drawn.to(values.dtype), dim=1)
         # The graph of the forward pass serves once more, until the last.
         keep = create_graph or number < count - 1
         gradients = torch.autograd.grad(
@@ -63,8 +72,5 @@ def _unit(values: Tensor, output: int) -> Tensor:
 
 def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
     if generator is None:
-        direction = torch.randn_like(values)
-    else:
-        direction = send(torch.randn(values.shape, generator=generator, device=generator.device), values.device)
-        direction = direction.to(values.dtype)
-    return normalize(direction, dim=1)
+        return torch.randn_like(values)
+    return send(torch.randn(values.shape, generator=generator, device=generator.device), values.device)

@@ -112,3 +112,42 @@ def test_one_number_has_no_classes():
     for name in ("effective_degree", "decision_regions", "total_variation"):
         assert "always 1" in table.skipped[name]
     assert table["effective_degree_normalized"].value > 0
+
+
+def crossed(activation, **route):
+    """Count the linear regions of one unit on the line from -10 to 10."""
+    model = nn.Sequential(nn.Linear(1, 1), activation)
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    return linear_regions(model, torch.tensor([[-10.0], [10.0]]), **ROUTE).value
+
+
+def test_kinks_are_where_an_activation_has_them():
+    assert crossed(nn.ReLU()) == 2
+    assert crossed(nn.ReLU6()) == crossed(nn.Hardtanh(-2, 3)) == 3
+    assert crossed(nn.Hardtanh(-100, 100)) == crossed(nn.Threshold(-100, 0)) == 1
+    assert crossed(nn.Threshold(5, 0)) == 2
+
+    class Clamped(nn.Module):
+        def forward(self, x):
+            return x.clamp(min=0).clamp_max(7).clamp(-3, None)
+
+    assert crossed(Clamped()) == 3  # the last clamp is never reached
+
+
+def test_a_network_that_is_smooth_in_part_has_no_linear_regions():
+    with pytest.raises(TypeError, match="gelu ran"):
+        linear_regions(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.GELU()), X.float(), **ROUTE)
+
+
+def test_an_activation_of_a_parameter_is_no_unit():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.scale = mlp(activation=nn.ReLU), nn.Parameter(torch.ones(4, 4))
+
+        def forward(self, x):
+            return self.body(x) @ torch.relu(self.scale)
+
+    model = Scaled()
+    assert linear_regions(model, X.float(), **ROUTE).value == linear_regions(model.body, X.float(), **ROUTE).value

@@ -153,3 +153,43 @@ def test_outputs_that_are_nan_are_named_by_path():
 
     with pytest.raises(ValueError, match="NaN or infinite on path"):
         evaluate(broken, names=["decision_regions"], paths=40, nodes=10, degree=3)
+
+
+def test_a_misspelt_option_is_not_ignored():
+    with pytest.raises(TypeError, match="Did you mean 'examples'"):
+        evaluate(exampels=2)
+    with pytest.raises(TypeError, match="Did you mean 'batch_size'"):
+        proxies.sharpness(mlp().double(), (X, Y), cross_entropy, batchsize=3)
+
+
+def test_a_layer_that_is_not_there_is_found_out_before_any_work():
+    with pytest.raises(ValueError, match="at='nope' is not a layer"):
+        evaluate(at="nope")
+
+
+def test_a_loss_that_is_a_sum():
+    with pytest.raises(ValueError, match=r"is the sum of their losses.*reduction='mean'"):
+        evaluate(loss=nn.CrossEntropyLoss(reduction="sum"))
+    evaluate(loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), names=["sharpness@0.05"])
+
+
+def test_a_loss_without_a_gradient():
+    with pytest.raises(ValueError, match="does not depend on the weights"):
+        proxies.sharpness(mlp().double(), (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels))
+
+
+@pytest.mark.parametrize("eta", [-1, float("nan"), "0.01"])
+def test_eta_is_checked(eta):
+    with pytest.raises(ValueError, match="eta="):
+        proxies.sharpness(mlp().double(), (X, Y), cross_entropy, adaptive=True, eta=eta)
+
+
+def test_normalized_logits_need_several():
+    with pytest.raises(ValueError, match="normalize_logits"):
+        proxies.sharpness(nn.Linear(6, 1).double(), (X, X[:, :1]), nn.functional.mse_loss, normalize_logits=True)
+
+
+@pytest.mark.parametrize("names", [[5], ["sharpness@"]])
+def test_names_that_are_none(names):
+    with pytest.raises((TypeError, ValueError), match="expected"):
+        evaluate(names=names)

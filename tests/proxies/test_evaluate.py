@@ -73,7 +73,7 @@ def test_a_number_of_ones_own_and_the_default():
 def test_radii_share_one_gradient_and_margins_its_outputs():
     model = Counted().double()
     table_of(model, names=RADII)
-    ahead = 2  # rows that are looked at before the work begins
+    ahead = 4  # rows that are looked at before the work begins: two together, and each by itself
     # One pass with gradient, then one for each of the eight radii.
     assert model.rows == ahead + len(X) * (1 + len(RADII))
     model.rows = 0
@@ -131,3 +131,40 @@ def test_a_table_is_read_kept_and_ranked():
 def test_progress_is_shown(capsys):
     table_of(names=["parameter_norm"], progress=True)
     assert "1/1" in capsys.readouterr().err
+
+
+def test_one_that_fails_does_not_take_the_others_along():
+    model = mlp(activation=nn.ReLU).double()
+    nn.init.zeros_(model[2].weight)  # its product of spectral norms is zero
+    table = table_of(model)
+    assert "no margin" in table.skipped["spectral_margin@10"]
+    assert {"effective_degree", "sharpness@0.05"} <= set(table)
+
+
+def test_labels_of_other_kinds():
+    model = mlp().double()
+    names = ["sharpness@0.05", "margin@10"]
+    expected = proxies.evaluate(model, (X, Y), cross_entropy, names=names).row()
+    for labels in (Y.tolist(), Y.int(), Y.numpy()):
+        assert proxies.evaluate(model, (X, labels), cross_entropy, names=names).row() == expected
+
+
+def test_the_size_of_batches_changes_nothing():
+    model = mlp(activation=nn.ReLU).double()
+    names = [name for name in proxies.names() if name != "distance" and "hessian" not in name]
+    tables = [table_of(model, names=names, batch_size=size).row() for size in (1, 5, 100)]
+    for table in tables[1:]:
+        assert table == pytest.approx(tables[0], rel=1e-9)
+
+
+def test_a_failure_is_not_tried_again():
+    calls = []
+
+    def broken(x):
+        calls.append(len(x))
+        return torch.full((len(x), 4), torch.nan).double()
+
+    table = proxies.evaluate(broken, X, **ROUTE)
+    assert "NaN" in table.skipped["effective_degree"]
+    assert "NaN" in table.skipped["total_variation"]
+    assert sum(calls) < 3 * 20 * 15

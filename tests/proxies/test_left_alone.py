@@ -117,3 +117,45 @@ def test_measure_puts_buffers_back_too(model):
     before = everything(model)
     effdeg.measure(model, X, paths=3, nodes=5, degree=2)
     assert_same(before, everything(model))
+
+
+class Drawing(torch.utils.data.Dataset):
+    """Examples that are augmented at random."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        return X[index] + torch.randn(6), Y[index]
+
+
+def test_a_data_set_that_draws_is_seeded_and_the_state_put_back():
+    model, state = Restless().double(), torch.get_rng_state()
+    values = [proxies.margin(model, Drawing()).value for _ in range(2)]
+    assert values[0] == values[1]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Odd(nn.Module):
+    """A buffer that is not a number, one that is none until the first pass, and one that grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+        self.register_buffer("nothing", torch.full((2,), torch.nan))
+        self.register_buffer("none", None)
+        self.register_buffer("grows", torch.zeros(1))
+
+    def forward(self, x):
+        self.none = x.detach()
+        self.grows.resize_(len(x))
+        return self.inner(x)
+
+
+def test_odd_buffers():
+    model = Odd().double()
+    version = model.nothing._version
+    proxies.margin(model, (X, Y))
+    assert model.nothing._version == version
+    assert model.none is None
+    assert model.grows.shape == (1,)

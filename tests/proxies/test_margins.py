@@ -91,3 +91,46 @@ def test_labels_that_are_no_classes(labels, message):
 def test_a_percentile_must_be_one():
     with pytest.raises(ValueError, match="between 0 and 100"):
         margin(mlp(), (X.float(), Y), percentile=101)
+
+
+def test_midpoints_without_a_slope_have_no_distance():
+    class Dead(nn.Module):
+        """Constant where the first input is negative."""
+
+        def forward(self, x):
+            return torch.cat([torch.relu(x[:, :1]) * x[:, 1:2], torch.ones_like(x[:, :1])], dim=1)
+
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    found = mixup_margin(Dead(), (x, torch.arange(40) % 2))
+    assert 0 < found.settings["without slope"] < 1000
+    assert abs(found.value) < 100
+    with pytest.raises(ValueError, match="do not change with the inputs"):
+        mixup_margin(Dead(), (-x.abs(), torch.arange(40) % 2))
+
+
+def test_an_input_that_the_outputs_do_not_use():
+    def model(x, unused):
+        return x[:, :3]
+
+    x = torch.randn(10, 4)
+    assert mixup_margin(model, ((x, x), torch.arange(10) % 3)).value != 0
+
+
+@pytest.mark.parametrize("proxy", [margin, mixup_margin])
+def test_outputs_that_are_not_numbers(proxy):
+    x = X.float().clone()
+    x[3] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinite at example"):
+        proxy(mlp(), (x, Y))
+
+
+def test_outputs_of_many_tokens_have_no_margin():
+    with pytest.raises(ValueError, match="not of outputs"):
+        margin(lambda x: x.view(12, 2, 3), (X, torch.zeros(12).long()))
+
+
+def test_a_product_that_vanishes():
+    model = mlp()
+    nn.init.zeros_(model[2].weight)
+    with pytest.raises(ValueError, match="no margin can be divided"):
+        margin(model, (X.float(), Y), spectral=True)

@@ -109,3 +109,48 @@ def test_parameter_norm_and_distance():
     for reference in (second, second.state_dict(), nn.DataParallel(second)):
         assert distance(first, reference).value == pytest.approx(float((one - two).norm()), rel=1e-7)
     assert distance(first, first).value == 0
+
+
+def test_a_largest_singular_value_that_hides():
+    # One direction of a thousand is stretched a little more than the others, and a random start hardly has it.
+    direction = torch.randn(1000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    direction = direction / direction.norm()
+    model = nn.Linear(1000, 1000, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(1000) + 0.0015 * torch.outer(direction, direction))
+    for seed in range(3):
+        assert spectral_sum(model, seed=seed).value == pytest.approx(1.0015, abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_layers_whose_weight_is_made_in_the_older_way(kind):
+    layer = getattr(nn.utils, kind)(nn.Conv2d(2, 3, 3, padding=1))
+    x = torch.randn(1, 2, 5, 5)
+    layer.eval()(x)
+    plain = nn.Conv2d(2, 3, 3, padding=1)
+    plain.weight = nn.Parameter(layer.weight.detach().clone())
+    found = spectral_sum(layer, x)
+    assert found.settings["maps"] == 1
+    assert found.value == pytest.approx(spectral_sum(plain, x).value, rel=1e-4)
+    assert frobenius_sum(layer).value == pytest.approx(frobenius_sum(plain).value)
+
+
+def test_a_norm_layer_is_no_linear_map():
+    assert frobenius_sum(nn.Sequential(nn.Linear(6, 6), nn.LayerNorm((6,)), nn.LayerNorm([1, 6]))).settings["maps"] == 1
+
+
+def test_hooks_of_a_layer_are_not_run_by_the_search():
+    layer, calls = nn.Conv2d(1, 2, 3), []
+    expected = spectral_sum(layer, torch.randn(1, 1, 6, 6)).value
+    layer.register_forward_hook(lambda module, given, output: calls.append(1) or torch.relu(output))
+    assert spectral_sum(layer, torch.randn(1, 1, 6, 6)).value == pytest.approx(expected)
+    assert len(calls) == 1  # the one pass that finds the size
+
+
+def test_a_reference_as_ddp_and_the_compiler_save_it():
+    first, second = mlp(seed=0), mlp(seed=1)
+    expected = distance(first, second).value
+    for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
+        saved = {prefix + name: each for name, each in second.state_dict().items()}
+        assert distance(first, {**saved, "epoch": 3}).value == expected

@@ -103,3 +103,65 @@ def test_products_of_activations_have_no_path_norm():
 
     with pytest.raises(ValueError, match="mul"):
         path_norm(Gated(), torch.randn(2, 4))
+
+
+POOLS = {
+    "half outside": nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    "half outside, counted": nn.AvgPool2d(3, 2, 1),
+    "divided by three": nn.AvgPool2d(2, divisor_override=3),
+    "rounded up": nn.AvgPool2d(2, ceil_mode=True),
+    "adaptive": nn.AdaptiveAvgPool2d((5, 1)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_averages_of_all_kinds(name):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.pool = nn.Conv2d(1, 1, 1, bias=False), POOLS[name]
+
+        def forward(self, x):
+            return self.pool(self.first(x))
+
+    model = Net().double()
+    squared = matrix_of(model.pool, (1, 5, 5)).square().sum() * model.first.weight.detach().square().sum()
+    found = path_norm(model, torch.randn(1, 1, 5, 5)).value
+    assert found == pytest.approx(math.sqrt(float(squared)), rel=1e-12)
+
+
+CONSTANT = torch.ones(3, dtype=torch.float64)
+
+
+class Functional(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.function = nn.Linear(4, 3, bias=False), function
+        self.other = nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def test_means_by_another_name_and_constants():
+    model = Functional(lambda self, x: self.first(x).mean(axis=1)).double()
+    expected = (model.first.weight.detach() / 3).square().sum().sqrt()
+    assert path_norm(model, torch.randn(2, 4)).value == pytest.approx(float(expected))
+    model = Functional(lambda self, x: nn.functional.pad(self.first(x), (0, 1), value=3.0) + 2).double()
+    expected = math.sqrt(float(model.first.weight.detach().square().sum()) + 9 + 4 * 4)
+    assert path_norm(model, torch.randn(2, 4)).value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: nn.functional.linear(x, self.first.weight + self.other),
+        lambda self, x: self.first(x) + CONSTANT,
+        lambda self, x: self.first(x) @ self.first(x).T,
+        lambda self, x: self.first(x) - 1,
+    ],
+    ids=["a weight made of others", "a constant tensor", "a product", "a difference"],
+)
+def test_what_would_be_wrong_is_refused(function):
+    with pytest.raises(ValueError, match="path norm is not defined"):
+        path_norm(Functional(function).double(), torch.randn(2, 4))

@@ -121,8 +121,13 @@ def test_micro_batches_have_a_perturbation_each():
     parts = slice(0, 5), slice(5, 10), slice(10, 12)
     each = torch.tensor([written_out(model, X[part], Y[part], 0.1) for part in parts], dtype=torch.float64)
     found = sharpness(model, (X, Y), cross_entropy, rho=0.1, micro_batch=5)
-    assert found.value == pytest.approx(float(each.mean()), rel=1e-9)
-    assert found.stderr == pytest.approx(float(each.std() / 3**0.5), rel=1e-6)
+    # The last one has two examples, the others five.
+    mean = float((each * torch.tensor([5, 5, 2]) / 12).sum())
+    assert found.value == pytest.approx(mean, rel=1e-9)
+    even = sharpness(model, (X, Y), cross_entropy, rho=0.1, micro_batch=4)
+    fours = [written_out(model, X[start : start + 4], Y[start : start + 4], 0.1) for start in (0, 4, 8)]
+    assert even.value == pytest.approx(sum(fours) / 3, rel=1e-9)
+    assert even.stderr == pytest.approx(float(torch.tensor(fours).std() / 3**0.5), rel=1e-5)
     assert found.value > sharpness(model, (X, Y), cross_entropy, rho=0.1).value
 
 
@@ -189,3 +194,44 @@ def test_a_better_precision_can_be_asked_for(measure):
     double = measure(copy.deepcopy(model).double(), (X, Y), cross_entropy).value
     assert measure(model, (X.float(), Y), cross_entropy, dtype=torch.float64).value == pytest.approx(double, rel=1e-6)
     assert next(model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("factor", [1e25, 1e-25])
+def test_large_and_tiny_gradients_have_a_direction(factor):
+    model = mlp()
+
+    def scaled(outputs, labels):
+        return factor * cross_entropy(outputs, labels)
+
+    expected = factor * sharpness(model, (X.float(), Y), cross_entropy, dtype=torch.float64).value
+    assert sharpness(model, (X.float(), Y), scaled).value == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_model_that_works_in_place_on_its_inputs():
+    class Doubling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x):
+            return self.inner(x.mul_(2))
+
+    model, x = Doubling().double(), X.clone()
+    for measure in (sharpness, average_sharpness):
+        found = measure(model, (x, Y), cross_entropy).value
+        assert found == pytest.approx(measure(model.inner, (2 * X, Y), cross_entropy).value, rel=1e-9)
+    assert torch.equal(x, X)
+
+
+def test_outputs_of_one_number_without_a_dimension():
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 1)
+
+        def forward(self, x):
+            return self.inner(x).squeeze(1)
+
+    y = torch.randn(12, dtype=torch.float64)
+    found = sharpness(Flat().double(), (X, y), nn.functional.mse_loss)
+    assert found.value > 0

@@ -1,4 +1,4 @@
-"""Which linear piece of a ReLU network a point lies in: which of its units are on."""
+"""Which linear piece of a ReLU network a point lies in: on which side of its kinks each unit is."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +7,29 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-KINKED = {"relu", "leaky_relu", "prelu", "rrelu", "threshold", "relu6", "hardtanh"}
-"""Activations that are linear but for kinks; of the last two only the kink at zero is seen."""
+SMOOTH = {
+    *(
+        "gelu",
+        "silu",
+        "mish",
+        "elu",
+        "selu",
+        "celu",
+        "sigmoid",
+        "logsigmoid",
+        "tanh",
+        "softplus",
+        "softsign",
+        "hardswish",
+    ),
+    *("softmax", "log_softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "exp", "log", "pow"),
+    *("layer_norm", "group_norm", "instance_norm", "local_response_norm", "rms_norm", "normalize", "sin", "cos"),
+}
+"""What no network that is linear in pieces has."""
 
 
 class ActivationFlips(TorchFunctionMode):
-    """Counts, between each row of a batch and the row before it, the units that switch on or off.
+    """Counts, between each row of a batch and the row before it, the units that cross a kink.
 
     Rows that follow each other are neighbouring nodes of a path, also across batches, so that the flips along a path
     are the linear pieces that it enters, or, if units flip to and fro between two nodes, fewer.
@@ -20,35 +37,70 @@ class ActivationFlips(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.smooth: str | None = None
         self._last: list[Tensor] = []
         self._now: list[Tensor] = []
-        self._flips: Tensor | None = None
+        self._flips: list[Tensor] = []
 
     def __enter__(self) -> "ActivationFlips":
         # A batch that ran out of memory may have left something.
-        self._now, self._flips = [], None
+        self._now, self._flips = [], []
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
-        if function.__name__.strip("_") in KINKED:
+        name, given = function.__name__.strip("_"), kwargs or {}
+        if name in SMOOTH:
+            self.smooth = name
+        if name in _KINKS:
+            values, *rest = args if args else (given["input"],)
             # Before the call, which may work in place.
-            self._see(args[0] if args else given["input"])
+            for kink in _KINKS[name](*rest, **{key: value for key, value in given.items() if key != "input"}):
+                self._see(values, kink)
         return function(*args, **given)
 
     def take(self, rows: int) -> Tensor | None:
         """Give the flips of the batch that has just run, one number per row; None if no unit has a value per row."""
-        flips, self._flips = self._flips, None
-        self._last, self._now = self._now, []
-        return flips if flips is not None and len(flips) == rows else None
+        found = [flips for flips in self._flips if len(flips) == rows]
+        self._last, self._now, self._flips = self._now, [], []
+        return torch.stack(found).sum(0) if found else None
 
-    def _see(self, values: Tensor) -> None:
-        on = (values > 0).flatten(1)
-        before = self._last[len(self._now)] if self._last else on[0]
-        first, others = (on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)
-        flips = torch.cat([first, others])
+    def _see(self, values: Tensor, kink: float) -> None:
+        on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)
+        place = len(self._now)
+        known = place < len(self._last) and self._last[place].shape == on[0].shape
+        before = self._last[place] if known else on[0]
         self._now.append(on[-1].clone())
-        self._flips = flips if self._flips is None else self._flips + flips
+        self._flips.append(torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)]))
+
+
+def _at_zero(*_: Any, **__: Any) -> list[float]:
+    return [0.0]
+
+
+def _at_threshold(threshold: float, *_: Any, **__: Any) -> list[float]:
+    return [threshold]
+
+
+def _at_bounds(min_val: float = -1.0, max_val: float = 1.0, *_: Any, **__: Any) -> list[float]:
+    return [min_val, max_val]
+
+
+def _at_clamp(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
+    return [bound for bound in (min, max) if isinstance(bound, int | float)]
+
+
+_KINKS: dict[str, Callable[..., list[float]]] = {
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), _at_zero),
+    "threshold": _at_threshold,
+    "relu6": lambda *_, **__: [0.0, 6.0],
+    "hardtanh": _at_bounds,
+    "clamp": _at_clamp,
+    "clip": _at_clamp,
+    "clamp_min": lambda min: _at_clamp(min),  # noqa: A006
+    "clamp_max": lambda max: _at_clamp(None, max),  # noqa: A006
+}
+KINKED = sorted(_KINKS)
+"""Functions that are linear but for kinks."""

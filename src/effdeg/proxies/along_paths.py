@@ -112,12 +112,13 @@ def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, Exception]]:
         logits = shaped_values(returned, "identity", points=points)
         if flips is None:
             return (logits,)
-        if (flipped := flips.take(points)) is None:
+        flipped = flips.take(points)
+        if flipped is None or flips.smooth is not None:
             problems["linear_regions"] = TypeError(
-                "linear regions are those of networks with ReLU-like activations "
-                f"({', '.join(sorted(KINKED))}), and none ran here once per example."
+                f"linear regions are those of networks whose only activations are of the kind of ReLU "
+                f"({', '.join(KINKED)}); here {flips.smooth or 'none of these'} ran."
             )
-            flipped = logits.new_zeros(points)
+            flipped = torch.zeros(points, device=logits.device)
         return logits, flipped
 
     def row(stretch: Stretch) -> Tensor:

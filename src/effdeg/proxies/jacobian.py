@@ -8,13 +8,21 @@ from torch import Tensor, nn
 
 from effdeg.inference import Model
 from effdeg.jacobian import check_projections, squared_norms
-from effdeg.layers import advice_for_integers, find_layer, first_tensor, hooked, ran_not_once, with_first_tensor
+from effdeg.layers import (
+    advice_for_integers,
+    find_layer,
+    first_tensor,
+    hooked,
+    not_per_example,
+    ran_not_once,
+    with_first_tensor,
+)
 from effdeg.outputs import Output, as_values, check_output, output_name
 from effdeg.paths import check_interpolable
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, opened
+from effdeg.proxies.study import Running, Study, check_finite, opened
 from effdeg.statistics import mean_and_stderr
-from effdeg.tree import Tree, tensors, tree_map
+from effdeg.tree import Tree, tree_map
 
 
 def jacobian_norm(
@@ -44,40 +52,56 @@ def jacobian_norm(
         study.check_data()
         if study.at is None:
             check_interpolable(study.inputs, advice=lambda: advice_for_integers(study.subject.model))
-        generator = torch.Generator().manual_seed(study.seed)
+        drawn: list[Tensor] = []
 
         def run(part: slice) -> Tensor:
             points = part.stop - part.start
             with torch.enable_grad():
-                returned, inputs = _watched(study, study.fetch(part)[0])
+                returned, inputs = _watched(study, study.fetch(part)[0], points)
                 values = as_values(returned, output, points=points)
-                return squared_norms(values, inputs, projections=projections, generator=generator).double().cpu()
+                if projections == -1:
+                    return squared_norms(values, inputs, projections=-1).double().cpu()
+                if not drawn:
+                    # For all examples at once, so that no example's depend on the size of batches.
+                    generator = torch.Generator().manual_seed(study.seed)
+                    drawn.append(torch.randn(study.count, projections, values.shape[1], generator=generator))
+                squares = squared_norms(values, inputs, projections=projections, directions=drawn[0][part])
+                return squares.double().cpu()
 
-        mean, stderr = mean_and_stderr(torch.cat(study.batches.run(run, study.count)))
+        squares = torch.cat(study.batches.run(run, study.count))
+        check_finite("derivatives of the outputs", squares)
+        mean, stderr = mean_and_stderr(squares)
         value = math.sqrt(mean)
         settings = {"projections": projections, "output": output_name(output), "examples": study.count}
         return Result("jacobian_norm", value, stderr / (2 * value) if value > 0 else 0.0, settings)
 
 
-def _watched(study: Study, inputs: Tree) -> tuple[Any, list[Tensor]]:
+def _watched(study: Study, inputs: Tree, points: int) -> tuple[Any, list[Tensor]]:
     """Run the model and give what it returned and the tensors that it is to be differentiated by."""
-    if study.at is None:
-
-        def leaf(each: Any) -> Any:
-            floating = isinstance(each, Tensor) and each.is_floating_point()
-            return each.detach().requires_grad_() if floating else each
-
-        inputs = tree_map(leaf, inputs)
-        return study.subject(inputs), [each for each in tensors(inputs) if each.requires_grad]
-    name, layer = find_layer(study.subject.model, study.at)
     seen: list[Tensor] = []
 
+    def enter(each: Tensor) -> Tensor:
+        seen.append(each.detach().requires_grad_())
+        # Who works in place does so on the copy.
+        return seen[-1].clone()
+
+    if study.at is None:
+        floating = tree_map(lambda leaf: enter(leaf) if _is_floating(leaf) else leaf, inputs)
+        return study.subject(floating), seen
+    name, layer = find_layer(study.subject.model, study.at)
+
     def keep(_: nn.Module, __: Any, returned: Any) -> Any:
-        seen.append(first_tensor(returned, name).detach().requires_grad_())
-        return with_first_tensor(returned, seen[-1])
+        tensor = first_tensor(returned, name)
+        if tensor.dim() == 0 or len(tensor) != points:
+            raise not_per_example(name, tensor, points)
+        return with_first_tensor(returned, enter(tensor))
 
     with hooked(layer, keep):
         returned = study.subject(inputs)
     if len(seen) != 1:
         raise ran_not_once(name, len(seen))
     return returned, seen
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()

@@ -4,18 +4,21 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from effdeg.proxies.study import Study
 
 TOLERANCE = 1e-4
-"""How far the square of a spectral norm may be off, relatively; mostly it is far nearer."""
+"""How far the square of a spectral norm may be off, relatively; mostly it is far nearer, and it is never too large."""
+
+LEAST = 20
+"""Before so many products a spectral norm is not believed."""
 
 ITERATIONS = 300
 """After so many products a spectral norm is taken as it is."""
@@ -50,12 +53,8 @@ class LinearMap:
         if self.convolution is None:
             matrix = weight.flatten(1)
             return largest_singular_value(lambda x: matrix @ x, torch.Size([matrix.shape[1]]), weight.device, seed)
-        layer = self.convolution
-        values = {"weight": weight}
-        if layer.bias is not None:
-            values["bias"] = torch.zeros_like(layer.bias, dtype=torch.float64, device=weight.device)
         assert features is not None
-        return largest_singular_value(lambda x: functional_call(layer, values, x), features, weight.device, seed)
+        return largest_singular_value(_bare(self.convolution, weight), features, weight.device, seed)
 
 
 def linear_maps(study: Study) -> list[LinearMap]:
@@ -107,8 +106,10 @@ def largest_singular_value(
             matrix = matrix + torch.diag(off, 1) + torch.diag(off, -1)
         values, vectors = torch.linalg.eigh(matrix)
         value = float(values[-1])
-        # What is left over bounds the error of the value.
-        if length * abs(float(vectors[-1, -1])) <= TOLERANCE * value or length == 0:
+        # What is left over bounds the distance to some singular value; that it is the largest takes a few more looks,
+        # since the start may have next to nothing of it.
+        settled = len(diagonal) >= LEAST and length * abs(float(vectors[-1, -1])) <= TOLERANCE * value
+        if settled or length <= 1e-12 * value:
             break
         beside.append(length)
         basis.append(product / length)
@@ -124,16 +125,26 @@ def _normal_product(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return product
 
 
+def _bare(layer: _ConvNd, weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """Give a convolution with another weight, without bias, without hooks and without what makes its weight."""
+    kind: Any = type(layer).__mro__[1] if parametrize.is_parametrized(layer) else type(layer)
+    twin = kind.__new__(kind)
+    own = {name: value for name, value in layer.__dict__.items() if name not in {"weight", "bias"}}
+    empty: dict[str, Any] = {name: {} for name in ("_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")}
+    twin.__dict__.update({**own, **empty, "_parameters": {"weight": weight, "bias": None}})
+    return partial(kind.forward, twin)
+
+
 def _maps(model: nn.Module) -> Iterator[LinearMap]:
     seen: set[int] = set()
     for prefix, module in model.named_modules():
-        if isinstance(module, parametrize.ParametrizationList):
+        if isinstance(module, (parametrize.ParametrizationList, nn.LayerNorm, nn.RMSNorm)):
             continue
-        names = [name for name, _ in module.named_parameters(recurse=False)]
+        names = [_made_name(module, name) for name, _ in module.named_parameters(recurse=False)]
         if parametrize.is_parametrized(module):
             # The parameters of a layer under weight norm and the like are not its weight, which is made from them.
             names += list(module.parametrizations)
-        for name in names:
+        for name in dict.fromkeys(names):
             weight = getattr(module, name)
             if "weight" not in name or weight.dim() < 2 or id(own := module._parameters.get(name)) in seen:
                 continue
@@ -141,6 +152,15 @@ def _maps(model: nn.Module) -> Iterator[LinearMap]:
                 seen.add(id(own))  # a weight that two layers share counts once
             convolution = module if isinstance(module, _ConvNd) and name == "weight" else None
             yield LinearMap(f"{prefix}.{name}" if prefix else name, weight.detach(), convolution)
+
+
+def _made_name(module: nn.Module, name: str) -> str:
+    """Give the name of the weight that the older ``nn.utils.weight_norm`` and ``spectral_norm`` make of a parameter."""
+    for suffix in ("_g", "_v", "_orig"):
+        made = name.removesuffix(suffix)
+        if made != name and isinstance(getattr(module, made, None), Tensor):
+            return made
+    return name
 
 
 def _features(study: Study, maps: list[LinearMap]) -> dict[str, torch.Size]:
@@ -153,11 +173,12 @@ def _features(study: Study, maps: list[LinearMap]) -> dict[str, torch.Size]:
     with ExitStack() as stack:
         for name, layer in convolutions:
 
-            def keep(layer: nn.Module, given: tuple[Any, ...], name: str = name) -> None:
+            def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
                 spatial = len(layer.kernel_size)  # type: ignore[arg-type]
-                shapes.setdefault(name, torch.Size([1, *given[0].shape[-1 - spatial :]]))
+                x = given[0] if given else named["input"]
+                shapes.setdefault(name, torch.Size([1, *x.shape[-1 - spatial :]]))
 
-            stack.callback(layer.register_forward_pre_hook(keep).remove)
+            stack.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
         study.subject(study.fetch(slice(0, 1))[0])
     unused = [name for name, _ in convolutions if name not in shapes]
     if unused:

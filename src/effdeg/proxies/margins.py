@@ -11,7 +11,7 @@ from effdeg.inference import Model
 from effdeg.outputs import as_values
 from effdeg.proxies.linear_maps import spectral_norms
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, opened
+from effdeg.proxies.study import Running, Study, check_finite, opened
 from effdeg.spaces import open_space
 from effdeg.statistics import mean_and_stderr
 from effdeg.tree import take
@@ -43,9 +43,8 @@ def margin(
     """
     check_percentile(percentile)
     with opened(model, data, **running) as study:
-        margins = _margins(study)
-        scale = float(torch.tensor(spectral_norms(study), dtype=torch.float64).prod()) if spectral else 1.0
-        value, stderr = _quantile(margins, percentile / 100)
+        value, stderr = _quantile(_margins(study), percentile / 100)
+        scale = _product(spectral_norms(study)) if spectral else 1.0
         name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
         return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": study.count})
 
@@ -83,13 +82,23 @@ def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, *
                 halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
                 logits = as_values(between.run(rows, halfway), "identity", points=len(rows))
                 ahead = _ahead(logits, labels[drawn[part, 0]].to(logits.device))
-                gradients = torch.autograd.grad(ahead.sum(), ends)
-            # A midpoint moves half as much as its end.
-            squares = sum((2 * gradient.double()).square().flatten(1).sum(1) for gradient in gradients)
-            return (ahead.detach().double() / (torch.as_tensor(squares).sqrt() + 1e-12)).cpu()
+                gradients = torch.autograd.grad(ahead.sum(), ends, allow_unused=True)
+            squares = torch.zeros(len(rows), dtype=torch.float64)
+            for gradient in gradients:
+                if gradient is not None:
+                    # A midpoint moves half as much as its end.
+                    squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
+            return torch.stack([ahead.detach().double().cpu(), squares.sqrt()], dim=1)
 
-        value, stderr = mean_and_stderr(torch.cat(study.batches.run(run, pairs)))
-        return Result("mixup_margin", value, stderr, {"pairs": pairs, "examples": study.count})
+        found = torch.cat(study.batches.run(run, pairs))
+        check_finite("outputs or their derivatives between examples", found)
+        # Where nothing changes with the inputs there is no boundary to have a distance to.
+        ahead, slope = found[found[:, 1] > 0].unbind(1)
+        if len(ahead) < 2:
+            raise ValueError("the outputs do not change with the inputs between examples: there is no boundary.")
+        value, stderr = mean_and_stderr(ahead / slope)
+        settings = {"pairs": pairs, "without slope": pairs - len(ahead), "examples": study.count}
+        return Result("mixup_margin", value, stderr, settings)
 
 
 def check_percentile(percentile: float) -> None:
@@ -99,8 +108,17 @@ def check_percentile(percentile: float) -> None:
 
 
 def _margins(study: Study) -> Tensor:
-    outputs = study.outputs()
-    return _ahead(outputs.double(), _class_ids(study))
+    labels, outputs = _class_ids(study), study.outputs()
+    if outputs.dim() != 2:
+        raise ValueError(f"a margin is one of logits, one row per example, not of outputs {tuple(outputs.shape)}.")
+    return _ahead(outputs.double(), labels)
+
+
+def _product(norms: list[float]) -> float:
+    product = math.prod(norms)
+    if not 0 < product < math.inf:
+        raise ValueError(f"the product of {len(norms)} spectral norms is {product}: no margin can be divided by it.")
+    return product
 
 
 def _quantile(sample: Tensor, share: float) -> tuple[float, float]:

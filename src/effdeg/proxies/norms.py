@@ -1,6 +1,7 @@
 """Norms of the weights."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -14,7 +15,7 @@ from effdeg.proxies.result import Result
 from effdeg.proxies.study import Running, Study, opened
 
 
-def parameter_norm(model: Model | Study) -> Result:
+def parameter_norm(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
     """Give the L2 norm of all parameters."""
     with opened(model) as study:
         study.check_weights()
@@ -40,12 +41,12 @@ def distance(model: Model | Study, reference: object) -> Result:
         return Result("distance", _norm(steps))
 
 
-def frobenius_product(model: Model | Study) -> Result:
+def frobenius_product(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
     """Give the product of the Frobenius norms of all weight matrices and convolution kernels."""
     return _product("frobenius_product", _frobenius(model))
 
 
-def frobenius_sum(model: Model | Study) -> Result:
+def frobenius_sum(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
     """Give the sum of the Frobenius norms of all weight matrices and convolution kernels."""
     norms = _frobenius(model)
     return Result("frobenius_sum", math.fsum(norms), settings={"maps": len(norms)})
@@ -97,8 +98,10 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
 def _parameters(reference: object) -> dict[str, Tensor]:
     if (module := as_module(reference)) is not None:
         return dict(module.named_parameters())
-    if isinstance(reference, Mapping) and all(isinstance(value, Tensor) for value in reference.values()):
-        return dict(reference)
+    if isinstance(reference, Mapping) and any(isinstance(value, Tensor) for value in reference.values()):
+        # As saved from DDP or from a compiled model.
+        plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
+        return {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
     given = "missing" if reference is None else f"a {type(reference).__name__}"
     raise TypeError(f"reference= is {given}; the model that training began with, or its state_dict(), was expected.")
 

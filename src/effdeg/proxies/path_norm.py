@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -13,7 +14,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from effdeg.inference import Model
 from effdeg.proxies.result import Result
 from effdeg.proxies.study import Running, Study, opened
-from effdeg.tree import tree_map
+from effdeg.tree import tensors, tree_map
 
 
 def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
@@ -37,7 +38,7 @@ def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]
         study.check_data()
         squared = _squared_weights(study.module, study.subject.device)
         ones = tree_map(_ones, study.fetch(slice(0, 1))[0])
-        with _Paths(squared):
+        with _Paths(squared, tensors(ones)):
             returned = study.subject(ones, squared)
         if not isinstance(returned, Tensor):
             raise TypeError(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
@@ -61,34 +62,56 @@ def _ones(leaf: Any) -> Any:
 class _Paths(TorchFunctionMode):
     """Lets through what is linear with weights of one, squares constants, and refuses what is not linear."""
 
-    def __init__(self, weights: dict[str, Tensor]) -> None:
+    def __init__(self, weights: dict[str, Tensor], inputs: list[Tensor]) -> None:
         super().__init__()
         self._weights = {weight.untyped_storage().data_ptr() for weight in weights.values()}
+        # Kept alive, so that no other tensor gets their ids.
+        self._on_the_way = {id(each): each for each in inputs}
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name, given = function.__name__.strip("_"), kwargs or {}
+        result = self._result(function, function.__name__.strip("_"), args, kwargs or {})
+        for each in tensors(result):
+            self._on_the_way[id(each)] = each
+        return result
+
+    def _result(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        if name in _PRODUCTS | {"add"}:
+            return self._combined(function, name, args, given)
         if name in _RULES:
             return _RULES[name](*args, **given)
-        if name in _LINEAR or (name in _PRODUCTS and any(self._is_weight(each) for each in args)):
+        if name in _LINEAR:
             return function(*args, **given)
-        numbers = [index for index, each in enumerate(args) if isinstance(each, int | float)]
-        if name in _WITH_NUMBERS and len(args) == 2 and numbers:
-            return function(*(each**2 if index in numbers else each for index, each in enumerate(args)), **given)
-        # Not a TypeError: within an operator, Python would turn it into one that says less.
-        raise ValueError(
-            f"the path norm is not defined for {resolve_name(function) or name}: it knows linear layers, convolutions, "
-            "ReLU, BatchNorm, pooling and skip connections."
-        )
+        raise _undefined(resolve_name(function) or name)
 
-    def _is_weight(self, each: Any) -> bool:
+    def _combined(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        """Multiply or add: by a number, which is squared, by a weight, which is already, or with another path."""
+        given_tensors = [each for each in args if isinstance(each, Tensor)]
+        weights = [each for each in given_tensors if self._is_weight(each)]
+        if len(args) > 2 or given or (weights and len(weights) == len(given_tensors)):
+            # A weight that is made of others would have to be made before it is squared.
+            raise _undefined(f"{name} of these arguments")
+        strange = [each for each in given_tensors if id(each) not in self._on_the_way and not self._is_weight(each)]
+        if strange:
+            raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
+        if len(given_tensors) == 1:
+            return function(*(each if isinstance(each, Tensor) else each**2 for each in args))
+        if weights or name == "add":
+            return function(*args)
+        raise _undefined(f"{name} of two tensors on paths")
+
+    def _is_weight(self, each: Tensor) -> bool:
         """Tell whether a tensor is one of the squared weights or a part of one."""
-        return isinstance(each, Tensor) and each.untyped_storage().data_ptr() in self._weights
+        return each.untyped_storage().data_ptr() in self._weights
 
 
-def _add(x: Any, y: Any) -> Any:
-    return x + (y if isinstance(y, Tensor) else y**2)
+def _undefined(what: str) -> ValueError:
+    # Not a TypeError: within an operator, Python would turn it into one that says less.
+    return ValueError(
+        f"the path norm is not defined for {what}: it knows linear layers, convolutions, ReLU, BatchNorm, pooling and "
+        "skip connections."
+    )
 
 
 def _batch_norm(
@@ -109,7 +132,8 @@ def _batch_norm(
     return x * scale.square().view(by_channel) + shift.square().view(by_channel)
 
 
-def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
+def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Tensor:
+    dim = dim if axis is None else axis
     averaged = x.mean() if dim is None else x.mean(dim, keepdim)
     # Weights of 1 / n, squared.
     return averaged * averaged.numel() / x.numel()
@@ -126,9 +150,20 @@ def _adaptive_average(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return average
 
 
-def _average_pool(x: Tensor, kernel_size: Any, stride: Any = None, *rest: Any, **given: Any) -> Tensor:
-    window = kernel_size**2 if isinstance(kernel_size, int) else math.prod(kernel_size)
-    return F.avg_pool2d(x, kernel_size, stride, *rest, **given) / window
+def _average_pool(x: Tensor, kernel_size: Any, *rest: Any, **given: Any) -> Tensor:
+    names = ("stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    options = {**dict(zip(names, rest, strict=False)), **given}
+    average: Callable[[Tensor], Tensor] = partial(F.avg_pool2d, kernel_size=kernel_size, **options)
+    added: Callable[[Tensor], Tensor] = partial(
+        F.avg_pool2d, kernel_size=kernel_size, **{**options, "divisor_override": 1}
+    )
+    # By how much each sum is divided, whatever the options: squared, as all weights are.
+    divisor = added(torch.ones_like(x)) / average(torch.ones_like(x))
+    return added(x) / divisor.square()
+
+
+def _pad(x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+    return F.pad(x, pad, mode, None if value is None else value**2)
 
 
 def _max_pool(
@@ -149,17 +184,16 @@ _WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose"
 _MOVED = {
     *("sum", "cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "movedim"),
     *("contiguous", "squeeze", "unsqueeze", "expand", "expand_as", "chunk", "split", "unbind", "narrow", "getitem"),
-    *("pad", "zeros", "clone"),
+    *("zeros", "clone"),
 }
 _ASKED = {"to", "double", "float", "type", "dim", "size", "get", "numel", "len", "is_floating_point"}
 _PASSED = {"relu", "leaky_relu", "prelu", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"}
 _LINEAR = _WEIGHTED | _MOVED | _ASKED | _PASSED
-_PRODUCTS = {"mul", "matmul", "rmatmul", "addmm", "einsum"}
-_WITH_NUMBERS = {"mul", "div", "truediv"}
+_PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul"}
 _RULES: dict[str, Callable[..., Any]] = {
-    "add": _add,
     "batch_norm": _batch_norm,
     "mean": _mean,
+    "pad": _pad,
     "adaptive_avg_pool1d": _adaptive_average(F.adaptive_avg_pool1d),
     "adaptive_avg_pool2d": _adaptive_average(F.adaptive_avg_pool2d),
     "adaptive_avg_pool3d": _adaptive_average(F.adaptive_avg_pool3d),

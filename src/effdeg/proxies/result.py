@@ -42,7 +42,7 @@ class Table(Mapping[str, Result]):
     """The proxies of one model by name.
 
     Attributes:
-        results: The results, in the order of :func:`effdeg.proxies.names`.
+        results: The results, in the order in which they were asked for.
         skipped: Proxies that were not asked for by name and do not apply to this model, with the reason.
     """
 
@@ -72,7 +72,9 @@ class Table(Mapping[str, Result]):
             name: {
                 "value": finite(result.value),
                 "stderr": None if result.stderr is None else finite(result.stderr),
-                "settings": dict(result.settings),
+                "settings": {
+                    key: finite(value) if isinstance(value, float) else value for key, value in result.settings.items()
+                },
             }
             for name, result in self.results.items()
         }

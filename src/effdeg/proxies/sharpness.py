@@ -1,6 +1,7 @@
 """Sharpness: how much the loss rises when the weights move a little."""
 
 import math
+from numbers import Real
 from typing import Any, Unpack
 
 import torch
@@ -49,7 +50,8 @@ def sharpness(
         adaptive: Measure in units of the weights, so that rescaling ReLU layers changes nothing (up to ``eta``).
         steps: How many steps to take.
         eta: What is added to the size of a weight.
-        micro_batch: Find a perturbation for every so many examples and average (m-sharpness); by default one for all.
+        micro_batch: Find a perturbation for every so many examples and average over examples (m-sharpness); by default
+            one for all.
         normalize_logits: Divide each example's logits by their standard deviation first.
         **running: How the model is run, see :class:`effdeg.proxies.Running`.
 
@@ -57,6 +59,7 @@ def sharpness(
         The rise of the mean loss, with a standard error over micro-batches if there are any.
     """
     check_radius(rho, "rho")
+    check_eta(eta)
     check_count("steps", steps, least=1)
     if micro_batch is not None:
         check_count("micro_batch", micro_batch, least=1)
@@ -66,16 +69,16 @@ def sharpness(
         step = micro_batch or study.count
         parts = [slice(start, min(start + step, study.count)) for start in range(0, study.count, step)]
         rises = [_rise(study, part, scales, rho=rho, steps=steps, normalize=normalize_logits) for part in parts]
+        value, stderr = _weighted(rises, [(part.stop - part.start) / study.count for part in parts])
         settings = {"rho": rho, "steps": steps, "examples": study.count}
         if adaptive:
             settings["eta"] = eta
-        value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
         if micro_batch is not None:
             settings["micro_batch"] = micro_batch
         if normalize_logits:
             settings["normalize_logits"] = True
         name = f"{'adaptive_' if adaptive else ''}sharpness@{rho:g}"
-        return Result(name, value, stderr if micro_batch is not None else None, settings)
+        return Result(name, value, stderr, settings)
 
 
 def average_sharpness(
@@ -93,7 +96,8 @@ def average_sharpness(
     """Measure average-case sharpness: how much the loss rises, on average, under Gaussian noise on the weights.
 
     The noise is sigma T z with standard normal z, and T as for :func:`sharpness`. Each draw is used with both signs, so
-    that the slope of the loss cancels out; to second order the result is sigma² / 2 times the trace of the Hessian.
+    that the slope of the loss cancels out; for a smooth loss the result is, to second order, sigma² / 2 times the trace
+    of the Hessian.
 
     Args:
         model: An ``nn.Module``.
@@ -110,6 +114,7 @@ def average_sharpness(
         The mean rise of the loss and its standard error over the draws.
     """
     check_radius(sigma, "sigma")
+    check_eta(eta)
     check_count("samples", samples, least=2)
     with opened(model, data, loss, **running) as study:
         study.check_loss()
@@ -128,13 +133,28 @@ def average_sharpness(
             rises.append(_finite(sum(there_and_back) / 2, f"under noise of sigma={sigma:g}") - base)
         value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
         settings = {"sigma": sigma, "samples": samples, "examples": study.count}
-        return Result(f"{'adaptive_' if adaptive else ''}average_sharpness", value, stderr, settings)
+        return Result(f"{'adaptive_' if adaptive else ''}average_sharpness@{sigma:g}", value, stderr, settings)
 
 
-def check_radius(radius: float, name: str = "radius") -> None:
+def check_radius(radius: object, name: str = "radius") -> None:
     """Raise unless a radius is a positive number."""
-    if not (isinstance(radius, int | float) and math.isfinite(radius) and radius > 0):
+    if not (isinstance(radius, Real) and 0 < float(radius) < math.inf):
         raise ValueError(f"{name}={radius!r} must be a positive number, such as 0.05: how far the weights move.")
+
+
+def check_eta(eta: object) -> None:
+    """Raise unless it can be added to the size of weights."""
+    if not (isinstance(eta, Real) and 0 <= float(eta) < math.inf):
+        raise ValueError(f"eta={eta!r} must be zero or positive: it is added to the size of weights.")
+
+
+def _weighted(rises: list[float], shares: list[float]) -> tuple[float, float | None]:
+    """Average over micro-batches, the last of which may be smaller, with a standard error if there are several."""
+    mean = math.fsum(rise * share for rise, share in zip(rises, shares, strict=True))
+    if len(rises) < 2:
+        return mean, None
+    squares = math.fsum((share * (rise - mean)) ** 2 for rise, share in zip(rises, shares, strict=True))
+    return mean, math.sqrt(squares * len(rises) / (len(rises) - 1))
 
 
 def _rise(
@@ -142,7 +162,7 @@ def _rise(
 ) -> float:
     base, gradient = study.gradient(part, normalize=normalize)
     _finite(base, "of the model as it is")
-    slopes = list(gradient.values())
+    slopes = _precise(gradient)
     if steps > 1 and not any(bool(slope.any()) for slope in slopes):
         # At a stationary point the gradient shows no way up; the steps after the first find it from anywhere.
         generator = torch.Generator().manual_seed(study.seed)
@@ -152,15 +172,21 @@ def _rise(
         moved = _moved(study.weights, steepest_ascent(slopes, scales), rho)
         if step < steps - 1:
             reached, gradient = study.gradient(part, moved, normalize=normalize)
-            slopes = list(gradient.values())
+            slopes = _precise(gradient)
         else:
             reached = study.mean_loss(moved, part, normalize=normalize)
         highest = max(highest, _finite(reached, f"at radius rho={rho:g}"))
     return highest - base
 
 
+def _precise(gradient: Weights) -> list[Tensor]:
+    # The norm of a large or tiny gradient would leave the range of its own precision. Not every device has float64.
+    return [each.double() if each.device.type != "mps" else each.float() for each in gradient.values()]
+
+
 def _moved(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:
-    return {name: weight + length * step for (name, weight), step in zip(weights.items(), steps, strict=True)}
+    pairs = zip(weights.items(), steps, strict=True)
+    return {name: weight + (length * step).to(weight.dtype) for (name, weight), step in pairs}
 
 
 def _normal(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Tensor:

@@ -8,16 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._batches import Batches
-from effdeg._checks import check_count
+from effdeg._checks import check_count, check_fit, suggest
 from effdeg.examples import as_examples, split_labels
 from effdeg.inference import Model, Subject, inference
-from effdeg.layers import Layer, as_module, eager
-from effdeg.outputs import as_values, shaped_values
-from effdeg.tree import Tree, take, tensors
+from effdeg.layers import Layer, as_module, eager, find_layer
+from effdeg.outputs import shaped_values
+from effdeg.tree import Tree, take, tensors, tree_map
 
 T = TypeVar("T")
 Loss = Callable[[Any, Any], Tensor]
-"""The loss of a batch, the mean over its examples, from the model's outputs and the labels: ``cross_entropy``."""
+"""The loss of a batch, the mean over its examples, from the model's outputs and the labels: ``cross_entropy``.
+
+Of what the model returned it gets the tensor that counts (``logits``, else the first), in float32 or better."""
 
 Weights = Mapping[str, Tensor]
 
@@ -76,11 +78,17 @@ class Study:
         self._kept: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Give what was made under this key, making it the first time."""
+        """Give what was made under this key, making it the first time; what failed then fails again, at no cost."""
         if key not in self._kept:
-            self._kept[key] = make()
-        kept: T = self._kept[key]
-        return kept
+            try:
+                self._kept[key] = make()
+            except Exception as error:
+                self._kept[key] = _Failed(error)
+                raise
+        if isinstance(kept := self._kept[key], _Failed):
+            raise kept.error
+        made: T = kept
+        return made
 
     @property
     def module(self) -> nn.Module:
@@ -114,10 +122,26 @@ class Study:
         self.check_weights()
         self.check_data(labels=True)
 
+    def check_mean(self) -> None:
+        """Raise if the loss of two examples is not one number, or is the sum of their losses."""
+        if self.count < 2:
+            self.loss_of(slice(0, 1))
+            return
+        both = float(self.loss_of(slice(0, 2)))
+        total = float(self.loss_of(slice(0, 1))) + float(self.loss_of(slice(1, 2)))
+        near = 1e-3 * abs(total)
+        if abs(both - total) < near < abs(both - total / 2):
+            raise ValueError(
+                f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
+                "expected. Use reduction='mean'."
+            )
+
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
-        """Bring some examples and their labels to where the model runs."""
-        place = self.subject.place
-        return place(take(self.inputs, part)), None if self.labels is None else place(take(self.labels, part))
+        """Bring copies of some examples and of their labels to where the model runs."""
+        # Copies: a model may work in place on what it is given.
+        rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
+        inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
+        return inputs, tree_map(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
     def loss_of(self, part: slice | Tensor, weights: Weights | None = None, *, normalize: bool = False) -> Tensor:
         """Compute the mean loss of some examples, with other weights in place of the model's own if any are given."""
@@ -143,23 +167,26 @@ class Study:
         self, part: slice, weights: Weights | None = None, *, normalize: bool = False
     ) -> tuple[float, dict[str, Tensor]]:
         """Compute the mean loss of examples and its gradient, batch by batch; once, for the model's own weights."""
-        if weights is None:
+        if weights is None and part == self.everything():
             key = ("gradient", part.start, part.stop, normalize)
             return self.once(key, lambda: self._gradient(part, self.weights, normalize))
-        return self._gradient(part, weights, normalize)
+        return self._gradient(part, weights or self.weights, normalize)
 
     def everything(self) -> slice:
         """Give all examples as one part."""
         return slice(0, self.count)
 
     def outputs(self) -> Tensor:
-        """Give the model's outputs for all examples, one row each; those of an earlier gradient if there was one."""
+        """Give the model's outputs for all examples; those of an earlier gradient if there was one."""
         self.check_data()
 
         def run(part: slice) -> Tensor:
-            return as_values(self.subject(self.fetch(part)[0]), "identity", points=part.stop - part.start).cpu()
+            returned = self.subject(self.fetch(part)[0])
+            return shaped_values(returned, "identity", points=part.stop - part.start).cpu()
 
-        return self.once("outputs", lambda: torch.cat(self.batches.run(run, self.count)))
+        outputs = self.once("outputs", lambda: torch.cat(self.batches.run(run, self.count)))
+        check_finite("outputs", outputs)
+        return outputs
 
     def _gradient(self, part: slice, weights: Weights, normalize: bool) -> tuple[float, dict[str, Tensor]]:
         total = part.stop - part.start
@@ -171,6 +198,8 @@ class Study:
             with torch.enable_grad():
                 loss, outputs = self._loss_and_outputs(_within(part, each), leaves, normalize)
                 share = loss * _share(each, total)
+                if not share.requires_grad:
+                    raise ValueError("the loss does not depend on the weights: it has no gradient (detached outputs?).")
                 found = torch.autograd.grad(share, list(leaves.values()), allow_unused=True)
             for name, one in zip(gradient, found, strict=True):
                 if one is not None:
@@ -180,7 +209,7 @@ class Study:
 
         losses = self.batches.run(run, total)
         if weights is self.weights and part == self.everything():
-            self.once("outputs", lambda: torch.cat(kept).flatten(1))
+            self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
 
     def _loss_and_outputs(
@@ -200,8 +229,27 @@ class Study:
         return loss.reshape(()), outputs
 
 
+class _Failed:
+    """In place of what could not be made."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def check_finite(what: str, values: Tensor) -> None:
+    """Raise if something is NaN or infinite, naming the first example."""
+    broken = (~values.isfinite()).reshape(len(values), -1).any(1).nonzero().flatten()
+    if len(broken):
+        raise ValueError(
+            f"the {what} are NaN or infinite at example {int(broken[0])} ({len(broken)} of {len(values)} in all). Look "
+            "at the model there; in half precision, dtype=torch.float32 may be enough."
+        )
+
+
 def normalized_logits(logits: Tensor) -> Tensor:
     """Divide each example's logits by their standard deviation (Andriushchenko et al. 2023): their scale is gone."""
+    if logits.dim() < 2 or logits.shape[-1] < 2:
+        raise ValueError(f"normalize_logits= is for several logits, not for outputs of shape {tuple(logits.shape)}.")
     return logits / logits.std(-1, correction=0, keepdim=True)
 
 
@@ -218,6 +266,9 @@ def opened(
     if isinstance(model, Study):
         yield model
         return
+    for name in running:
+        if name not in Running.__annotations__:
+            raise TypeError(f"{name}= is not an option here. {suggest(name, Running.__annotations__)}")
     examples, batch_size = running.get("examples"), running.get("batch_size")
     seed = check_count("seed", running.get("seed", 0), least=0)
     for name, given in (("examples", examples), ("batch_size", batch_size)):
@@ -225,32 +276,37 @@ def opened(
             check_count(name, given, least=1)
     if loss is not None and not callable(loss):
         raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
-    chosen = None if data is None else _choose(data, examples, seed)
     route = {
-        "paths": running.get("paths", 400),
-        "nodes": running.get("nodes", 200),
+        "paths": check_count("paths", running.get("paths", 400), least=1),
+        "nodes": check_count("nodes", running.get("nodes", 200), least=1),
         "degree": running.get("degree", 40),
     }
+    check_fit(route["nodes"], route["degree"], least_degree=1)
+    if (at := running.get("at")) is not None:
+        find_layer(model, at)
     # Without wrappers, which would stand in the way of other weights; a method of a module is run as it is.
     inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
     with (
         inference(inner, seed=seed, device=running.get("device"), dtype=running.get("dtype")) as subject,
         eager(),
     ):
+        # With the random state seeded and put back: a data set may draw, too.
         yield Study(
             subject,
-            chosen,
+            None if data is None else _choose(data, examples, seed),
             loss,
             reference=reference,
             batch_size=batch_size,
             seed=seed,
-            at=running.get("at"),
+            at=at,
             route=route,
         )
 
 
 def _choose(data: Any, count: int | None, seed: int) -> Tree:
     """Read the examples that are wanted."""
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
+        data = (data[0], torch.as_tensor(data[1]))
     examples = as_examples(data, labelled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
@@ -258,6 +314,10 @@ def _choose(data: Any, count: int | None, seed: int) -> Tree:
         return examples.fetch(range(len(examples)))
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
     return examples.fetch(order[:count].sort().values.tolist())
+
+
+def _is_id(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and not leaf.is_floating_point() and leaf.dtype != torch.bool
 
 
 def _within(part: slice, each: slice) -> slice:
