@@ -8,15 +8,15 @@ from effdeg.rivals import JacobianPenalty, embedding_mixup, mixup
 from tests.batches import X, Y
 from tests.models import mlp
 
-def mixed(x, y):
-    return mixup(x, y, alpha=0.3, classes=4)
+def mixed(x, y, alpha):
+    return mixup(x, y, alpha=alpha, classes=4)
 
 compiled = torch.compile(mixed, fullgraph=True, backend="aot_eager")
-for rows in (12, 12, 7, 1):
+for rows, alpha in ((12, 0.3), (12, 0.3), (7, 0.3), (1, 0.3), (12, 1e-4), (12, 2.0)):
     results = []
     for function in (mixed, compiled):
         torch.manual_seed(rows)
-        results.append(function({"x": X[:rows], "mask": X[:rows] > 0}, Y[:rows]))
+        results.append(function({"x": X[:rows], "mask": X[:rows] > 0}, Y[:rows], alpha))
     torch.testing.assert_close(*results)
 print("same")
 

@@ -102,9 +102,13 @@ def test_replays_of_mixup_draw_anew():
     assert len(set(seen)) == 20
 
 
-def test_lambda_is_beta_there_too():
+@pytest.mark.parametrize("alpha", [1e-4, 0.01])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_lambda_is_beta_there_too(compiled, alpha):
     x = torch.eye(2, device="cuda")
-    shares = torch.stack([mixup(x, x, alpha=0.01)[0].amax() for _ in range(1000)])
+    draw = torch.compile(mixup, fullgraph=True) if compiled else mixup
+    shares = torch.stack([draw(x, x, alpha=alpha)[0].amax() for _ in range(1000)])
     assert ((shares < 0.9).float().mean()) < 0.05
 
 

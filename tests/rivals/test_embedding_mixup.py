@@ -162,6 +162,8 @@ class Unexpected(nn.Module):
         ((X, Y), {"at": "layer", "classes": 4, "alpha": -1}, ValueError, "alpha=-1 must be positive"),
         ((X, Y), {"at": "layer"}, ValueError, "classes=…"),
         ((X, Y[:3]), {"at": "layer", "classes": 4}, ValueError, "needs a tensor with 12 rows"),
+        ((X, Y), {"at": "layer", "classes": 4, "generator": 3}, TypeError, "generator=3 must be a torch.Generator"),
+        ((X.cfloat(), Y), {"at": "layer", "classes": 4}, TypeError, "x holds complex numbers"),
         (({"x": X, "labels": Y}, Y), {"at": "layer", "classes": 4}, ValueError, "x holds 'labels'"),
     ],
 )

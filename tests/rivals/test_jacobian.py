@@ -366,11 +366,12 @@ class Unexpected(nn.Module):
 @pytest.mark.parametrize(
     ("settings", "kind", "message"),
     [
-        ({"projections": 0}, ValueError, "projections=0 is too small"),
-        ({"projections": -2}, ValueError, "projections=-2 is too small"),
+        ({"projections": 0}, ValueError, "projections=0 must be at least 1, or -1"),
+        ({"projections": -2}, ValueError, "projections=-2 must be at least 1, or -1"),
         ({"projections": 1.5}, TypeError, "projections=1.5 must be a whole number"),
         ({"at": 3}, TypeError, "must be the name of a layer"),
         ({"output": "logit"}, ValueError, "output='logit' is not known"),
+        ({"generator": 3}, TypeError, "generator=3 must be a torch.Generator or None"),
     ],
 )
 def test_bad_settings(settings, kind, message):

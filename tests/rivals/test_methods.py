@@ -158,6 +158,39 @@ def test_sam_by_name_looks_after_batchnorm():
     assert model[0].num_batches_tracked == 3
 
 
+@pytest.mark.parametrize(
+    ("given", "name"), [("SAM", "sam"), (" mixup + ed ", "mixup+ed"), ("Mixup+ASAM", "mixup+asam")]
+)
+def test_names_may_have_capitals_and_spaces(given, name):
+    assert repr(method(given)) == repr(method(name))
+
+
+def test_settings_of_a_method_are_not_for_its_optimizer():
+    model = mlp()
+    with pytest.raises(TypeError, match=r"given rho=0.3, which belongs into method\('sam', rho=0.3\)"):
+        method("sam", rho=0.1).optimizer(model, SGD, lr=0.1, rho=0.3)
+    with pytest.raises(TypeError, match=r"belongs into method\('asam\+ed', rho=0.3, eta=0.1\)"):
+        method("asam+ed").optimizer(model, SGD, lr=0.1, rho=0.3, eta=0.1)
+    assert method("plain").optimizer(model, torch.optim.Adadelta, rho=0.3).param_groups[0]["rho"] == 0.3
+
+
+def test_what_is_drawn_anew_in_the_second_pass_of_sam():
+    """Pairs of a penalty and the mixing at a layer are; the batch that mixup mixed is the same."""
+    for name, same in (("mixup+sam", True), ("embedding-mixup+sam", False), ("sam+ed", False), ("sam+jacobian", False)):
+        model = mlp().double()
+        way = method(name, **settings_of(name))
+        # So short a climb that the loss does not change by it.
+        optimizer, losses = SAM(model.parameters(), SGD, rho=1e-12, lr=0.0), []
+        x, y = way.batch(X, Y)
+
+        def closure(way=way, model=model, x=x, y=y, losses=losses):
+            losses.append(way.loss(model, x, y, cross_entropy))
+            losses[-1].backward()
+
+        optimizer.step(closure)
+        assert torch.allclose(*losses, rtol=1e-9, atol=0) == same
+
+
 def test_plain_does_nothing():
     way, model = method("plain"), mlp()
     assert way.batch(X, Y) == (X, Y)
@@ -192,7 +225,32 @@ def test_a_method_can_be_read_and_copied(name):
         ("plain", {"rho": 3}, TypeError, "It has none"),
         ("sam", {"weight": 3.0}, TypeError, "weight=3.0 is the weight of a penalty, but method 'sam' has none"),
         ("ed", {"weight": -1.0}, ValueError, "weight=-1.0 must be zero or positive"),
+        ("ed", {"weight": float("inf")}, ValueError, "weight=inf must be zero or positive and finite"),
+        ("ed", {"weight": float("nan")}, ValueError, "weight=nan must be"),
+        ("ed", {"weight": "7"}, TypeError, "weight='7' must be a number"),
+        ("ed", {"weight": torch.tensor(7.0)}, TypeError, r"must be a number.* to Method.loss"),
         ("embedding-mixup", {"classes": 4}, TypeError, "needs the layer to mix at"),
+        ("embedding-mixup", {"at": None}, TypeError, "needs the layer to mix at"),
+        ("embedding-mixup", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),
+        ("embedding_mixup", {}, ValueError, "Did you mean 'embedding-mixup'"),
+        ("SAN", {}, ValueError, "Did you mean 'sam'"),
+        (None, {}, TypeError, "by its name, such as 'mixup.ed', but None was given"),
+        (SAM, {}, TypeError, "by its name"),
+        ("mixup", {"classes": 0}, ValueError, "classes=0 is too small"),
+        ("mixup", {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
+        ("embedding-mixup", {"at": "1", "classes": "4"}, TypeError, "classes='4' must be a whole number"),
+        *[
+            (
+                name,
+                {"at": "1", "generator": 3} if name[0] == "e" else {"generator": 3},
+                TypeError,
+                "generator=3 must be",
+            )
+            for name in ("mixup", "embedding-mixup", "jacobian", "ed")
+        ],
+        ("mixup", {"alpha": "1"}, TypeError, "alpha='1' must be a number"),
+        ("sam", {"rho": None}, TypeError, "rho=None must be a number"),
+        ("asam", {"eta": [0.1]}, TypeError, r"eta=\[0.1\] must be a number"),
         ("mixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("ed", {"nodes": 2}, ValueError, "nodes=2"),
         ("jacobian", {"projections": 0}, ValueError, "projections=0"),

@@ -144,6 +144,30 @@ def test_what_has_no_gradient_stays():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_step_without_gradients_is_the_bases(kind):
+    model, stepped = mlp().requires_grad_(False), []
+    optimizer = make(kind, model, lr=0.1, weight_decay=0.1)
+    optimizer.base.register_step_pre_hook(lambda *_: stepped.append(True))
+    before = copy.deepcopy(model.state_dict())
+    loss = optimizer.step(lambda: cross_entropy(model(X.float()), Y))
+    torch.testing.assert_close(loss, cross_entropy(model(X.float()), Y))
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert stepped == [True]
+
+
+def test_without_gradients_an_error_in_the_second_pass_is_not_hidden():
+    passes = []
+
+    def closure():
+        passes.append(True)
+        if len(passes) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SAM(mlp().parameters(), SGD, lr=0.1).step(closure)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_gradient_of_zero_moves_nothing(kind, dtype):
     weight = nn.Parameter(torch.ones(3, dtype=dtype))
@@ -487,6 +511,11 @@ def test_bad_settings():
             SAM([{"params": parameters, "rho": rho}], SGD, lr=0.1)
     with pytest.raises(ValueError, match="eta=-1 must be zero or positive"):
         ASAM(mlp().named_parameters(), SGD, eta=-1, lr=0.1)
+    for wrong in ("0.1", None, True, [0.1]):
+        with pytest.raises(TypeError, match=r"rho=.* must be a number, positive: it is how far to climb"):
+            SAM(parameters, SGD, rho=wrong, lr=0.1)
+        with pytest.raises(TypeError, match=r"eta=.* must be a number, zero or positive"):
+            ASAM(mlp().named_parameters(), SGD, eta=wrong, lr=0.1)
     with pytest.raises(TypeError, match="model must be a module"):
         SAM(parameters, SGD, lr=0.1, model=lambda x: x)
 
@@ -501,6 +530,9 @@ def test_bad_bases():
         SAM(parameters, lambda groups: groups)
     with pytest.raises(TypeError, match="Adadelta has an option called rho too"):
         SAM(parameters, torch.optim.Adadelta)
+    for base in (torch.optim.LBFGS, partial(torch.optim.LBFGS, lr=0.1)):
+        with pytest.raises(TypeError, match=r"LBFGS.step needs a closure.*Choose another base"):
+            SAM(parameters, base)
 
 
 def test_a_step_needs_a_closure_and_asam_names():

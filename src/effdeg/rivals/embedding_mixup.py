@@ -21,7 +21,15 @@ from effdeg.layers import (
 )
 from effdeg.points import count_examples
 from effdeg.rivals.batchnorm import statistics_kept
-from effdeg.rivals.mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
+from effdeg.rivals.checks import check_generator
+from effdeg.rivals.mixup import (
+    Mixing,
+    check_alpha,
+    check_labels,
+    check_no_complex,
+    check_no_labels,
+    soft_labels,
+)
 from effdeg.tree import Tree
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -63,10 +71,12 @@ def embedding_mixup(
         What the model returned, and the mixed labels.
     """
     check_alpha(alpha)
+    check_generator(generator)
     check_no_labels(x)
     parts = as_arguments(x)
     batch = count_examples(parts)
     check_labels(y, batch, classes)
+    check_no_complex(x, batch)
     draw = partial(Mixing.draw, batch, alpha, generator=generator)
     outputs, mixing, dtype = _run(model, parts, batch, *find_layer(model, at), draw)
     return outputs, mixing.mix(soft_labels(y, classes, dtype))

@@ -23,6 +23,7 @@ from effdeg.layers import (
 )
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
+from effdeg.rivals.checks import check_generator
 from effdeg.tree import Tree, named_map, tree_map
 
 
@@ -40,6 +41,7 @@ class JacobianSettings:
         if self.at is not None and not isinstance(self.at, str | nn.Module):
             raise TypeError(f"at={self.at!r} must be the name of a layer or a module.")
         check_output(self.output)
+        check_generator(self.generator)
 
 
 class JacobianPenalty(nn.Module):

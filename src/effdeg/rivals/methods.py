@@ -13,9 +13,10 @@ from torch.optim.optimizer import ParamsT
 from effdeg._checks import check_choice, suggest
 from effdeg.inference import as_arguments
 from effdeg.penalty import Penalty
+from effdeg.rivals.checks import check_generator, check_number
 from effdeg.rivals.embedding_mixup import embedding_mixup
 from effdeg.rivals.jacobian import JacobianPenalty
-from effdeg.rivals.mixup import check_alpha, mixup
+from effdeg.rivals.mixup import check_alpha, check_classes, mixup
 from effdeg.rivals.sam import ASAM, SAM, Base, check_eta, check_rho
 from effdeg.tree import Tree
 
@@ -49,11 +50,15 @@ class Method:
             model: The model to train.
             base: A torch optimizer class, or a function that is called like one.
             params: Its parameters in groups, named ones for ``"asam"``; by default all parameters of the model.
-            **options: What the base is given beside the parameters, such as ``lr``.
+            **options: What the base is given beside the parameters, such as ``lr``. Settings of the method itself, such
+                as ``rho``, go to :func:`method`.
 
         Returns:
             The optimizer.
         """
+        if self.wrap is not None and (misplaced := [name for name in _settings(self.wrap) if name in options]):
+            given = ", ".join(f"{name}={options[name]!r}" for name in misplaced)
+            raise TypeError(f"the optimizer was given {given}, which belongs into method({self.name!r}, {given}).")
         if params is None:
             params = model.named_parameters() if self.wrap is not None else model.parameters()
         return base(params, **options) if self.wrap is None else self.wrap(params, base, model=model, **options)
@@ -95,6 +100,12 @@ class Method:
         return criterion(model(*arguments, **keywords), y)
 
 
+def _settings(does: Callable[..., Any]) -> list[str]:
+    """Name the settings of what makes a method: all that is not given during training."""
+    later = {"x", "y", "model", "params", "named_parameters", "base", "base_options"}
+    return [name for name in inspect.signature(does).parameters if name not in later]
+
+
 @dataclass(frozen=True)
 class _Part:
     """A method by itself: what does it, in which slot of a :class:`Method`, and where in a training step it acts."""
@@ -106,10 +117,8 @@ class _Part:
 
     @property
     def settings(self) -> list[str]:
-        """The names of its settings: all that is not given during training."""
-        later = {"x", "y", "model", "params", "named_parameters", "base", "base_options"}
-        given = () if self.does is None else inspect.signature(self.does).parameters
-        return [name for name in given if name not in later]
+        """The names of its settings."""
+        return [] if self.does is None else _settings(self.does)
 
     def make(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Fill its slot."""
@@ -131,7 +140,13 @@ _PARTS = {
 
 
 # Penalties check their settings when they are made; what only begins with the training is checked before.
-_CHECKS: dict[str, Callable[[Any], None]] = {"alpha": check_alpha, "rho": check_rho, "eta": check_eta}
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "alpha": check_alpha,
+    "classes": check_classes,
+    "generator": check_generator,
+    "rho": check_rho,
+    "eta": check_eta,
+}
 
 
 def names() -> list[str]:
@@ -169,6 +184,9 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     ``ed``               the loss            7       those of :class:`effdeg.Penalty`, labels anchored
     ===================  ==================  ======  =================================================
 
+    With ``sam`` and ``asam`` the closure runs twice in a step: on the same batch, mixed once if by ``mixup``, while the
+    pairs and directions of penalties, dropout and the mixing of ``embedding-mixup`` are drawn anew in the second pass.
+
     Args:
         name: One of these, or several that act in different places, joined: ``"mixup+sam"``, ``"sam+ed"``.
         weight: The weight of the penalty, for those that have one.
@@ -177,6 +195,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     Returns:
         The method.
     """
+    name = _normalized(name)
     parts = _parts(name)
     known = [setting for part in parts.values() for setting in part.settings]
     for setting in settings:
@@ -186,14 +205,30 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     weights = [part.weight for part in parts.values() if part.weight is not None]
     if weight is not None and not weights:
         raise TypeError(f"weight={weight!r} is the weight of a penalty, but method {name!r} has none.")
-    if weight is not None and not weight >= 0:
-        raise ValueError(f"weight={weight!r} must be zero or positive.")
-    if "embedding-mixup" in parts and "at" not in settings:
-        raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")
+    if weight is not None:
+        check_number(
+            "weight", weight, "it is how much the penalty counts; give one that moves to Method.loss", zero=True
+        )
+    if "embedding-mixup" in parts:
+        _check_at(settings.get("at"))
     for setting in settings.keys() & _CHECKS.keys():
         _CHECKS[setting](settings[setting])
     made = {slot: filled for part in parts.values() for slot, filled in part.make(settings).items()}
     return Method(name, settings, weight if weight is not None else sum(weights), **made)
+
+
+def _normalized(name: object) -> str:
+    """Write a name as :func:`names` does, whatever its capitals and spaces."""
+    if not isinstance(name, str):
+        raise TypeError(f"a method goes by its name, such as 'mixup+ed', but {name!r} was given.")
+    return "+".join(each.strip().lower() for each in name.split("+"))
+
+
+def _check_at(at: object) -> None:
+    if at is None:
+        raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")
+    if not isinstance(at, str | nn.Module):
+        raise TypeError(f"at={at!r} must be the name of a layer or a module.")
 
 
 def _parts(name: str) -> dict[str, _Part]:

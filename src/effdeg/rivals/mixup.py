@@ -1,6 +1,5 @@
 """Mixup: train between pairs of examples, with their labels mixed alike."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +11,8 @@ from effdeg._shapes import Float, Int
 from effdeg.outputs import IGNORED
 from effdeg.paths import check_interpolable, interpolate, join_masks
 from effdeg.points import count_examples, examples_only
-from effdeg.tree import Tree, take, tensors, tree_map
+from effdeg.rivals.checks import check_generator, check_number
+from effdeg.tree import Tree, named_leaves, take, tensors, tree_map
 
 
 def mixup(
@@ -47,9 +47,11 @@ def mixup(
         -100, before they are mixed.
     """
     check_alpha(alpha)
+    check_generator(generator)
     check_no_labels(x)
     batch = count_examples(x)
     check_labels(y, batch, classes)
+    check_no_complex(x, batch)
     advice = (
         "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes what "
         "a layer makes of them."
@@ -76,9 +78,14 @@ class Mixing:
     def draw(cls, examples: int, alpha: float, *, device: torch.device, generator: torch.Generator | None) -> "Mixing":
         """Draw lambda from Beta(alpha, alpha), and a permutation."""
         home = device if generator is None else generator.device
-        # Two parts of a Dirichlet distribution are Beta; torch's own Beta takes no generator. In float32, a small alpha
-        # would underflow in both parts, and what is to be nearly 0 or 1 would come out as a half.
-        share = torch._sample_dirichlet(torch.full((2,), alpha, dtype=torch.float64, device=home), generator)[:1]
+        # G / (G + H) is Beta where G and H are Gamma; torch's own Beta takes no generator. For a small alpha both
+        # underflow, and what is to be nearly 0 or 1 would come out as a half. So their logarithms are drawn: that of
+        # Gamma(alpha) is that of Gamma(alpha + 1) less an exponential over alpha (Marsaglia and Tsang, 2000).
+        shapes = torch.full((2,), alpha + 1, dtype=torch.float64, device=home)
+        logs = torch._standard_gamma(shapes, generator).log()
+        waits = torch.empty_like(shapes).exponential_(generator=generator)
+        # The exponentials are subtracted before they are divided, which may overflow: inf - inf would be NaN.
+        share = torch.sigmoid(logs[:1] - logs[1:] + (waits[1:] - waits[:1]) / alpha)
         partners = torch.randperm(examples, device=home, generator=generator)
         return cls(share.to(device).expand(examples, 1), partners.to(device))
 
@@ -103,21 +110,25 @@ def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
 
 def check_alpha(alpha: float) -> None:
     """Raise unless lambda can be drawn."""
-    if not 0 < alpha < math.inf:
-        raise ValueError(
-            f"alpha={alpha!r} must be positive: lambda is drawn from Beta(alpha, alpha). Papers use 0.1 to 1."
-        )
+    check_number("alpha", alpha, "lambda is drawn from Beta(alpha, alpha). Papers use 0.1 to 1")
+
+
+def check_classes(classes: int | None) -> None:
+    """Raise unless there can be so many classes."""
+    if classes is not None:
+        check_count("classes", classes, least=1)
 
 
 def check_labels(y: object, batch: int, classes: int | None) -> None:
     """Raise unless there is one label per example, soft or a class."""
-    if classes is not None:
-        check_count("classes", classes, least=1)
+    check_classes(classes)
     if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
         given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"the labels (y) are {given}; a batch of {batch} needs a tensor with {batch} rows.")
     if y.is_floating_point():
         return
+    if y.is_complex():
+        raise TypeError(f"the labels (y) are complex ({y.dtype}); give class ids, or labels in floating point.")
     if classes is None:
         raise ValueError(
             f"the labels (y) are class ids ({y.dtype}), of which one-hot labels are mixed: say how many classes there "
@@ -134,12 +145,22 @@ def check_labels(y: object, batch: int, classes: int | None) -> None:
 
 
 def check_no_labels(x: Tree) -> None:
-    """Raise if a batch holds labels, which would not be mixed, for a model to make a loss of."""
+    """Raise if a batch holds labels, which would not be mixed, and of which a model may make a loss."""
     if isinstance(x, Mapping) and "labels" in x:
         raise ValueError(
-            "x holds 'labels', of which the model would make a loss of its own that knows nothing of the mixing. Take "
-            "them out of x, give them as y, and compute the loss from the outputs and the mixed labels."
+            "x holds 'labels'. They are not mixed there, and a model may make a loss of its own of them. Take them out "
+            "of x, give them as y, and compute the loss from the outputs and the mixed labels."
         )
+
+
+def check_no_complex(x: Tree, batch: int) -> None:
+    """Raise if examples are complex numbers, which are neither mixed nor joined as masks are."""
+    for name, leaf in named_leaves(examples_only(x, batch)):
+        if isinstance(leaf, Tensor) and leaf.is_complex():
+            raise TypeError(
+                f"x{f' ({name!r})' if name else ''} holds complex numbers ({leaf.dtype}), which are not mixed. Give "
+                "their real and imaginary parts, torch.view_as_real(x), and put them together in the model."
+            )
 
 
 def _may_look(x: Tree) -> bool:

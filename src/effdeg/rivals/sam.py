@@ -1,6 +1,6 @@
 """Sharpness-aware minimization: descend along the gradient that is found a step uphill."""
 
-import math
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.optim.optimizer import ParamsT
 from effdeg.ascent import ETA, steepest_ascent, weight_scales
 from effdeg.layers import as_module
 from effdeg.rivals.batchnorm import modules_called, statistics_kept
+from effdeg.rivals.checks import check_number
 
 Base = Callable[..., Optimizer]
 """A torch optimizer class, or a function that is called like one."""
@@ -31,6 +32,12 @@ class _SharpnessAware(Optimizer):
         self.base = base(self.param_groups, **base_options)
         if not isinstance(self.base, Optimizer):
             raise TypeError(f"base must make a torch optimizer, but it made a {type(self.base).__name__}.")
+        if needed := _needed_by_step(self.base):
+            raise TypeError(
+                f"{type(self.base).__name__}.step needs a {' and a '.join(needed)}, and {type(self).__name__} lets its "
+                "base step by the gradient found uphill alone: it cannot be built on this one. Choose another base, "
+                "such as torch.optim.SGD or torch.optim.AdamW."
+            )
         if twice := sorted(own.keys() & self.base.defaults):
             raise TypeError(
                 f"{type(self.base).__name__} has an option called {' and '.join(twice)} too, and each parameter group "
@@ -71,8 +78,9 @@ class _SharpnessAware(Optimizer):
                 closure()
             finally:
                 # From a copy: the sum of two numbers, less one of them, need not be the other.
-                with torch.no_grad():
-                    torch._foreach_copy_(moved, before)
+                if moved:
+                    with torch.no_grad():
+                        torch._foreach_copy_(moved, before)
         self.base.step()
         return loss
 
@@ -126,7 +134,7 @@ class _SharpnessAware(Optimizer):
 
 
 class SAM(_SharpnessAware):
-    """Sharpness-aware minimization (Foret et al., 2021) around any torch optimizer.
+    """Sharpness-aware minimization (Foret et al., 2021) around any torch optimizer whose step needs no closure.
 
     Each step takes two gradients: at the weights w, and at w + rho g / |g|, where the loss is highest nearby to first
     order. The base steps from w along the second, so that it looks for weights around which the loss is low too::
@@ -145,6 +153,8 @@ class SAM(_SharpnessAware):
     of the base, so learning-rate schedulers and checkpoints work as they do with it. After a step the weights come from
     a copy made before the climb, also if the closure raised; parameters without a gradient do not move. Dropout and
     other randomness draw anew in the second pass.
+
+    LBFGS, whose own step needs a closure, cannot be a base, nor can Adadelta, which has a ``rho`` too.
 
     The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model`` or else by
     watching which modules the closure calls in the first step, which then runs uncompiled; give ``model`` where others
@@ -221,14 +231,12 @@ class ASAM(_SharpnessAware):
 
 def check_rho(rho: float) -> None:
     """Raise unless one can climb so far."""
-    if not 0 < rho < math.inf:
-        raise ValueError(f"rho={rho!r} must be positive: it is how far to climb.")
+    check_number("rho", rho, "it is how far to climb")
 
 
 def check_eta(eta: float) -> None:
     """Raise unless it makes sense to add so much to the size of weights."""
-    if not 0 <= eta < math.inf:
-        raise ValueError(f"eta={eta!r} must be zero or positive: it is added to the size of weights.")
+    check_number("eta", eta, "it is added to the size of weights", zero=True)
 
 
 def _precise(gradient: Tensor) -> Tensor:
@@ -244,6 +252,13 @@ def _check_base(name: str, base: object) -> None:
             f"base is {'an instance of ' if isinstance(base, Optimizer) else ''}{kind}; give the class and its "
             f"options, {name}(parameters, torch.optim.{kind if isinstance(base, Optimizer) else 'SGD'}, lr=…)."
         )
+
+
+def _needed_by_step(base: Optimizer) -> list[str]:
+    """Name what a step of an optimizer cannot do without."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(base.step).parameters.values()
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
 
 
 def _check_model(model: object) -> nn.Module:
