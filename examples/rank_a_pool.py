@@ -68,8 +68,11 @@ with options.out.open("w", newline="") as file:
     writer.writerows(rows)
 
 turned = [f"-{name}" if "margin" in name else name for name in MEASURES]
-ranked = ranking.rank(rows, target="gap", measures=turned, hyperparameters=list(grid))
+# Weight decay hardly matters here: networks that differ in it alone are nearly copies, and are resampled together.
+ranked = ranking.rank(rows, target="gap", measures=turned, hyperparameters=list(grid), clusters=["width", "lr"])
 print(ranked)
-print(ranked.compare("effective_degree", "sharpness@0.05"))
+for name in turned:
+    if name != "effective_degree":
+        print(ranked.compare("effective_degree", name))
 best = ["effective_degree", "sharpness@0.05", "adaptive_sharpness@0.5", "parameter_norm"]
 ranked.plot(measures=best).savefig(options.out.with_suffix(".png"))

@@ -114,7 +114,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
         (["--against", "constant"], "--against='constant' is not known"),
         (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot exclude each other"),
-        (["--resamples", "0"], "resamples=0 is too small"),
+        (["--resamples", "99"], "resamples=99 is too small"),
     ],
 )
 def test_mistakes_end_with_one_clear_sentence(run, table, tmp_path, arguments, message):
@@ -124,6 +124,34 @@ def test_mistakes_end_with_one_clear_sentence(run, table, tmp_path, arguments, m
     assert message in err.replace("\n", " ")
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == [table]
+
+
+def test_without_matplotlib_the_table_is_printed_all_the_same(run, table, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [name for name in sys.modules if name.startswith("matplotlib.") or name == "effdeg.plots"]:
+        monkeypatch.delitem(sys.modules, name)
+    code, out, _ = run(table, *FAST)
+    assert code == 0
+    assert "Kendall" in out
+    assert "pip install 'effdeg[plots]'" in out.splitlines()[-1]
+    assert "written" not in out
+    code, out, err = run(table, *FAST, "--plot", "figure.png")
+    assert (code, out) == (2, "")
+    assert "pip install 'effdeg[plots]'" in err.replace("\n", " ")
+
+
+def test_level_model_and_clusters(run, table):
+    code, out, _ = run(table, *BY, *FAST, "--level", "0.8", "--cluster", "lr", "--cluster", "batch", "--json")
+    assert code == 0
+    record = json.loads(out)
+    expected = rank(TABLE, hyperparameters=list(AXES), clusters=["lr", "batch"], level=0.8, resamples=100)
+    assert record["scores"] == json.loads(json.dumps(expected.to_dict()["scores"]))
+    assert (record["level"], record["clusters"]) == (0.8, 9)
+    code, out, err = run(table, *FAST, "--model", "batch", "--by", "batch")
+    assert code == 2
+    assert "'batch' is given as a hyperparameter and as the model column" in err.replace("\n", " ")
+    out = run(table, *FAST, "--model", "constant", "--no-plot")[1]
+    assert "constant" not in out
 
 
 def test_files_that_cannot_be_ranked(run, tmp_path):

@@ -35,10 +35,16 @@ def psi(rows, measure, hyperparameters, target="gap"):
 
 
 def sign_errors(rows, measure, hyperparameters, levels, target="gap"):
-    """By (axis, before, after); ``levels`` are the values of each axis in order, of the whole table."""
+    """By (axis, before, after); ``levels`` are the values of each axis in order, of the whole table.
+
+    Numbers step to the next one, texts to any that comes after.
+    """
     errors = {}
     for axis in hyperparameters:
-        for before, after in zip(levels[axis], levels[axis][1:], strict=False):
+        text = any(isinstance(level, str) for level in levels[axis])
+        for before, after in combinations(levels[axis], 2):
+            if not text and any(before < level < after for level in levels[axis]):
+                continue
             found = [
                 (1 - product(a, b, measure, target)) / 2
                 for a, b in permutations(rows, 2)

@@ -66,6 +66,65 @@ def test_panels_wrap_at_four_columns(ranking):
     assert len(ranking.plot(["noise 1"]).axes) == 1
 
 
+@pytest.mark.parametrize("letters", ["adaptive_sharpness_of_a_block", "W" * 30, "$" * 29])
+def test_long_names_keep_to_their_panels(letters, tmp_path):
+    generator = np.random.default_rng(0)
+    target = f"{letters}{letters}"
+    table = {target: TABLE["gap"]} | {f"{letters}@{index}": generator.standard_normal(27) for index in range(5)}
+    figure = rank(table, target=target, resamples=100).plot()
+    figure.savefig(tmp_path / "long.png")  # which lays it out
+    for axes in figure.axes:
+        name = axes.get_title("left").split("\n")[0]
+        assert len(name) <= 27
+        assert name[:3] == letters[:3]
+        assert "…" in name
+        assert "@" in name
+        bounds = axes.get_window_extent()
+        titled = axes._left_title.get_window_extent()
+        assert titled.width < bounds.width
+    label = figure.axes[0].yaxis.label
+    assert label.get_window_extent().height < figure.axes[0].get_window_extent().height
+
+
+def test_short_names_are_left_alone(ranking):
+    table = TABLE | {"effective_degree_normalized": TABLE["noise 1"]}
+    axes = rank(table, measures=["effective_degree_normalized"], resamples=100).plot().axes[0]
+    assert axes.get_title("left").startswith("effective_degree_normalized\n")
+
+
+def test_the_twelve_best_by_default():
+    generator = np.random.default_rng(0)
+    table = {"gap": TABLE["gap"]} | {f"m{index}": generator.standard_normal(27) for index in range(14)}
+    ranking = rank(table, resamples=100)
+    figure = ranking.plot()
+    assert [axes.get_title("left").split("\n")[0] for axes in figure.axes] == list(ranking.scores)[:12]
+    assert "12 best of 14" in figure.get_supxlabel()
+    asked = ranking.plot(list(ranking.scores))
+    assert len(asked.axes) == 14
+    assert "best of" not in asked.get_supxlabel()
+
+
+def test_a_measure_turned_round_has_a_logarithmic_axis_too(ranking, tmp_path):
+    figure = rank(TABLE, measures=["-huge"], resamples=100).plot()
+    figure.savefig(tmp_path / "turned.png")
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "symlog"
+    at = axes.lines[0].get_xdata()
+    assert at.min() == pytest.approx(-max(TABLE["huge"]))
+    assert at.max() == pytest.approx(-min(TABLE["huge"]))
+    shown = axes.transData.transform(axes.collections[-1].get_offsets())[:, 0]
+    assert np.ptp(np.diff(np.sort(shown))) < 0.5 * np.ptp(shown)  # not all but one at the same place
+
+
+def test_the_caption_owns_that_the_band_knows_no_seeds():
+    rows = columns(grid_pool(axes=2, copies=2))
+    plain, shared = (
+        rank(rows, measures=["noise 1"], hyperparameters=by, resamples=100) for by in ([], ["lr", "batch"])
+    )
+    assert "independent" not in plain.plot().get_supxlabel()
+    assert "if models were independent" in shared.plot().get_supxlabel().replace("\n", " ")
+
+
 def test_mistakes(ranking):
     with pytest.raises(ValueError, match=r"measure='noise 2' is not known. Did you mean"):
         ranking.plot(["noise 2"])

@@ -19,18 +19,18 @@ SQUARE = {"lr": [1, 1, 2, 2], "decay": [1, 2, 1, 2], "gap": [1, 2, 3, 4]}
 
 
 def scored(measure, **settings):
-    settings = {"hyperparameters": ["lr", "decay"], "resamples": 20} | settings
+    settings = {"hyperparameters": ["lr", "decay"], "resamples": 100} | settings
     return rank(SQUARE | {"m": measure}, measures=["m"], **settings).scores["m"]
 
 
 def test_correlations_by_hand():
     # Deviations -1, 0, 1 and -1, 1, 0: product 1, norms 2 and 2. Pairs 1-2 and 1-3 agree, 2-3 does not.
-    score = rank({"m": [1, 2, 3], "gap": [1, 3, 2]}, resamples=1).scores["m"]
+    score = rank({"m": [1, 2, 3], "gap": [1, 3, 2]}, resamples=100).scores["m"]
     assert score.pearson.value == pytest.approx(0.5)
     assert score.spearman.value == pytest.approx(0.5)
     assert score.kendall.value == pytest.approx(1 / 3)
     # Two pairs agree, one is tied in the measure: 2 / sqrt(2 · 3).
-    assert rank({"m": [1, 1, 2], "gap": [1, 2, 3]}, resamples=1).scores["m"].kendall.value == pytest.approx(
+    assert rank({"m": [1, 1, 2], "gap": [1, 2, 3]}, resamples=100).scores["m"].kendall.value == pytest.approx(
         2 / math.sqrt(6)
     )
 
@@ -83,7 +83,7 @@ def test_no_more_than_two_hyperparameters_are_conditioned_on():
         for a, b, c in product(range(2), repeat=3)
         for seed in range(2)
     ]
-    score = rank(rows, measures=["m"], hyperparameters=["a", "b", "c"], resamples=1).scores["m"]
+    score = rank(rows, measures=["m"], hyperparameters=["a", "b", "c"], resamples=100).scores["m"]
     assert score.conditional_information.value == pytest.approx(
         min(oracle.conditional_information(rows, "m", ["a", "b", "c"]).values())
     )
@@ -93,7 +93,7 @@ def test_no_more_than_two_hyperparameters_are_conditioned_on():
 def test_psi_averages_settings_not_pairs():
     # With a as the axis, b = 0 has three models (three pairs, all agree), b = 1 has two (one pair, disagrees).
     table = {"a": [1, 2, 3, 1, 2], "b": [0, 0, 0, 1, 1], "m": [1, 2, 3, 5, 4], "gap": [1, 2, 3, 4, 5]}
-    score = rank(table, measures=["m"], hyperparameters=["a", "b"], resamples=5).scores["m"]
+    score = rank(table, measures=["m"], hyperparameters=["a", "b"], resamples=100).scores["m"]
     assert score.psi_by_axis["a"].value == pytest.approx((1 - 1) / 2)
 
 
@@ -101,21 +101,34 @@ def test_seeds_are_compared_with_other_configurations_only():
     # Two seeds at each of two values: four pairs across, of which (2, 4) → (3, 1) gives agree, disagree: 2 > 1, 4 > 3,
     # 4 > 1 fall while the gap rises, 2 < 3 rises. The two pairs within a value do not count.
     table = {"lr": [1, 1, 2, 2], "m": [2, 4, 3, 1], "gap": [1, 2, 3, 4]}
-    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=5).scores["m"]
+    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
     assert score.psi.value == pytest.approx((1 - 3) / 4)
     assert score.sign_error.value == pytest.approx(3 / 4)
     assert score.worst_environment.pairs == 4
 
 
-def test_neighbours_are_next_in_size_and_text_in_order_of_appearance():
+def test_neighbours_are_next_in_size_and_all_pairs_of_texts():
     table = {"lr": [10, 2, 1], "m": [1, 2, 4], "gap": [1, 2, 0]}
-    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=5).scores["m"]
+    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
     # 1 → 2: the measure falls, the gap rises: wrong. 2 → 10: both fall. 1 → 10 is not a step between neighbours.
     assert score.sign_error.value == 0.5
     assert str(score.worst_environment) == "lr 1 → 2"
-    texts = rank(table | {"lr": ["b", "c", "a"]}, measures=["m"], hyperparameters=["lr"], resamples=5).scores["m"]
-    # b → c: both rise. c → a: the measure rises, the gap falls.
-    assert str(texts.worst_environment) == "lr c → a"
+    texts = rank(table | {"lr": ["b", "c", "a"]}, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
+    # a → b: both change, against one another; a → c the same; b → c: both rise.
+    assert texts.sign_error.value == pytest.approx(2 / 3)
+    assert str(texts.worst_environment) == "lr a → b"
+
+
+def test_sign_errors_of_texts_do_not_depend_on_the_order_of_rows():
+    rows = ragged_pool(2)
+    scores = [
+        rank(table, measures=["fine"], hyperparameters=["norm", "depth"], resamples=100).scores["fine"]
+        for table in (rows, rows[::-1], rows[5:] + rows[:5])
+    ]
+    for score in scores[1:]:
+        assert score.sign_error.value == pytest.approx(scores[0].sign_error.value)
+        assert score.worst_sign_error.value == scores[0].worst_sign_error.value
+        assert score.worst_environment == scores[0].worst_environment
 
 
 @pytest.mark.parametrize(
@@ -127,13 +140,15 @@ def test_neighbours_are_next_in_size_and_text_in_order_of_appearance():
     ],
 )
 def test_point_values_against_loops_and_scipy(rows, hyperparameters):
-    ranking = rank(rows, hyperparameters=hyperparameters, resamples=1)
+    ranking = rank(rows, hyperparameters=hyperparameters, resamples=100)
     levels = {name: list(ranking.pool.levels[name]) for name in hyperparameters}
     gaps = [row["gap"] for row in rows]
     for name, score in ranking.scores.items():
         values = [row[name] for row in rows]
         assert score.pearson.value == pytest.approx(stats.pearsonr(values, gaps).statistic)
-        assert score.pearson.interval == pytest.approx(tuple(stats.pearsonr(values, gaps).confidence_interval(0.95)))
+        fisher = tuple(stats.pearsonr(values, gaps).confidence_interval(0.95))
+        shared = len({tuple(row[name] for name in hyperparameters) for row in rows}) < len(rows)
+        assert score.pearson.interval == (score.pearson_resampled if shared else pytest.approx(fisher))
         assert score.spearman.value == pytest.approx(stats.spearmanr(values, gaps).statistic)
         assert score.kendall.value == pytest.approx(stats.kendalltau(values, gaps).statistic)
         for axis, psi in score.psi_by_axis.items():
@@ -164,11 +179,13 @@ def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resa
     pool = Pool.of(as_columns(rows), target="gap", measures=names, hyperparameters=hyperparameters, model=None)
     drawn = np.random.default_rng(1).integers(0, len(rows), (resamples, len(rows)))
     drawn[0], drawn[1, 1:] = 3, 5  # one model only; one model and one other
+    counts = tally(drawn)
+    counts[2] *= 3  # clusters of several models make some resamples larger than the pool
     monkeypatch.setattr(evaluation, "_CHUNK", 7 * len(rows) ** 2)  # 7 resamples at a time
-    found = Evaluation(pool)(tally(drawn))
+    found = Evaluation(pool)(counts)
     undefined = 0
-    for number, indices in enumerate(drawn):
-        table = [rows[index] for index in indices]
+    for number, count in enumerate(counts):
+        table = [row for row, times in zip(rows, count, strict=True) for _ in range(int(times))]
         gaps = [row["gap"] for row in table]
         for column, name in enumerate(names):
             values = [row[name] for row in table]
@@ -193,8 +210,8 @@ def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resa
 
 def test_intervals_are_percentiles_of_resampled_tables():
     rows = grid_pool(axes=2)
-    score = rank(rows, measures=["noise 1"], resamples=50, level=0.8, seed=3).scores["noise 1"]
-    drawn = np.random.default_rng(3).integers(0, len(rows), (50, len(rows)))
+    score = rank(rows, measures=["noise 1"], resamples=100, level=0.8, seed=3).scores["noise 1"]
+    drawn = np.random.default_rng(3).integers(0, len(rows), (100, len(rows)))
     values, gaps = (np.array([row[name] for row in rows])[drawn] for name in ("noise 1", "gap"))
     for statistic, method in (("kendall", stats.kendalltau), ("spearman", stats.spearmanr)):
         sample = [method(one, other).statistic for one, other in zip(values, gaps, strict=True)]
@@ -203,6 +220,55 @@ def test_intervals_are_percentiles_of_resampled_tables():
     assert score.pearson_resampled == pytest.approx(tuple(np.quantile(sample, [0.1, 0.9])))
     fisher = stats.pearsonr([row["noise 1"] for row in rows], [row["gap"] for row in rows]).confidence_interval(0.8)
     assert score.pearson.interval == pytest.approx(tuple(fisher))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "legend"),
+    [
+        (None, "intervals resample the 9 configurations, with all their models, 100 times"),
+        (["lr"], "intervals resample the 3 combinations of lr, with all their models, 100 times"),
+        (["batch", "lr"], "intervals resample the 9 combinations of batch and lr, with all their models, 100 times"),
+    ],
+)
+def test_models_of_one_configuration_are_resampled_together(clusters, legend):
+    rows = grid_pool(axes=2, copies=3)
+    by = list(AXES)[:2]
+    ranking = rank(rows, measures=["noise 1"], hyperparameters=by, clusters=clusters, resamples=100, seed=3)
+    together = {}
+    for row in rows:
+        together.setdefault(tuple(row[name] for name in clusters or by), []).append(row)
+    groups = list(together.values())
+    sample = []
+    for drawn in np.random.default_rng(3).integers(0, len(groups), (100, len(groups))):
+        table = [row for index in drawn for row in groups[index]]
+        sample.append(correlation(stats.kendalltau, *([row[name] for row in table] for name in ("noise 1", "gap"))))
+    score = ranking.scores["noise 1"]
+    assert score.kendall.interval == pytest.approx(tuple(np.quantile(sample, [0.025, 0.975])))
+    assert score.pearson.interval == score.pearson_resampled
+    assert legend in ranking.legend()
+    assert ranking.to_dict()["clusters"] == len(groups)
+
+
+def test_few_configurations_cannot_be_resampled():
+    rows = [
+        {"lr": lr, "m": m, "gap": gap} for lr, m, gap in zip([1, 1, 1, 2, 2], [1, 3, 2, 5, 4], range(5), strict=True)
+    ]
+    ranking = rank(rows, hyperparameters=["lr"], resamples=100)
+    score = ranking.scores["m"]
+    assert score.kendall.interval is score.pearson.interval is score.psi.interval is None
+    assert "note: 2 configurations cannot be resampled: there are no intervals. Name every" in str(ranking)
+    few = rank(grid_pool(axes=1, copies=9), hyperparameters=["lr"], resamples=100)
+    assert "note: 3 configurations are few to resample: intervals are rough. Name every" in str(few)
+    assert "few" not in str(rank(grid_pool(axes=2, copies=2), hyperparameters=list(AXES)[:2], resamples=100))
+
+
+def test_no_information_is_exactly_none():
+    # In some resamples such a measure tells nothing; rounding must not pass for something, as 1e-15 of a bound.
+    rows = [row | {"both": row["lr"] + 10 * row["batch"]} for row in grid_pool(axes=2)]
+    ranking = rank(rows, hyperparameters=list(AXES)[:2], resamples=300)
+    sample = ranking.resampled["conditional_information"]
+    assert not ((sample > 0) & (sample < 1e-12)).any()
+    assert ranking.scores["both"].conditional_information.interval[0] == 0
 
 
 def test_a_statistic_that_most_resamples_lack_has_no_interval():
@@ -218,11 +284,11 @@ def test_a_statistic_that_most_resamples_lack_has_no_interval():
 @pytest.mark.parametrize("largest", [1e-290, 1.7e308])
 def test_values_near_the_ends_of_what_a_float_can_hold(largest):
     rows = grid_pool(axes=2)
-    plain = rank(rows, measures=["noise 1"], resamples=50).scores["noise 1"]
+    plain = rank(rows, measures=["noise 1"], resamples=100).scores["noise 1"]
     unit = max(abs(row["noise 1"]) for row in rows)
     for row in rows:
         row["noise 1"] = row["noise 1"] / unit * largest
-    score = rank(rows, measures=["noise 1"], resamples=50).scores["noise 1"]
+    score = rank(rows, measures=["noise 1"], resamples=100).scores["noise 1"]
     assert score.pearson.value == pytest.approx(plain.pearson.value)
     assert score.pearson_resampled == pytest.approx(plain.pearson_resampled)
     assert score.kendall == plain.kendall

@@ -51,7 +51,7 @@ def written(path, text):
 
 
 def kendall(table, **settings):
-    return rank(table, hyperparameters=["lr", "norm"], resamples=5, **settings).scores["m"].kendall.value
+    return rank(table, hyperparameters=["lr", "norm"], resamples=100, **settings).scores["m"].kendall.value
 
 
 def test_every_kind_of_table(tmp_path):
@@ -73,7 +73,7 @@ def test_every_kind_of_table(tmp_path):
     ]
     for table in tables:
         assert kendall(table) == pytest.approx(4 / 6)
-        assert list(rank(table, resamples=5).scores) in (["lr", "m"], ["m", "lr"])
+        assert list(rank(table, resamples=100).scores) in (["lr", "m"], ["m", "lr"])
 
 
 def test_numbers_of_a_csv_file_are_read_strictly(tmp_path):
@@ -89,26 +89,54 @@ def test_numbers_of_a_csv_file_are_read_strictly(tmp_path):
     assert columns["spaced"] == [2, 0.5, 7]
     assert columns["sparse"] == [None, 3, 5]
     assert columns["underscore"] == ["1_000", "2", "3"]
-    assert columns["word"] == ["NA", "4", "5"]
-    assert columns["odd"] == pytest.approx([np.inf, np.nan, -np.inf], nan_ok=True)
+    assert columns["word"] == [None, 4, 5]
+    assert columns["odd"] == [np.inf, None, -np.inf]
     assert columns["flag"] == ["True", "False", "True"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name;m;gap\na;1;2\nb, c;3;4\n",
+        "name\tm\tgap\na\t1\t2\nb, c\t3\t4\n",
+        'name,m,gap\na, 1, 2\n"b, c", 3, 4\n',
+        'm, name, gap\n1, "a", 2\n3, "b, c", 4\n   \n \n',
+        "name;m;gap\r\na;1;2\r\nb, c;3;4\r\n;;\r\n",
+        'name,m,gap,"loss; a; b; c"\na,1,2,3\n"b, c",3,4,5\n',
+    ],
+)
+def test_separators_and_spaces_of_a_csv_file(tmp_path, text):
+    columns = read_table(written(tmp_path / "T.CSV", text))
+    assert {name: columns[name] for name in ("name", "m", "gap")} == {"name": ["a", "b, c"], "m": [1, 3], "gap": [2, 4]}
+
+
+@pytest.mark.parametrize("missing", ["", " ", "NA", "n/a", "NaN", "NULL", "None"])
+def test_missing_values_of_a_csv_file(tmp_path, missing):
+    columns = read_table(written(tmp_path / "t.csv", f"m,norm,gap\n1,a,1\n{missing},{missing},2\n-2.5,b,3\n"))
+    assert columns["m"] == [1, None, -2.5]
+    assert columns["norm"] == ["a", missing.strip() or None, "b"]
+
+
+def test_none_may_be_the_only_value_of_a_text(tmp_path):
+    columns = read_table(written(tmp_path / "t.csv", "norm,m,gap\nnone,NA,1\nnone,,2\n"))
+    assert columns == {"norm": ["none", "none"], "m": [None, None], "gap": [1, 2]}
 
 
 def test_missing_values_of_a_measure_are_no_mistake():
     table = COLUMNS | {"m": [1.0, None, 2.0, NAType()], "n": [1, 2, 3, 4]}
-    ranking = rank(Frame(table), measures=["m", "n"], resamples=5)
+    ranking = rank(Frame(table), measures=["m", "n"], resamples=100)
     assert ranking.scores["m"].undefined.startswith("not finite for models 2 and 4")
-    sparse = rank([{"gap": 1, "m": 1}, {"gap": 2}, {"gap": 3, "m": 3}], resamples=5)
+    sparse = rank([{"gap": 1, "m": 1}, {"gap": 2}, {"gap": 3, "m": 3}], resamples=100)
     assert sparse.scores["m"].undefined.startswith("not finite for model 2:")
 
 
 def test_true_and_false_are_a_hyperparameter_not_a_measure():
     table = COLUMNS | {"augmented": [True, True, False, False]}
-    ranking = rank(table, resamples=5)
+    ranking = rank(table, resamples=100)
     assert "augmented" not in ranking.scores
     assert "augmented" in ranking.pool.left_out
-    score = rank(table, measures=["m"], hyperparameters=["augmented"], resamples=5).scores["m"]
-    assert str(score.worst_environment) == "augmented True → False"
+    score = rank(table, measures=["m"], hyperparameters=["augmented"], resamples=100).scores["m"]
+    assert str(score.worst_environment) == "augmented False → True"
 
 
 @pytest.mark.parametrize(
@@ -134,8 +162,22 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
         ({}, {}, "the table is empty"),
         ([], {}, "the table is empty"),
         ({"m": [], "gap": []}, {}, "the table is empty"),
+        (COLUMNS, {"measures": ["m", "gap"]}, "'gap' is given as the target and as a measure"),
+        (COLUMNS, {"measures": ["-gap"]}, "'gap' is given as the target and as a measure"),
+        (COLUMNS, {"hyperparameters": ["lr", "gap"]}, "'gap' is given as the target and as a hyperparameter"),
+        (COLUMNS, {"hyperparameters": ["m"], "measures": ["-m"]}, "'m' is given as a hyperparameter and as a measure"),
+        (COLUMNS, {"model": "m", "measures": ["m"]}, "'m' is given as the model column and as a measure"),
+        (
+            COLUMNS,
+            {"model": "lr", "hyperparameters": ["lr"]},
+            "'lr' is given as a hyperparameter and as the model column",
+        ),
+        (COLUMNS, {"model": "gap"}, "'gap' is given as the target and as the model column"),
+        (COLUMNS, {"hyperparameters": ["lr"], "clusters": ["norm"]}, "'norm' is none of them. Choose from: 'lr'"),
+        (COLUMNS, {"clusters": ["lr"]}, "'lr' is none of them. No hyperparameters were named"),
+        (COLUMNS, {"hyperparameters": ["lr"], "clusters": []}, "clusters=[] names nothing"),
         (COLUMNS, {"level": 95}, "level=95 must lie between 0 and 1"),
-        (COLUMNS, {"resamples": 0}, "resamples=0 is too small"),
+        (COLUMNS, {"resamples": 99}, "resamples=99 is too small: it must be at least 100"),
         (COLUMNS, {"seed": -1}, "seed=-1 is too small"),
         ("table.xlsx", {}, "has the suffix '.xlsx'; a table is read from a .csv or .parquet file"),
     ],
@@ -154,6 +196,7 @@ def test_mistakes(table, settings, message):
         ({"gap": "abc"}, {}, "the column 'gap' must be a sequence"),
         (COLUMNS, {"measures": "m"}, "measures must be a list of names"),
         (COLUMNS, {"hyperparameters": "lr"}, "hyperparameters must be a list of names"),
+        (COLUMNS, {"hyperparameters": ["lr"], "clusters": "lr"}, "clusters must be a list of names"),
     ],
 )
 def test_mistaken_types(table, settings, message):
@@ -166,13 +209,20 @@ def test_mistaken_types(table, settings, message):
     [
         ("", "is empty; expected a line of names"),
         ("m,gap\n", "the table is empty"),
-        ("m,gap\n1,2\n3\n", "line 3 has 1 cells, the first line names 2 columns"),
+        ("m,gap\n1,2\n3\n", "line 3 has 1 cell, the first line names 2 columns.$"),
+        (
+            "m,gap\n1,2\n3,4\n0,5,6\n",
+            "line 4 has 3 cells, the first line names 2 columns. Numbers need a decimal point",
+        ),
+        ("m|gap\n1|2\n", "has a single column, 'm|gap'; the separator must be a comma, a semicolon or a tab"),
+        ("m;gap\n1;0,5\n2;1\n3;2\n", "the target 'gap' must be numbers, but model 1 has '0,5'; use a decimal point"),
+        ("m;gap\n1;5\nNA;1\n-1,5e-3;2\n", "the measure 'm' must be numbers, but model 3 has '-1,5e-3'; use a decimal"),
         ("m,gap\n1,2\n2,x\n3,4\n", "the target 'gap' must be numbers, but model 2 has 'x'"),
         ("m,gap,m\n1,2,3\n", "several columns called 'm'"),
     ],
 )
 def test_mistakes_in_a_csv_file(tmp_path, text, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message.replace("|", r"\|")):
         rank(written(tmp_path / "t.csv", text))
 
 
@@ -182,5 +232,5 @@ def test_files_that_are_not_there_or_not_tables(tmp_path):
     with pytest.raises(ValueError, match=r"cannot be read as .parquet"):
         read_table(written(tmp_path / "t.parquet", "m,gap\n"))
     (tmp_path / "latin.csv").write_bytes(b"m,gap\n\xff,1\n")
-    with pytest.raises(ValueError, match=r"cannot be read as .csv"):
+    with pytest.raises(ValueError, match=r"cannot be read as .csv: save it as UTF-8"):
         read_table(tmp_path / "latin.csv")

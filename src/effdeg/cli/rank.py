@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from effdeg import ranking
 from effdeg._checks import check_choice
 from effdeg.cli import options as o
+from effdeg.ranking.result import aligned
 
 
 def rank(
@@ -26,6 +25,13 @@ def rank(
     ],
     target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap",
     by: Annotated[list[str] | None, typer.Option(help="A hyperparameter; once for each.", show_default=False)] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A hyperparameter, once for each: models that share all of these are resampled together. All if none.",
+            show_default=False,
+        ),
+    ] = None,
     measure: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,7 +42,12 @@ def rank(
     against: Annotated[
         str | None, typer.Option(help="Test every other measure against this one.", show_default=False)
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals.")] = 2000,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The column with the models' names; 'model' if there is one.", show_default=False),
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000,
+    level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0,
     plot: Annotated[
         Path | None,
@@ -50,16 +61,22 @@ def rank(
 ) -> None:
     """Rank measures by how well they order models by their generalization gap.
 
-    Correlations come with their 95% intervals. With the hyperparameters (--by), measures are also judged among models
+    Correlations come with their intervals. With the hyperparameters (--by), measures are also judged among models
     that differ in one of them alone.
     """
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot exclude each other.")
-    if plot is None and not no_plot and not json:
-        plot = Path(f"{table.stem}-ranking.png")
     o.check_plot(plot)
     ranked = ranking.rank(
-        table, target=target, measures=measure or None, hyperparameters=by or (), resamples=resamples, seed=seed
+        table,
+        target=target,
+        measures=measure or None,
+        hyperparameters=by or (),
+        clusters=cluster or None,
+        model=model,
+        resamples=resamples,
+        level=level,
+        seed=seed,
     )
     tested = _tested(ranked, against)
     if plot is not None:
@@ -68,7 +85,7 @@ def rank(
         print(json_module.dumps(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tested]}))
         return
     console = Console(highlight=False)
-    _print(console, f"{len(ranked.pool)} models, measures of {target}, best first", ranked.rows())
+    _print(console, ranked.title(), ranked.rows())
     varied = [score for score in ranked.scores.values() if score.psi_by_axis]
     if varied:
         head = ["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]
@@ -88,8 +105,20 @@ def rank(
         console.print("[dim]Each test stands alone: of many, some p values are small by chance.[/]")
     for advantage in tested:
         console.print(escape(f"{advantage}."))
+    if plot is None and not no_plot:
+        plot = _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
     if plot is not None:
-        console.print(f"written: {plot}")
+        console.print(escape(f"written: {plot}"))
+
+
+def _draw(console: Console, ranked: ranking.Ranking, file: Path) -> Path | None:
+    """Draw the figure that nobody asked for: without matplotlib a note says how to get it."""
+    try:
+        ranked.plot().savefig(file)
+    except ImportError as error:
+        console.print(f"[yellow]{escape(f'note: {error}')}[/]")
+        return None
+    return file
 
 
 def _tested(ranked: ranking.Ranking, against: str | None) -> list[ranking.Advantage]:
@@ -102,17 +131,7 @@ def _tested(ranked: ranking.Ranking, against: str | None) -> list[ranking.Advant
 
 
 def _print(console: Console, title: str, rows: list[list[str]]) -> None:
-    """Print a table: on a narrow screen with intervals below their numbers, and what is then too wide is not cut."""
-    if _width(rows) > console.width:
-        rows = [[cell.replace(" (", "\n(") for cell in row] for row in rows]
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in rows[0]:
-        table.add_column(escape(name), no_wrap=True)
-    for row in rows[1:]:
-        table.add_row(*map(escape, row))
-    Console(highlight=False, width=max(console.width, _width(rows))).print(table)
-
-
-def _width(rows: list[list[str]]) -> int:
-    longest = [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(*rows, strict=True)]
-    return sum(longest) + 2 * len(longest) + 2
+    """Print a table; what is too wide for the screen is not cut."""
+    head, *lines = aligned(rows, console.width)
+    console.print(f"[italic]{escape(title)}[/]\n[bold]{escape(head)}[/]", soft_wrap=True)
+    console.print(escape("\n".join(lines)) + "\n", soft_wrap=True)

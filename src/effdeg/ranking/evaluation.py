@@ -1,6 +1,7 @@
 """All statistics of all measures, on any resamples of the models."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from effdeg.ranking.correlations import kendall, pearson, signs, spearman
 from effdeg.ranking.information import ConditionalInformation
@@ -12,17 +13,18 @@ from effdeg.ranking.tables import Array
 _CHUNK = 2_000_000
 
 
-def draw(models: int, resamples: int, seed: int) -> Array:
-    """Draw models with replacement; give how often each was drawn, resamples × models."""
-    drawn = np.random.default_rng(seed).integers(0, models, (resamples, models))
-    return tally(drawn)
+def draw(clusters: NDArray[np.int64], resamples: int, seed: int) -> Array:
+    """Draw clusters 0, 1, … of models with replacement; give how often each model was drawn, resamples × models."""
+    number = int(clusters.max()) + 1
+    drawn = np.random.default_rng(seed).integers(0, number, (resamples, number))
+    return tally(drawn)[:, clusters]
 
 
-def tally(drawn: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Array:
-    """Count how often each of n models occurs in each row of n."""
-    resamples, models = drawn.shape
-    flat = (drawn + models * np.arange(resamples)[:, None]).ravel()
-    return np.bincount(flat, minlength=resamples * models).reshape(resamples, models).astype(np.float64)
+def tally(drawn: NDArray[np.int64]) -> Array:
+    """Count how often each of n things occurs in each row of n."""
+    resamples, number = drawn.shape
+    flat = (drawn + number * np.arange(resamples)[:, None]).ravel()
+    return np.bincount(flat, minlength=resamples * number).reshape(resamples, number).astype(np.float64)
 
 
 class Evaluation:

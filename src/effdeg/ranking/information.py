@@ -50,23 +50,24 @@ class ConditionalInformation:
             sparse.csr_array((ones, (rows * 6 + symbol[pairs].astype(np.int64), pairs)), shape=shape)
             for symbol in symbols
         ]
-        # Counts are whole numbers up to the number of ordered pairs: their x log x is looked up.
-        whole = np.arange(len(pool) ** 2 + 1, dtype=np.float64)
-        self._x_log_x = whole * np.log(np.maximum(whole, 1))
 
     def __call__(self, counts: Array) -> Array:
         """Give it for each set: sets × resamples × measures, nan where knowing the set leaves the gaps no choice."""
         drawn = counts.T.astype(np.int32)
         weights = drawn[self._first] * drawn[self._second]
+        # Counts are whole numbers up to the number of ordered pairs: their x log x is looked up.
+        whole = np.arange(int(drawn.sum(0).max()) ** 2 + 1, dtype=np.float64)
+        x_log_x = whole * np.log(np.maximum(whole, 1))
         # For n pairs, n H(G | U): at least 2 log 2 as soon as both signs occur somewhere, whatever the rounding.
         by_gap = self._tallied(self._tallies[0], weights).sum(1)
-        free = self._total(by_gap.sum(1)) - self._total(by_gap)
+        free = self._total(by_gap.sum(1), x_log_x) - self._total(by_gap, x_log_x)
         found = []
         for tally in self._tallies:
             joint = self._tallied(tally, weights)
-            left = self._total(joint.sum(2)) - self._total(joint)  # n H(G | U, V)
+            left = self._total(joint.sum(2), x_log_x) - self._total(joint, x_log_x)  # n H(G | U, V)
             found.append(np.divide(free - left, free, where=free > 1, out=np.full_like(free, np.nan)))
         shares: Array = np.clip(np.stack(found, axis=-1), 0.0, 1.0)
+        shares[shares < 1e-12] = 0.0  # rounding tells nothing
         return shares
 
     def _cells(self, codes: list[Indices], rises: NDArray[np.bool_]) -> tuple[Indices, Indices]:
@@ -98,9 +99,9 @@ class ConditionalInformation:
         counted: Indices = (tally @ weights).reshape(*self._shape, -1)
         return counted
 
-    def _total(self, tallied: Indices) -> Array:
+    def _total(self, tallied: Indices, x_log_x: Array) -> Array:
         """Sum x log x over all cells of each set: sets × resamples."""
-        terms = self._x_log_x.take(tallied, mode="clip")
+        terms = x_log_x.take(tallied)
         by_cell = terms.sum(tuple(range(1, terms.ndim - 1))) * self._times[:, None]
         summed: Array = np.add.reduceat(by_cell, self._starts, axis=0)
         return summed

@@ -5,25 +5,29 @@ All arrays that come out end in resamples × measures, nan where a resample has 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from effdeg.ranking.pool import Pool, shown
-from effdeg.ranking.tables import Array
+from effdeg.ranking.tables import Array, is_number
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A step of one hyperparameter from a value to the next larger one, all others held fixed.
+    """A step of one hyperparameter from a value to another, all others held fixed.
+
+    Numbers step to the next larger one among all values in the table. Texts have no order: each pair of them is a step,
+    from the one that comes first by name.
 
     Attributes:
         hyperparameter: Its name.
         before: The one value.
-        after: The next one among all values in the table.
+        after: The other.
         pairs: How many pairs of models it holds.
     """
 
@@ -44,7 +48,7 @@ class Neighbours:
 
     Attributes:
         axes: The hyperparameters in which alone some models differ.
-        environments: The steps between neighbouring values that some models take.
+        environments: The steps, between neighbouring numbers or any two texts, that some models take.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -117,10 +121,11 @@ class Neighbours:
 
     def _add_environments(self, name: str, code: Indices, levels: Sequence[Any], chosen: Indices) -> None:
         one, other = code[self._first[chosen]], code[self._second[chosen]]
-        for lower in range(len(levels) - 1):
-            step = chosen[(np.minimum(one, other) == lower) & (np.maximum(one, other) == lower + 1)]
+        ordered = all(is_number(level) for level in levels)
+        for before, after in pairwise(range(len(levels))) if ordered else combinations(range(len(levels)), 2):
+            step = chosen[(np.minimum(one, other) == before) & (np.maximum(one, other) == after)]
             if len(step):
-                self.environments.append(Environment(name, levels[lower], levels[lower + 1], len(step)))
+                self.environments.append(Environment(name, levels[before], levels[after], len(step)))
                 self._by_environment.append(step)
 
     def _weights(self, counts: Array, pairs: Indices) -> Array:

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.textpath import TextPath
+from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
 
 from effdeg._checks import check_choice
 from effdeg.plots import Theme, drawing
@@ -19,6 +20,9 @@ from effdeg.ranking.tables import Array
 from effdeg.statistics import student_quantile
 
 _COLUMNS = 4
+_PANELS = 12
+# What a name may take of a panel, in characters and in points: of its width, and of its height.
+_LONGEST, _WIDE, _TALL = 27, 185.0, 140.0
 # The parts of a perceptually uniform map that stand out from the ground.
 _SHADES = {"light": (0.08, 0.66), "dark": (0.48, 0.97)}
 
@@ -26,25 +30,26 @@ _SHADES = {"light": (0.08, 0.66), "dark": (0.48, 0.97)}
 def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, theme: str = "light") -> Figure:
     """Draw the gap against each measure, with a linear fit and the band in which it lies.
 
-    A measure whose positive values span more than three orders of magnitude has a logarithmic axis, on which the linear
-    fit is a curve.
+    A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on which
+    the linear fit is a curve. Long names are shortened in the middle. The band takes models as independent.
 
     Args:
         ranking: The ranking.
-        measures: The measures to draw; all of them by default.
+        measures: The measures to draw; by default all of them, or the 12 best by Kendall's tau if there are more.
         theme: ``"light"`` or ``"dark"``.
 
     Returns:
         The figure, with a panel for each measure.
     """
-    names = list(ranking.scores if measures is None else measures)
+    names = list(ranking.scores)[:_PANELS] if measures is None else list(measures)
     for name in names:
         check_choice("measure", name, ranking.scores)
     if not names:
         raise ValueError("there is no measure to draw.")
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
-    with drawing(theme, (max(3.1 * columns, 4.2), 2.75 * rows + 0.25)) as (colours, figure):
+    width = max(3.1 * columns, 4.2)
+    with drawing(theme, (width, 2.75 * rows + 0.25)) as (colours, figure):
         shades = _shades(theme)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes, name in zip(grid.flat, names, strict=False):
@@ -58,12 +63,19 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
         for axes in grid.flat[len(names) :]:
             axes.remove()
         for axes in grid[:, 0]:
-            axes.set_ylabel(ranking.pool.target, parse_math=False)
+            axes.set_ylabel(_shortened(ranking.pool.target, _TALL), parse_math=False)
         low, high = float(ranking.pool.gaps.min()), float(ranking.pool.gaps.max())
         grid[0, 0].set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
-        level = f"{ranking.level * 100:g}%"
-        figure.supxlabel(f"line and band: linear fit, {level} confidence; r with its {level} interval", fontsize=8)
+        caption = _caption(ranking, len(names) if measures is None else None)
+        figure.supxlabel(textwrap.fill(caption, int(16 * width)), fontsize=8)
     return figure
+
+
+def _caption(ranking: Ranking, best: int | None) -> str:
+    level = f"{ranking.level * 100:g}%"
+    alone = " if models were independent" if ranking.pool.clustered else ""
+    shown = f"; {best} best of {len(ranking.scores)}" if best is not None and best < len(ranking.scores) else ""
+    return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
 
 
 def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades: LinearSegmentedColormap) -> None:
@@ -76,6 +88,13 @@ def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades:
     if low > 0 and math.log10(high) - math.log10(low) > 3:
         axes.set_xscale("log")
         fine = np.geomspace(low, high, 200)
+    elif high < 0 and math.log10(-low) - math.log10(-high) > 3:
+        # Measures turned round: a logarithmic axis of their size, larger to the right as everywhere.
+        axes.set_xscale("symlog", linthresh=-high)
+        locator = SymmetricalLogLocator(base=10, linthresh=-high)
+        locator.set_params(numticks=5)
+        axes.xaxis.set_major_locator(locator)
+        fine = -np.geomspace(-low, -high, 200)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         fine = np.linspace(low - 0.06 * (high - low), high + 0.06 * (high - low), 200)
@@ -91,7 +110,8 @@ def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades:
 
 
 def _draw_reason(axes: Axes, reason: str) -> None:
-    axes.text(0.5, 0.5, textwrap.fill(reason, 32), transform=axes.transAxes, ha="center", va="center", parse_math=False)
+    text = textwrap.fill(reason, 32, max_lines=8, placeholder=" …")
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", parse_math=False)
     axes.xaxis.set_major_locator(NullLocator())
     axes.spines["bottom"].set_visible(False)
 
@@ -111,10 +131,20 @@ def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Ar
 
 
 def _title(score: Score) -> str:
-    name = score.measure if len(score.measure) <= 40 else f"{score.measure[:24]}…{score.measure[-15:]}"
+    name = _shortened(score.measure, _WIDE)
     if score.pearson is None or score.kendall is None:
         return name
     return f"{name}\nr = {score.pearson}, τ = {score.kendall.value:z.2f}"
+
+
+def _shortened(name: str, points: float) -> str:
+    """Leave out the middle of a name that is too long for its place: in characters or, if it is wide, in points."""
+    size = mpl.rcParams["axes.titlesize"]
+    short, kept = name, min(len(name) + 1, _LONGEST + 1)
+    while len(short) > _LONGEST or TextPath((0, 0), short.replace("$", "S"), size=size).get_extents().width > points:
+        kept -= 1
+        short = f"{name[: math.ceil(kept / 2)]}…{name[len(name) - (kept - 1) // 2 :]}"
+    return short
 
 
 def _shades(theme: str) -> LinearSegmentedColormap:

@@ -37,21 +37,23 @@ class Score:
     """How well one measure ranks the pool.
 
     Statistics are None where ``undefined`` says why; those from ``psi`` on also without hyperparameters, or where no
-    two models differ in one hyperparameter alone. Intervals, Pearson's apart, are percentiles over resamples of the
-    models. A resample has fewer different models than the pool, which on the whole makes the worst sign error and the
-    conditional information larger: their intervals lie high.
+    two models differ in one hyperparameter alone. Intervals, Pearson's apart, are percentiles over resamples: of the
+    models, or, where several models share a configuration, of the configurations with all their models, since seeds of
+    one configuration are no independent models. A resample has fewer different models than the pool, which on the whole
+    makes the worst sign error and the conditional information larger: their intervals lie high.
 
     Attributes:
         measure: Its name; with a leading minus, its values count as negative.
         undefined: Why nothing can be said of this measure, or None.
-        pearson: Pearson's r, with Fisher's interval.
-        pearson_resampled: The interval of Pearson's r from resampled models.
+        pearson: Pearson's r, with Fisher's interval; with the resampled one where models share a configuration, which
+            Fisher's does not know.
+        pearson_resampled: The interval of Pearson's r from the resamples.
         spearman: Spearman's rho.
         kendall: Kendall's tau-b.
         psi: The granulated Kendall's Psi: the mean of ``psi_by_axis``.
         psi_by_axis: Kendall's tau among models that differ in one hyperparameter alone.
-        sign_error: How often measure and gap move in opposite directions between neighbouring configurations: the mean
-            over environments. 0 is perfect, 0.5 is chance.
+        sign_error: How often measure and gap move in opposite directions between neighbouring configurations (any two
+            values of a text are neighbours): the mean over environments. 0 is perfect, 0.5 is chance.
         worst_sign_error: The largest over environments.
         worst_environment: Where that is.
         conditional_information: What share of the order of the gaps the order of the measure tells, 0 to 1, known

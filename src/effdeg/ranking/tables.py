@@ -1,6 +1,7 @@
 """Tables as people have them, as columns of cells: numbers, texts, None where there is nothing."""
 
 import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -18,25 +19,30 @@ Columns = dict[str, list[Any]]
 
 # Python's float() also takes 1_000, which in a table is a text.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_MISSING = {"na", "n/a", "nan", "null"}
+_SEPARATORS = (",", ";", "\t")
 
 
 def read_table(path: str | Path) -> Columns:
     """Read a table with one row per model.
 
     Args:
-        path: A ``.csv`` file with a first line of names, or a ``.parquet`` file. A column of a ``.csv`` file holds
-            numbers if every cell does, is ``nan`` or is empty; else it holds text. A column without a name, as pandas
+        path: A ``.csv`` file with a first line of names, or a ``.parquet`` file. The columns of a ``.csv`` file are
+            separated by commas, semicolons or tabs. A column holds numbers if every cell does, or is missing: empty,
+            ``NA``, ``N/A``, ``NaN``, ``null`` or ``None``; else it holds text. A column without a name, as pandas
             writes its index, is left out.
 
     Returns:
         The columns by name.
     """
     path = Path(path)
-    if path.suffix not in {".csv", ".parquet"}:
+    suffix = path.suffix.lower()
+    if suffix not in {".csv", ".parquet"}:
         raise ValueError(f"{path} has the suffix {path.suffix!r}; a table is read from a .csv or .parquet file.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
-    return _csv(path) if path.suffix == ".csv" else _parquet(path)
+    return _csv(path) if suffix == ".csv" else _parquet(path)
 
 
 def as_columns(table: Any) -> Columns:
@@ -84,29 +90,72 @@ def is_written_number(cell: Any) -> bool:
     return isinstance(cell, str) and _NUMBER.fullmatch(cell) is not None
 
 
+def has_decimal_commas(column: Sequence[Any]) -> bool:
+    """Tell whether a column would hold numbers if they were not written with decimal commas."""
+    commas = [isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell) is not None for cell in column]
+    rest = (cell for cell, comma in zip(column, commas, strict=True) if not comma)
+    return any(commas) and all(is_number(cell) or is_written_number(cell) or _is_missing(cell) for cell in rest)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write how many there are of something."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _csv(path: Path) -> Columns:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            lines = [(number, line) for number, line in enumerate(csv.reader(file), start=1) if line]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} cannot be read as .csv: {error}.") from error
-    if not lines:
-        raise ValueError(f"{path} is empty; expected a line of names, then one line per model.")
-    (_, header), *rows = lines
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} cannot be read as .csv: save it as UTF-8 ({error}).") from error
+    try:
+        (_, header), *rows = _lines(text)
+    except csv.Error as error:
+        raise ValueError(f"{path} cannot be read as .csv: {error}.") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is empty; expected a line of names, then one line per model.") from error
     names = [name.strip() for name in header]
+    if len(names) == 1:
+        raise ValueError(
+            f"{path} has a single column, {names[0]!r}; the separator must be a comma, a semicolon or a tab."
+        )
     _check_names(str(path), [name for name in names if name])
     for number, cells in rows:
         if len(cells) != len(names):
+            hint = " Numbers need a decimal point, and texts with a separator need quotes." * (len(cells) > len(names))
             raise ValueError(
-                f"{path}: line {number} has {len(cells)} cells, the first line names {len(names)} columns."
+                f"{path}: line {number} has {counted(len(cells), 'cell')}, the first line names "
+                f"{counted(len(names), 'column')}.{hint}"
             )
     return {name: _parsed([cells[index] for _, cells in rows]) for index, name in enumerate(names) if name}
 
 
+def _lines(text: str) -> list[tuple[int, list[str]]]:
+    """Split into cells at the first separator that gives all lines as many, or else that gives most names."""
+    found = []
+    for separator in _SEPARATORS:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+        sizes = {len(cells) for _, cells in lines}
+        if len(sizes) == 1 and sizes != {1}:
+            return lines
+        found.append(lines)
+    return max(found, key=lambda lines: len(lines[0][1]) if lines else 0)
+
+
 def _parsed(cells: list[str]) -> list[Any]:
     texts = [cell.strip() or None for cell in cells]
-    numeric = all(text is None or is_written_number(text) for text in texts)
-    return [None if text is None else float(text) for text in texts] if numeric else list(texts)
+    known = [text for text in texts if not _is_missing(text)]
+    # Where there is no number at all, "none" may well be a name.
+    numeric = all(map(is_written_number, known)) and (known or not any(map(_is_none, texts)))
+    return [None if text is None or _is_missing(text) else float(text) for text in texts] if numeric else list(texts)
+
+
+def _is_missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and cell.lower() in _MISSING) or _is_none(cell)
+
+
+def _is_none(cell: Any) -> bool:
+    return isinstance(cell, str) and cell.lower() == "none"
 
 
 def _parquet(path: Path) -> Columns:
