@@ -168,3 +168,10 @@ def test_a_failure_is_not_tried_again():
     assert "NaN" in table.skipped["effective_degree"]
     assert "NaN" in table.skipped["total_variation"]
     assert sum(calls) < 3 * 20 * 15
+
+
+def test_what_stands_on_a_failure_fails_for_the_same_reason():
+    model = mlp().double()
+    table = proxies.evaluate(model, (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels), **ROUTE)
+    for name in ("sharpness@0.05", "adaptive_sharpness@1", "average_sharpness@0.01"):
+        assert "does not depend on the weights" in table.skipped[name]

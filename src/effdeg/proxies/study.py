@@ -158,9 +158,8 @@ class Study:
     def own_loss(self, *, normalize: bool = False) -> float:
         """Give the mean loss of all examples with the model's own weights."""
         whole = self.everything()
-        if (known := self._kept.get(("gradient", whole.start, whole.stop, normalize))) is not None:
-            loss: float = known[0]
-            return loss
+        if ("gradient", normalize) in self._kept:
+            return self.gradient(whole, normalize=normalize)[0]
         return self.once(("loss", normalize), lambda: self.mean_loss({}, whole, normalize=normalize))
 
     def gradient(
@@ -168,8 +167,7 @@ class Study:
     ) -> tuple[float, dict[str, Tensor]]:
         """Compute the mean loss of examples and its gradient, batch by batch; once, for the model's own weights."""
         if weights is None and part == self.everything():
-            key = ("gradient", part.start, part.stop, normalize)
-            return self.once(key, lambda: self._gradient(part, self.weights, normalize))
+            return self.once(("gradient", normalize), lambda: self._gradient(part, self.weights, normalize))
         return self._gradient(part, weights or self.weights, normalize)
 
     def everything(self) -> slice:
