@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -28,14 +28,31 @@ class Subject:
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
         self._weights = self._moved_weights(device, dtype)
+        self._watch: AbstractContextManager[object] = nullcontext()
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with other weights in the place of some of its own if any are given."""
         arguments, keywords = as_arguments(inputs)
         stand_ins = {**(self._weights or {}), **(weights or {})}
-        if stand_ins and isinstance(self.model, nn.Module):
-            return functional_call(self.model, stand_ins, arguments, keywords)
-        return self.model(*arguments, **keywords)
+        with self._watch:
+            if stand_ins and isinstance(self.model, nn.Module):
+                return functional_call(self.model, stand_ins, arguments, keywords)
+            return self.model(*arguments, **keywords)
+
+    @contextmanager
+    def watched(self, watch: AbstractContextManager[object]) -> Iterator[None]:
+        """Enter a context around every call of the model, to see what goes on inside."""
+        self._watch = watch
+        try:
+            yield
+        finally:
+            self._watch = nullcontext()
+
+    def state(self) -> dict[str, Tensor]:
+        """Give all weights and buffers, as they are run here."""
+        if self._weights is not None or not isinstance(self.model, nn.Module):
+            return self._weights or {}
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
     def weights(self) -> dict[str, Tensor]:
         """Give the weights that training moves, as they are run here; all of them, if every one is frozen."""
@@ -113,18 +130,25 @@ def _buffers(model: Model) -> Iterator[None]:
     """Put buffers back that a forward pass changes even in evaluation mode."""
     owners = list(model.modules()) if isinstance(model, nn.Module) else []
     kept = [
-        (owner, name, own, None if own is None else own.clone())
-        for owner in owners
-        for name, own in owner._buffers.items()
+        (owner, dict(owner._buffers), {name: _copy(each) for name, each in owner._buffers.items()}) for owner in owners
     ]
     try:
         yield
     finally:
-        for owner, name, own, copy in kept:
-            owner._buffers[name] = own
-            # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
-            if own is not None and copy is not None and not _same(own, copy):
-                own.data = copy
+        for owner, own, copies in kept:
+            owner._buffers.clear()
+            owner._buffers.update(own)
+            for name, copy in copies.items():
+                buffer = own[name]
+                # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
+                if buffer is not None and copy is not None and not _same(buffer, copy):
+                    buffer.data = copy
+
+
+def _copy(buffer: Tensor | None) -> Tensor | None:
+    # Sparse ones and those without data cannot be compared, and are hardly ever written to.
+    plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
+    return buffer.clone() if buffer is not None and plain else None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

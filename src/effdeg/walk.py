@@ -82,7 +82,7 @@ class Walk:
 
         Args:
             keep: Says what to keep of what the model returned.
-            watch: Entered around every forward pass of points, to see what goes on inside.
+            watch: Entered around the model in every forward pass of points, to see what goes on inside.
 
         Yields:
             What was kept, block by block.
@@ -114,7 +114,7 @@ class Walk:
             rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
 
         def run_part(part: slice) -> Tree:
-            with watch:
+            with self._subject.watched(watch):
                 returned = run(rows[part], positions[part])
             return keep(returned, part.stop - part.start)
 

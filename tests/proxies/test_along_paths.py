@@ -151,3 +151,44 @@ def test_an_activation_of_a_parameter_is_no_unit():
 
     model = Scaled()
     assert linear_regions(model, X.float(), **ROUTE).value == linear_regions(model.body, X.float(), **ROUTE).value
+
+
+class Around(nn.Module):
+    """Two ReLU layers on tokens, with something else in between."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.c = nn.Linear(10, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.lstm, self.function = nn.LSTM(8, 8, batch_first=True), function
+
+    def forward(self, x):
+        return self.c(torch.relu(self.b(self.function(self, x))))
+
+
+BETWEEN = {
+    "an LSTM": lambda self, x: self.lstm(torch.relu(self.a(x)))[0][:, -1],
+    "a product": lambda self, x: (self.a(x) * self.a(x)).mean(1),
+    "a mask by hand": lambda self, x: (self.a(x) * (self.a(x) > 0)).mean(1),
+    "a maximum": lambda self, x: torch.maximum(self.a(x), torch.zeros(8)).mean(1),
+    "erf": lambda self, x: torch.erf(self.a(x)).mean(1),
+    "tokens among the examples": lambda self, x: torch.relu(self.a(x.flatten(0, 1))).view(len(x), 6, 8).mean(1),
+    "tokens first": lambda self, x: torch.relu(self.a(x.transpose(0, 1))).mean(0),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_would_be_counted_wrongly_is_refused(name):
+    x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(TypeError, match="linear regions are those of"):
+        linear_regions(Around(BETWEEN[name]), x, **ROUTE)
+
+
+def test_linear_functions_of_all_kinds_are_let_through():
+    def between(self, x):
+        x = torch.relu(self.a(x.float()))
+        x = nn.functional.dropout(x - 0.5 * x.mean(1, keepdim=True), training=False)
+        return torch.cat([x[:, :3], -x[:, 3:].contiguous()], dim=1).transpose(1, 2).reshape(len(x), 8, 6).sum(2) / 2
+
+    x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
+    assert linear_regions(Around(between), x, **ROUTE).value > 5

@@ -159,3 +159,28 @@ def test_odd_buffers():
     assert model.nothing._version == version
     assert model.none is None
     assert model.grows.shape == (1,)
+
+
+class Strange(nn.Module):
+    """A sparse buffer, one without data, and one that the forward pass adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+        self.register_buffer("sparse", torch.eye(6).to_sparse())
+        self.register_buffer("meta", torch.zeros(2, device="meta"))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        if "new" not in self._buffers:
+            self.register_buffer("new", torch.ones(2))
+        return self.inner(x)
+
+
+def test_strange_buffers():
+    model = Strange()
+    proxies.margin(model, (X.float(), Y))
+    effdeg.measure(model, X.float(), paths=3, nodes=5, degree=2)
+    assert "new" not in model.state_dict()
+    assert float(model.calls) == 0

@@ -154,3 +154,18 @@ def test_a_reference_as_ddp_and_the_compiler_save_it():
     for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
         saved = {prefix + name: each for name, each in second.state_dict().items()}
         assert distance(first, {**saved, "epoch": 3}).value == expected
+
+
+def test_a_convolution_that_does_not_run_is_left_out():
+    class WithHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.spare = nn.Conv2d(1, 2, 3), nn.Conv2d(1, 9, 3)
+
+        def forward(self, x):
+            return self.body(x)
+
+    model, x = WithHead(), torch.randn(1, 1, 6, 6)
+    found = spectral_product(model, x)
+    assert found.settings["maps"] == 1
+    assert found.value == pytest.approx(spectral_sum(model.body, x).value)

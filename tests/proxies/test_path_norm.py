@@ -165,3 +165,34 @@ def test_means_by_another_name_and_constants():
 def test_what_would_be_wrong_is_refused(function):
     with pytest.raises(ValueError, match="path norm is not defined"):
         path_norm(Functional(function).double(), torch.randn(2, 4))
+
+
+def test_precision_and_transposed_weights_do_not_matter():
+    plain = Functional(lambda self, x: self.first(x)).double()
+    for function in (
+        lambda self, x: self.first(x.float()),
+        lambda self, x: self.first(x.to(torch.float32)),
+        lambda self, x: x @ self.first.weight.t(),
+        lambda self, x: nn.functional.linear(x, torch.cat([self.first.weight[:1], self.first.weight[1:]])),
+    ):
+        model = Functional(function).double()
+        model.load_state_dict(plain.state_dict())
+        assert path_norm(model, torch.randn(2, 4)).value == pytest.approx(path_norm(plain, torch.randn(2, 4)).value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: nn.functional.linear(x, torch.relu(self.first.weight)),
+        lambda self, x: nn.functional.linear(x, self.first.weight.mean(1, keepdim=True).expand(3, 4)),
+        lambda self, x: nn.functional.linear(x, self.first.weight.sum(1, keepdim=True).expand(3, 4)),
+        lambda self, x: nn.functional.linear(x, MATRIX),
+    ],
+    ids=["rectified", "averaged", "summed", "not a parameter"],
+)
+def test_weights_that_are_made_are_refused(function):
+    with pytest.raises(ValueError, match="path norm is not defined"):
+        path_norm(Functional(function).double(), torch.randn(2, 4))
+
+
+MATRIX = torch.ones(3, 4, dtype=torch.float64)

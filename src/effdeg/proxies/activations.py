@@ -1,31 +1,14 @@
 """Which linear piece of a ReLU network a point lies in: on which side of its kinks each unit is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, resolve_name
 
-SMOOTH = {
-    *(
-        "gelu",
-        "silu",
-        "mish",
-        "elu",
-        "selu",
-        "celu",
-        "sigmoid",
-        "logsigmoid",
-        "tanh",
-        "softplus",
-        "softsign",
-        "hardswish",
-    ),
-    *("softmax", "log_softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "exp", "log", "pow"),
-    *("layer_norm", "group_norm", "instance_norm", "local_response_norm", "rms_norm", "normalize", "sin", "cos"),
-}
-"""What no network that is linear in pieces has."""
+from effdeg.proxies.linear_functions import ASKED, AVERAGED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED
+from effdeg.tree import tensors
 
 
 class ActivationFlips(TorchFunctionMode):
@@ -35,16 +18,19 @@ class ActivationFlips(TorchFunctionMode):
     are the linear pieces that it enters, or, if units flip to and fro between two nodes, fewer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state: Iterable[Tensor]) -> None:
         super().__init__()
-        self.smooth: str | None = None
+        self.problem: str | None = None
+        # What does not change with the inputs: weights, and what is made of them alone, kept alive for their ids.
+        self._weights = {each.untyped_storage().data_ptr() for each in state if each.layout == torch.strided}
+        self._constant: dict[int, Tensor] = {}
         self._last: list[Tensor] = []
         self._now: list[Tensor] = []
         self._flips: list[Tensor] = []
 
     def __enter__(self) -> "ActivationFlips":
         # A batch that ran out of memory may have left something.
-        self._now, self._flips = [], []
+        self._now, self._flips, self._constant = [], [], {}
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -52,20 +38,31 @@ class ActivationFlips(TorchFunctionMode):
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, given = function.__name__.strip("_"), kwargs or {}
-        if name in SMOOTH:
-            self.smooth = name
-        if name in _KINKS:
+        changing = [each for each in tensors([args, given]) if not self._is_constant(each)]
+        if changing and name in _KINKS:
             values, *rest = args if args else (given["input"],)
             # Before the call, which may work in place.
             for kink in _KINKS[name](*rest, **{key: value for key, value in given.items() if key != "input"}):
                 self._see(values, kink)
-        return function(*args, **given)
+        elif changing and (name not in _LINEAR or (name in PRODUCTS | WEIGHTED and len(changing) > 1)):
+            self.problem = self.problem or f"{resolve_name(function) or name} ran"
+        result = function(*args, **given)
+        if not changing:
+            self._constant |= {id(each): each for each in tensors(result)}
+        return result
 
-    def take(self, rows: int) -> Tensor | None:
-        """Give the flips of the batch that has just run, one number per row; None if no unit has a value per row."""
-        found = [flips for flips in self._flips if len(flips) == rows]
+    def take(self, rows: int) -> Tensor:
+        """Give the flips of the batch that has just run, one number per row."""
+        flips = self._flips
         self._last, self._now, self._flips = self._now, [], []
-        return torch.stack(found).sum(0) if found else None
+        if any(len(each) != rows for each in flips):
+            self.problem = self.problem or "an activation ran on tensors that do not have the examples first"
+        if not flips:
+            self.problem = self.problem or "no such activation ran"
+        return torch.zeros(rows) if self.problem is not None else torch.stack(flips).sum(0)
+
+    def _is_constant(self, each: Tensor) -> bool:
+        return id(each) in self._constant or each.untyped_storage().data_ptr() in self._weights
 
     def _see(self, values: Tensor, kink: float) -> None:
         on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)
@@ -104,3 +101,16 @@ _KINKS: dict[str, Callable[..., list[float]]] = {
 }
 KINKED = sorted(_KINKS)
 """Functions that are linear but for kinks."""
+
+_POOLED = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
+_LINEAR = (
+    WEIGHTED
+    | MOVED
+    | ASKED
+    | CAST
+    | DROPPED
+    | AVERAGED
+    | PRODUCTS
+    | _POOLED
+    | {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}
+)

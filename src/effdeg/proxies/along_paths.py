@@ -11,6 +11,7 @@ from effdeg.estimator import Fit, collect, late
 from effdeg.examples import Batch
 from effdeg.functional import DAMPING
 from effdeg.inference import Model
+from effdeg.layers import named_layers
 from effdeg.outputs import shaped_values
 from effdeg.proxies.activations import KINKED, ActivationFlips
 from effdeg.proxies.result import Result
@@ -105,21 +106,24 @@ def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, Exception]]:
     study.check_data()
     paths, nodes, degree = (study.route[name] for name in ("paths", "nodes", "degree"))
     fit = Fit.on(nodes, degree=degree, basis="chebyshev", components=None, damping=DAMPING)
-    flips = ActivationFlips() if study.count_activations else None
+    flips = ActivationFlips(study.subject.state().values()) if study.count_activations else None
     problems: dict[str, Exception] = {}
+    if flips is not None and any(
+        isinstance(part, torch.jit.ScriptModule) for part in named_layers(study.subject.model).values()
+    ):
+        flips.problem = "a scripted module ran, into which nobody can look"
 
     def keep(returned: Any, points: int) -> tuple[Tensor, ...]:
         logits = shaped_values(returned, "identity", points=points)
         if flips is None:
             return (logits,)
         flipped = flips.take(points)
-        if flipped is None or flips.smooth is not None:
+        if flips.problem is not None:
             problems["linear_regions"] = TypeError(
-                f"linear regions are those of networks whose only activations are of the kind of ReLU "
-                f"({', '.join(KINKED)}); here {flips.smooth or 'none of these'} ran."
+                f"linear regions are those of networks that are linear but for activations of the kind of ReLU "
+                f"({', '.join(KINKED)}); here {flips.problem}."
             )
-            flipped = torch.zeros(points, device=logits.device)
-        return logits, flipped
+        return logits, flipped.to(logits.device)
 
     def row(stretch: Stretch) -> Tensor:
         seen = _Seen(stretch, fit)

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg.inference import Model
+from effdeg.proxies.linear_functions import ASKED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED
 from effdeg.proxies.result import Result
 from effdeg.proxies.study import Running, Study, opened
 from effdeg.tree import tensors, tree_map
@@ -77,10 +78,22 @@ class _Paths(TorchFunctionMode):
         return result
 
     def _result(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        if name in _PRODUCTS | {"add"}:
+        if name in CAST:
+            return args[0]  # all is done in one precision
+        flowing = tensors([args, given])
+        if flowing and all(self._is_weight(each) for each in flowing) and name not in ASKED:
+            if name not in MOVED:
+                # A weight that is made of others would have to be made before it is squared.
+                raise _undefined(f"{name} of weights alone")
+            moved = function(*args, **given)
+            self._weights |= {each.untyped_storage().data_ptr() for each in tensors(moved)}
+            return moved
+        if name in PRODUCTS | {"add"}:
             return self._combined(function, name, args, given)
         if name in _RULES:
             return _RULES[name](*args, **given)
+        if name in WEIGHTED and not all(self._is_weight(each) for each in tensors([args[1:], given])):
+            raise _undefined(f"{name} with a weight that is none of the model's")
         if name in _LINEAR:
             return function(*args, **given)
         raise _undefined(resolve_name(function) or name)
@@ -89,8 +102,7 @@ class _Paths(TorchFunctionMode):
         """Multiply or add: by a number, which is squared, by a weight, which is already, or with another path."""
         given_tensors = [each for each in args if isinstance(each, Tensor)]
         weights = [each for each in given_tensors if self._is_weight(each)]
-        if len(args) > 2 or given or (weights and len(weights) == len(given_tensors)):
-            # A weight that is made of others would have to be made before it is squared.
+        if len(args) > 2 or given:
             raise _undefined(f"{name} of these arguments")
         strange = [each for each in given_tensors if id(each) not in self._on_the_way and not self._is_weight(each)]
         if strange:
@@ -180,16 +192,7 @@ def _max_pool(
     return F.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, divisor_override=1)
 
 
-_WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
-_MOVED = {
-    *("sum", "cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "movedim"),
-    *("contiguous", "squeeze", "unsqueeze", "expand", "expand_as", "chunk", "split", "unbind", "narrow", "getitem"),
-    *("zeros", "clone"),
-}
-_ASKED = {"to", "double", "float", "type", "dim", "size", "get", "numel", "len", "is_floating_point"}
-_PASSED = {"relu", "leaky_relu", "prelu", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"}
-_LINEAR = _WEIGHTED | _MOVED | _ASKED | _PASSED
-_PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul"}
+_LINEAR = WEIGHTED | MOVED | ASKED | DROPPED | {"sum", "relu", "leaky_relu", "prelu"}
 _RULES: dict[str, Callable[..., Any]] = {
     "batch_norm": _batch_norm,
     "mean": _mean,

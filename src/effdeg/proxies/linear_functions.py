@@ -1,0 +1,29 @@
+"""Torch functions that are linear in what flows through a network, by name."""
+
+WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
+"""With a weight that is given beside."""
+
+MOVED = {
+    *("cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "t", "movedim"),
+    *("contiguous", "squeeze", "unsqueeze", "expand", "expand_as", "chunk", "split", "unbind", "narrow", "getitem"),
+    *("clone", "detach", "roll", "flip", "repeat"),
+}
+"""Numbers in another order."""
+
+ASKED = {"dim", "size", "get", "numel", "len", "is_floating_point", "zeros", "new_zeros", "zeros_like"}
+"""No numbers at all, or zeros."""
+
+CAST = {"to", "double", "float", "half", "bfloat16", "type", "type_as"}
+"""The same numbers in another precision."""
+
+DROPPED = {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"}
+"""Nothing, when a model is used."""
+
+AVERAGED = {
+    *("sum", "mean", "pad", "batch_norm"),
+    *(f"{kind}avg_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)),
+}
+"""Sums and averages."""
+
+PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", "einsum"}
+"""Linear only if one factor is constant."""
