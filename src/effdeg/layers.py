@@ -96,6 +96,26 @@ def with_first_tensor(output: Any, tensor: Tensor) -> Any:
     return tensor if isinstance(output, Tensor) else (tensor, *output[1:])
 
 
+@contextmanager
+def changed_output(model: object, at: Layer, examples: int, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Let a function change what a layer, which runs once, returns for so many examples."""
+    name, layer = find_layer(model, at)
+    times = 0
+
+    def hook(_: nn.Module, __: Any, output: Any) -> Any:
+        nonlocal times
+        times += 1
+        tensor = first_tensor(output, name)
+        if tensor.dim() == 0 or len(tensor) != examples:
+            raise not_per_example(name, tensor, examples)
+        return with_first_tensor(output, change(tensor))
+
+    with hooked(layer, hook):
+        yield
+    if times != 1:
+        raise ran_not_once(name, times)
+
+
 def ran_not_once(name: str, times: int) -> ValueError:
     """Say that a layer does not run once per forward pass."""
     return ValueError(

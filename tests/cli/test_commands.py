@@ -18,21 +18,6 @@ SMALL = "tests.cli.networks:small"
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Type a command; gives its exit code, its output and its errors."""
-
-    def typed(*arguments):
-        monkeypatch.setattr(sys, "argv", ["effdeg", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return typed
-
-
-@pytest.fixture
 def data(tmp_path):
     file = tmp_path / "x.npy"
     np.save(file, np.random.default_rng(0).random((30, 12), dtype=np.float32))

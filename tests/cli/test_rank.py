@@ -3,12 +3,12 @@
 import csv
 import json
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from effdeg.cli.app import main
 from effdeg.ranking import rank
 from tests.ranking.pools import AXES, columns, grid_pool
 
@@ -17,20 +17,11 @@ BY = [argument for name in AXES for argument in ("--by", name)]
 FAST = ["--resamples", "100"]
 
 
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Type a command in an empty folder; gives its exit code, its output and its errors."""
-
-    def typed(*arguments, width=200):
-        monkeypatch.setattr(sys, "argv", ["effdeg", "rank", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return typed
+@pytest.fixture(name="run")
+def run_rank(run, monkeypatch, tmp_path):
+    """Type ``effdeg rank`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return partial(run, "rank")
 
 
 @pytest.fixture

@@ -4,19 +4,11 @@ import math
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from effdeg.inference import Model
 from effdeg.jacobian import check_projections, squared_norms
-from effdeg.layers import (
-    advice_for_integers,
-    find_layer,
-    first_tensor,
-    hooked,
-    not_per_example,
-    ran_not_once,
-    with_first_tensor,
-)
+from effdeg.layers import advice_for_integers, changed_output
 from effdeg.outputs import Output, as_values, check_output, output_name
 from effdeg.paths import check_interpolable
 from effdeg.proxies.result import Result
@@ -88,19 +80,8 @@ def _watched(study: Study, inputs: Tree, points: int) -> tuple[Any, list[Tensor]
     if study.at is None:
         floating = tree_map(lambda leaf: enter(leaf) if _is_floating(leaf) else leaf, inputs)
         return study.subject(floating), seen
-    name, layer = find_layer(study.subject.model, study.at)
-
-    def keep(_: nn.Module, __: Any, returned: Any) -> Any:
-        tensor = first_tensor(returned, name)
-        if tensor.dim() == 0 or len(tensor) != points:
-            raise not_per_example(name, tensor, points)
-        return with_first_tensor(returned, enter(tensor))
-
-    with hooked(layer, keep):
-        returned = study.subject(inputs)
-    if len(seen) != 1:
-        raise ran_not_once(name, len(seen))
-    return returned, seen
+    with changed_output(study.subject.model, study.at, points, enter):
+        return study.subject(inputs), seen
 
 
 def _is_floating(leaf: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,16 +10,7 @@ from torch import Tensor, nn
 from effdeg.double_backward import double_differentiable
 from effdeg.inference import as_arguments
 from effdeg.jacobian import check_projections, squared_norms
-from effdeg.layers import (
-    Layer,
-    advice_for_integers,
-    find_layer,
-    first_tensor,
-    hooked,
-    not_per_example,
-    ran_not_once,
-    with_first_tensor,
-)
+from effdeg.layers import Layer, advice_for_integers, changed_output
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
 from effdeg.rivals.checks import check_generator
@@ -137,11 +127,8 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
                 )
             returned = _called(model, parts)
         else:
-            name, layer = find_layer(model, settings.at)
-            with hooked(layer, partial(_output_through, enter, name, batch)):
+            with changed_output(model, settings.at, batch, enter):
                 returned = _called(model, parts)
-            if len(entered) != 1:
-                raise ran_not_once(name, len(entered))
         values = as_values(returned, settings.output, points=batch)
         # So many directions and more can be had exactly for the same price.
         projections = settings.projections if settings.projections < values.shape[1] else -1
@@ -165,12 +152,3 @@ def _inputs_through(enter: Callable[[Tensor], Tensor], parts: Tree, batch: int) 
         return enter(leaf) if rows and leaf.is_floating_point() and name != "labels" else leaf
 
     return named_map(change, parts)
-
-
-def _output_through(
-    enter: Callable[[Tensor], Tensor], name: str, batch: int, _: nn.Module, __: Any, output: Any
-) -> Any:
-    tensor = first_tensor(output, name)
-    if tensor.dim() == 0 or len(tensor) != batch:
-        raise not_per_example(name, tensor, batch)
-    return with_first_tensor(output, enter(tensor))
