@@ -171,6 +171,7 @@ BETWEEN = {
     "a product": lambda self, x: (self.a(x) * self.a(x)).mean(1),
     "a mask by hand": lambda self, x: (self.a(x) * (self.a(x) > 0)).mean(1),
     "a maximum": lambda self, x: torch.maximum(self.a(x), torch.zeros(8)).mean(1),
+    "a divisor": lambda self, x: (self.b.bias / (self.a(x) + 9)).mean(1),
     "erf": lambda self, x: torch.erf(self.a(x)).mean(1),
     "tokens among the examples": lambda self, x: torch.relu(self.a(x.flatten(0, 1))).view(len(x), 6, 8).mean(1),
     "tokens first": lambda self, x: torch.relu(self.a(x.transpose(0, 1))).mean(0),
@@ -192,3 +193,20 @@ def test_linear_functions_of_all_kinds_are_let_through():
 
     x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
     assert linear_regions(Around(between), x, **ROUTE).value > 5
+
+
+def test_a_graph_network_has_its_other_numbers():
+    class Graph(nn.Module):
+        """Neighbours are averaged by a sparse matrix, which linear regions do not know."""
+
+        def __init__(self):
+            super().__init__()
+            self.body = mlp(activation=nn.ReLU)
+            self.register_buffer("neighbours", torch.eye(6).to_sparse())
+
+        def forward(self, x):
+            return self.body(torch.sparse.mm(self.neighbours, x.T).T)
+
+    table = evaluate(Graph(), X.float(), **ROUTE)
+    assert table["effective_degree"].value > 0
+    assert "linear regions are those of" in table.skipped["linear_regions"]

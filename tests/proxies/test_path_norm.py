@@ -159,8 +159,9 @@ def test_means_by_another_name_and_constants():
         lambda self, x: self.first(x) + CONSTANT,
         lambda self, x: self.first(x) @ self.first(x).T,
         lambda self, x: self.first(x) - 1,
+        lambda self, x: self.other[:, 0] / self.first(x),
     ],
-    ids=["a weight made of others", "a constant tensor", "a product", "a difference"],
+    ids=["a weight made of others", "a constant tensor", "a product", "a difference", "a divisor"],
 )
 def test_what_would_be_wrong_is_refused(function):
     with pytest.raises(ValueError, match="path norm is not defined"):

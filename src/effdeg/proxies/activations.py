@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from effdeg.proxies.linear_functions import ASKED, AVERAGED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED
+from effdeg.proxies.linear_functions import ASKED, AVERAGED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
 from effdeg.tree import tensors
 
 
@@ -22,7 +22,7 @@ class ActivationFlips(TorchFunctionMode):
         super().__init__()
         self.problem: str | None = None
         # What does not change with the inputs: weights, and what is made of them alone, kept alive for their ids.
-        self._weights = {each.untyped_storage().data_ptr() for each in state if each.layout == torch.strided}
+        self._weights = {memory(each) for each in state}
         self._constant: dict[int, Tensor] = {}
         self._last: list[Tensor] = []
         self._now: list[Tensor] = []
@@ -39,12 +39,12 @@ class ActivationFlips(TorchFunctionMode):
     ) -> Any:
         name, given = function.__name__.strip("_"), kwargs or {}
         changing = [each for each in tensors([args, given]) if not self._is_constant(each)]
-        if changing and name in _KINKS:
+        if changing and name in _KINKS and self.problem is None:
             values, *rest = args if args else (given["input"],)
             # Before the call, which may work in place.
             for kink in _KINKS[name](*rest, **{key: value for key, value in given.items() if key != "input"}):
                 self._see(values, kink)
-        elif changing and (name not in _LINEAR or (name in PRODUCTS | WEIGHTED and len(changing) > 1)):
+        elif changing and not self._is_linear(name, args, len(changing)):
             self.problem = self.problem or f"{resolve_name(function) or name} ran"
         result = function(*args, **given)
         if not changing:
@@ -61,8 +61,14 @@ class ActivationFlips(TorchFunctionMode):
             self.problem = self.problem or "no such activation ran"
         return torch.zeros(rows) if self.problem is not None else torch.stack(flips).sum(0)
 
+    def _is_linear(self, name: str, args: tuple[Any, ...], changing: int) -> bool:
+        if name in _KINKS:
+            return True
+        divided = name in {"div", "truediv"} and isinstance(args[-1], Tensor) and not self._is_constant(args[-1])
+        return name in _LINEAR and not divided and not (name in PRODUCTS | WEIGHTED and changing > 1)
+
     def _is_constant(self, each: Tensor) -> bool:
-        return id(each) in self._constant or each.untyped_storage().data_ptr() in self._weights
+        return id(each) in self._constant or memory(each) in self._weights
 
     def _see(self, values: Tensor, kink: float) -> None:
         on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)

@@ -1,4 +1,7 @@
-"""Torch functions that are linear in what flows through a network, by name."""
+"""Torch functions that are linear in what flows through a network, by name, and how weights are told from the rest."""
+
+import torch
+from torch import Tensor
 
 WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
 """With a weight that is given beside."""
@@ -26,4 +29,9 @@ AVERAGED = {
 """Sums and averages."""
 
 PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", "einsum"}
-"""Linear only if one factor is constant."""
+"""Linear only if one factor is constant; a divisor must be."""
+
+
+def memory(tensor: Tensor) -> int | None:
+    """Tell where the numbers of a tensor lie, which its parts share; None for sparse ones, which have no one place."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else None

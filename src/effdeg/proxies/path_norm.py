@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg.inference import Model
-from effdeg.proxies.linear_functions import ASKED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED
+from effdeg.proxies.linear_functions import ASKED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
 from effdeg.proxies.result import Result
 from effdeg.proxies.study import Running, Study, opened
 from effdeg.tree import tensors, tree_map
@@ -65,7 +65,7 @@ class _Paths(TorchFunctionMode):
 
     def __init__(self, weights: dict[str, Tensor], inputs: list[Tensor]) -> None:
         super().__init__()
-        self._weights = {weight.untyped_storage().data_ptr() for weight in weights.values()}
+        self._weights = {memory(weight) for weight in weights.values()}
         # Kept alive, so that no other tensor gets their ids.
         self._on_the_way = {id(each): each for each in inputs}
 
@@ -86,7 +86,7 @@ class _Paths(TorchFunctionMode):
                 # A weight that is made of others would have to be made before it is squared.
                 raise _undefined(f"{name} of weights alone")
             moved = function(*args, **given)
-            self._weights |= {each.untyped_storage().data_ptr() for each in tensors(moved)}
+            self._weights |= {memory(each) for each in tensors(moved)}
             return moved
         if name in PRODUCTS | {"add"}:
             return self._combined(function, name, args, given)
@@ -109,13 +109,13 @@ class _Paths(TorchFunctionMode):
             raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
         if len(given_tensors) == 1:
             return function(*(each if isinstance(each, Tensor) else each**2 for each in args))
-        if weights or name == "add":
+        if name == "add" or (weights and (name not in {"div", "truediv"} or self._is_weight(args[1]))):
             return function(*args)
         raise _undefined(f"{name} of two tensors on paths")
 
     def _is_weight(self, each: Tensor) -> bool:
         """Tell whether a tensor is one of the squared weights or a part of one."""
-        return each.untyped_storage().data_ptr() in self._weights
+        return memory(each) in self._weights
 
 
 def _undefined(what: str) -> ValueError:
