@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
-from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
+from effdeg.plots import THEMES, drawing, plot_method
 from effdeg.ranking import Ranking, rank, read_table
 
 ROOT = Path(__file__).parent.parent
@@ -49,7 +49,6 @@ def draw() -> None:
     simpler = story.comparison.ranking[0]
     for theme in THEMES:
         plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
-        plot_comparison(story.comparison, theme=theme).savefig(FIGURES / f"comparison-{theme}.png")
         plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
         plot_cifar10(theme).savefig(FIGURES / f"cifar10-{theme}.png")
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
