@@ -27,7 +27,7 @@ figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py
 
 clean:
-	rm -rf .venv effdeg-demo
+	rm -rf .venv effdeg-demo effdeg-runs
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv

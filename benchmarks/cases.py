@@ -11,9 +11,8 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, training
+from benchmarks import comparisons, engine, training
 from benchmarks.timing import device, interleaved
-from benchmarks.vit import ViT
 from effdeg.functional import (
     basis_matrix,
     chebyshev_nodes,
@@ -23,6 +22,7 @@ from effdeg.functional import (
     project,
     uniform_nodes,
 )
+from effdeg.lab.models.vit import ViT
 
 Record = dict[str, Any]
 
@@ -156,4 +156,4 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
 
 
 ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping]
-ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES, *comparisons.CASES]
+ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES, *comparisons.CASES, *engine.CASES]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.resnet import ResNet18
-from benchmarks.steps import CapturedStep
 from benchmarks.timing import device, interleaved, seconds
-from benchmarks.vit import ViT
 from effdeg import proxies, rivals
+from effdeg.lab.models.resnet import ResNet18
+from effdeg.lab.models.vit import ViT
+from effdeg.lab.training.capture import CapturedStep
 
 Record = dict[str, Any]
 Data = tuple[Tensor, Tensor]

@@ -1,4 +1,4 @@
-"""Whole training steps, each captured in one CUDA graph: forward, backward, clipping and the optimizer."""
+"""Losses and whole training steps: forward, backward, clipping and the optimizer."""
 
 from collections.abc import Callable
 
@@ -9,29 +9,6 @@ from torch.nn.functional import cross_entropy
 from effdeg import Penalty
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-class CapturedStep:
-    """A training step that is replayed by calling it."""
-
-    def __init__(self, model: nn.Module, step: Callable[[], None]) -> None:
-        # The graph works in the memory of what the step holds on to: the model, the optimizer's state and the batch.
-        self.step = step
-        # Work that is to be captured runs on a stream of its own a few times before.
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        model.zero_grad(set_to_none=True)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            step()
-
-    def __call__(self) -> None:
-        """Replay the step."""
-        self.graph.replay()
 
 
 def plain_loss(model: nn.Module) -> Loss:

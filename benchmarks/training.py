@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.steps import CapturedStep, Loss, ordinary_step, penalty_loss, plain_loss
+from benchmarks.steps import Loss, ordinary_step, penalty_loss, plain_loss
 from benchmarks.timing import interleaved
-from benchmarks.vit import ViT
 from effdeg import Penalty
+from effdeg.lab.models.vit import ViT
+from effdeg.lab.training.capture import CapturedStep
 
 Record = dict[str, Any]
 REPLAYS = 20

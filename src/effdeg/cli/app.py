@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg.cli import compare, demo, measure, rank
+from effdeg.cli import compare, demo, lab, measure, rank
 from effdeg.version import __version__
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("measure")(measure.measure)
 app.command("compare")(compare.compare)
 app.command("rank")(rank.rank)
 app.command("demo")(demo.demo)
+app.add_typer(lab.group)
 
 
 _state = {"traceback": False}
@@ -45,7 +46,7 @@ def _options(
 def main() -> None:
     """Run a command; a mistake ends with one clear sentence, with a traceback only if it is asked for."""
     try:
-        app()
+        app(prog_name="effdeg")
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, AssertionError) as error:
         if _state["traceback"]:
             raise

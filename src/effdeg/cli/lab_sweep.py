@@ -1,0 +1,128 @@
+"""``effdeg lab sweep``: all runs of an experiment, less those that are finished."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperCommand
+
+from effdeg.cli import lab_options as lo
+from effdeg.cli import options as o
+from effdeg.lab import Recipe, Store, recipe
+from effdeg.lab import sweep as carry_out
+from effdeg.lab.jobs import Job, final_jobs, tuning_jobs
+from effdeg.lab.settings import differences, digest, parsed, to_dict
+
+
+class Command(TyperCommand):
+    """Takes ``--ray`` without an address for a Ray of this machine's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Fill in the address that was left out."""
+        filled = []
+        for argument, following in zip(args, [*args[1:], "-"], strict=True):
+            filled += [argument, "local"] if argument == "--ray" and following.startswith("-") else [argument]
+        return super().parse_args(ctx, filled)
+
+
+def sweep(
+    name: lo.Name,
+    method: Annotated[
+        list[str] | None, typer.Option(help="A line of its table, once for each; all if none.", show_default=False)
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, as 0,1,2; the recipe's if not given.", show_default=False)] = "",
+    changes: lo.Changes = None,
+    no_tune: Annotated[bool, typer.Option("--no-tune", help="Do not tune; what was tuned before is used.")] = False,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Change a setting of the runs that tune alone; once for each.", show_default=False
+        ),
+    ] = None,
+    processes: Annotated[int, typer.Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]", help="Run on Ray, on this machine if no address follows.", show_default=False
+        ),
+    ] = None,
+    data: lo.Data = None,
+    runs: lo.Runs = lo.RUNS,
+    device: lo.Device = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be run.")] = False,
+) -> None:
+    """Carry out all runs of an experiment: first those that tune strengths, then every method with every seed.
+
+    What is finished is skipped and what was begun goes on, so that a sweep can be ended and started again at any time.
+    A run that fails stops no other.
+    """
+    found, store = recipe(name), Store(runs)
+    plan: dict[str, Any] = {
+        "methods": method or None,
+        "changes": parsed(found.settings, changes or ()),
+        "tuning_changes": parsed(found.settings, tune or ()),
+    }
+    numbers = _seeds(seeds)
+    console = Console(highlight=False)
+    if dry_run:
+        tuning = [] if no_tune else tuning_jobs(found, **plan)
+        console.print(_planned(found, store, tuning, final_jobs(found, store.records(), seeds=numbers, **plan)))
+        return
+    outcome = carry_out(
+        found,
+        store=store,
+        data=data,
+        device=o.pick_device(device),
+        processes=processes,
+        ray=ray,
+        seeds=numbers,
+        tune=not no_tune,
+        **plan,
+    )
+    console.print(
+        f"{len(outcome.finished)} finished now, {len(outcome.skipped)} before, {len(outcome.failed)} failed; "
+        f"kept in {escape(str(runs))}",
+        soft_wrap=True,
+    )
+    for failure in outcome.failed:
+        what = f"{failure.job.row}, {failure.job.purpose}, seed {_seed(failure.job)}"
+        console.print(f"[red]{escape(what)}[/]: {escape(failure.error)} ({escape(str(failure.log))})", soft_wrap=True)
+    if outcome.failed:
+        raise typer.Exit(1)
+    console.print(f"[dim]effdeg lab table {escape(name)} shows the result.[/]", soft_wrap=True)
+
+
+def _seeds(text: str) -> list[int] | None:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()] or None
+    except ValueError:
+        raise ValueError(f"--seeds {text} is not a list of whole numbers such as 0,1,2.") from None
+
+
+def _planned(found: Recipe[Any], store: Store, tuning: list[Job], final: list[Job]) -> Table:
+    """List what would be run, and what of it is done."""
+    states = {digest(job.settings): _state(store, job) for job in [*tuning, *final]}
+    untuned = {job.row for job in tuning if states[digest(job.settings)] != "finished"}
+    table = Table(title=f"runs of {escape(found.name)}", title_justify="left")
+    for column in ("method", "for", "seed", "settings", "run", "state"):
+        table.add_column(column, no_wrap=column in {"method", "run"}, overflow="fold")
+    for job in [*tuning, *final]:
+        row, run, seed = found.row(job.row), digest(job.settings), _seed(job)
+        own = {key: new for key, (new, _) in differences(job.settings, found.resolved(row, {"seed": seed})).items()}
+        own |= {key: to_dict(job.settings)[key] for key in row.strengths}
+        state = states[run]
+        if job.purpose == "final" and job.row in untuned:
+            own, run, state = own | dict.fromkeys(row.strengths, "as tuned"), "–", "once tuned"
+        table.add_row(*map(escape, (job.row, job.purpose, str(seed), lo.assignments(own), run, state)))
+    return table
+
+
+def _seed(job: Job) -> int:
+    return int(to_dict(job.settings)["seed"])
+
+
+def _state(store: Store, job: Job) -> str:
+    run = store.run(job.settings)
+    return "finished" if run.finished else "begun" if run.folder.exists() else "to run"

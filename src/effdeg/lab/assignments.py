@@ -1,0 +1,76 @@
+"""One run of a sweep, as it is handed to another process."""
+
+import json
+import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from effdeg.lab.registry import recipe
+from effdeg.lab.store import RefusedError, Store
+from effdeg.lab.task import Task
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a process needs to know to carry out a run, in words that travel.
+
+    Attributes:
+        recipe: The name of the experiment.
+        settings: The settings of the run, as JSON knows them.
+        runs: The folder of all runs.
+        data: The folder that holds the data sets, if one was named.
+        device: Where it computes.
+    """
+
+    recipe: str
+    settings: dict[str, Any]
+    runs: str
+    data: str | None
+    device: str
+
+    def to_json(self) -> str:
+        """Write it down."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Assignment":
+        """Read what was written down."""
+        return cls(**json.loads(text))
+
+
+def work(assignment: Assignment) -> bool:
+    """Carry out a run, or what is left of it; an error is printed and kept with the run.
+
+    Args:
+        assignment: What to do.
+
+    Returns:
+        Whether the run is finished.
+    """
+    experiment = recipe(assignment.recipe)
+    # Types were checked where the settings were made; JSON knows no tuples, and that is all it changed.
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in assignment.settings.items()}
+    run = Store(assignment.runs).run(replace(experiment.settings, **values))
+    if run.finished:
+        return True
+    data = None if assignment.data is None else Path(assignment.data)
+    try:
+        experiment.train(run.settings, Task(run, data, torch.device(assignment.device)))
+    except RefusedError as error:
+        # The folder is not this process's to write in.
+        print(error, file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+        run.fail(traceback.format_exc())
+    return run.finished
+
+
+def work_logged(assignment: Assignment, log: str) -> bool:
+    """Do the same in a process that is not the run's own, writing what is printed to the end of a file."""
+    with Path(log).open("a", buffering=1) as stream, redirect_stdout(stream), redirect_stderr(stream):
+        return work(assignment)

@@ -1,0 +1,75 @@
+"""All recipes by name: every file of ``effdeg.lab.recipes``, and a user's own by ``package.module:RECIPE``."""
+
+import importlib
+import pkgutil
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from effdeg._checks import suggest
+from effdeg.lab.recipe import Recipe
+
+# The table of methods first, then what varies it, then the rest; recipes that are not named here follow by their names.
+_FIRST = (
+    "cifar10-methods",
+    "cifar10-learning-rate",
+    "cifar10-configurations",
+    "cifar10-random-pixels",
+    "cifar10-basis",
+    "cifar10-layers",
+    "cifar10-sampling",
+    "cifar10-components",
+    "cifar10-cost",
+    "cifar10-resnet18-pool",
+    "cifar10-vit-pool",
+    "digits-methods",
+)
+
+
+@cache
+def _all() -> dict[str, Recipe[Any]]:
+    package = importlib.import_module("effdeg.lab.recipes")
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    found = {module.RECIPE.name: module.RECIPE for module in modules}
+    places = {name: place for place, name in enumerate(_FIRST)}
+    return {name: found[name] for name in sorted(found, key=lambda name: (places.get(name, len(places)), name))}
+
+
+def recipes() -> dict[str, Recipe[Any]]:
+    """Give the recipes by their names, in the order of the paper's argument."""
+    return dict(_all())
+
+
+def recipe(name: str) -> Recipe[Any]:
+    """Find a recipe.
+
+    Args:
+        name: Its name, or ``package.module:RECIPE`` for one of your own, which is looked for where you stand as well as
+            among what is installed.
+
+    Returns:
+        The recipe. One of your own goes by what was given here, so that other processes find it too.
+    """
+    if ":" in name:
+        return replace(_own(name), name=name)
+    if name not in _all():
+        raise ValueError(
+            f"{name!r} is not a recipe. {suggest(name, _all())} One of your own is given as package.module:RECIPE."
+        )
+    return _all()[name]
+
+
+def _own(source: str) -> Recipe[Any]:
+    # As with python -m, code is looked for where its user stands.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = pkgutil.resolve_name(source)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{source!r} cannot be found as package.module:RECIPE: {error}.") from error
+    if not isinstance(found, Recipe):
+        raise ValueError(f"{source!r} is a {type(found).__name__}; expected an effdeg.lab.Recipe.")
+    return found

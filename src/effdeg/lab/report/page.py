@@ -1,0 +1,179 @@
+"""The report as one page: no other files, no network, no scripts; light or dark as its reader's screen is."""
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+
+import matplotlib as mpl
+
+from effdeg.lab.report.blocks import Block
+from effdeg.lab.report.figures import Drawing, drawings
+from effdeg.lab.report.findings import finding
+from effdeg.lab.report.result import Result
+from effdeg.lab.report.sheets import NOTHING, Sheet, block_sheets, further, heading, runs_sheet, tuning_sheet
+from effdeg.lab.report.style import STYLE
+from effdeg.ranking.tables import counted
+from effdeg.version import __version__
+
+_SIGNS = {
+    "holds": "✓",
+    "holds so far": "✓",
+    "aim met": "✓",
+    "does not hold": "✗",
+    "aim missed": "✗",
+    "not decided": "≈",
+    "not in the paper": "·",
+    "not run": "·",
+}
+
+
+def page(results: Sequence[Result]) -> str:
+    """Write the page of several experiments; those that nothing was run of are listed at its end."""
+    shown = [result for result in results if result.runs]
+    absent = [result for result in results if not result.runs]
+    parts = [_head(shown, absent), *map(_experiment, shown)]
+    if absent:
+        parts.append(_absent(absent))
+    if any(tuned := [(result, sheet) for result in shown if (sheet := tuning_sheet(result))]):
+        parts.append('<section id="tuning"><h2>How strengths were tuned</h2>')
+        parts += [f"<h3>{escape(result.recipe.title)}</h3>{_table(sheet)}" for result, sheet in tuned]
+        parts.append("</section>")
+    if shown:
+        parts.append('<section id="runs"><h2>All runs</h2>')
+        parts += [_runs(result) for result in shown]
+        parts.append("</section>")
+    return "\n".join([
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width"><title>effdeg lab: the paper beside our runs</title>',
+        f"<style>{STYLE}</style></head><body>",
+        *parts,
+        f"<footer>Written by effdeg {escape(__version__)} (<code>effdeg lab report</code>).</footer></body></html>\n",
+    ])
+
+
+def _head(shown: Sequence[Result], absent: Sequence[Result]) -> str:
+    runs = {run.folder.name for result in shown for _, run in result.runs}
+    machines = sorted({machine for result in shown for block in result.blocks for machine in block.machines})
+    where = f" on {escape(', '.join(machines))}" if machines else ""
+    rows = []
+    for result in shown:
+        block, recipe = result.blocks[0], result.recipe
+        rows.append(
+            f'<tr><td><a href="#{_anchor(result)}">{escape(recipe.title)}</a><br><span class="faint">'
+            f"{escape(recipe.paper)} · {escape(_scale(block))}</span></td>"
+            f"<td>{_verdict(block)}</td><td>{escape(finding(block).sentences[0])}</td></tr>"
+        )
+    table = f'<div class="wide"><table class="overview">{"".join(rows)}</table></div>' if rows else ""
+    links = ['<a href="#absent">not run yet</a>'] * bool(absent)
+    links += ['<a href="#tuning">tuning</a>'] * any(result.tuning for result in shown)
+    links += ['<a href="#runs">all runs</a>'] * bool(shown)
+    return (
+        "<header><h1>The paper’s experiments, run again</h1>"
+        "<p><em>Quantifying and Optimizing Simplicity via Polynomial Representations</em> (Zhang et al., ICML 2026): "
+        f"its numbers beside those of {counted(len(runs), 'run')}{where}. {counted(len(shown), 'experiment')} of "
+        f"{len(shown) + len(absent)} {'was' if len(shown) == 1 else 'were'} run.</p>"
+        f"{table}<nav>{' · '.join(links)}</nav></header>"
+    )
+
+
+def _experiment(result: Result) -> str:
+    recipe = result.recipe
+    first, *others = result.blocks
+    parts = [
+        f'<section id="{_anchor(result)}"><h2>{escape(recipe.title)}</h2>',
+        f'<p class="faint">{escape(recipe.paper)} · <code>effdeg lab sweep {escape(recipe.name)}</code></p>',
+        f'<dl><dt>The paper</dt><dd>{escape(recipe.expects)}</dd><dt>Here</dt><dd class="finding">{_verdict(first)} ',
+        f"{escape(str(finding(first)))}</dd></dl>",
+        _block(first),
+    ]
+    known = {line.row.name for line in first.done}
+    for block in others:
+        new = {line.row.name for line in block.done} - known
+        known |= new
+        # What shows no new line need not be in the way.
+        parts.append(
+            f"<details{' open' * bool(new)}><summary>Also at another scale: {escape(heading(block))}</summary>"
+            f'<p class="finding">{_verdict(block)} {escape(str(finding(block)))}</p>{_block(block)}</details>'
+        )
+    if found := further(result):
+        parts.append(f"<p>Also run, with nothing to compare it with at its scale:</p>{_list(found)}")
+    if recipe.departs:
+        parts.append(f'<p class="note"><b>Not the paper’s.</b> {escape(recipe.departs)}</p>')
+    return "\n".join([*parts, "</section>"])
+
+
+def _block(block: Block) -> str:
+    sheets = "".join(_table(sheet) for sheet in block_sheets(block))
+    figures = "".join(_figure(drawing) for drawing in drawings(block))
+    return f"{sheets}{figures}"
+
+
+def _absent(results: Sequence[Result]) -> str:
+    rows = []
+    for result in results:
+        recipe = result.recipe
+        rows.append(
+            f"<tr><td>{escape(recipe.title)}<br><span class='faint'>{escape(recipe.paper)}</span></td>"
+            f"<td>{escape(recipe.cost)}</td>"
+            f"<td><code>effdeg lab sweep {escape(recipe.name)} --data DIR</code></td></tr>"
+        )
+    head = "<tr><th>experiment</th><th>cost</th><th>to run it</th></tr>"
+    table = f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
+    return f'<section id="absent"><h2>Not run yet</h2>{table}</section>'
+
+
+def _runs(result: Result) -> str:
+    sheet = runs_sheet(result)
+    summary = f"{escape(result.recipe.title)}: {counted(len(sheet.rows), 'run')}"
+    return f"<details><summary>{summary}</summary>{_table(sheet, 'words')}</details>"
+
+
+def _table(sheet: Sheet, kind: str = "numbers") -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in sheet.head)
+    rows = []
+    for number, row in enumerate(sheet.rows):
+        cells = []
+        for column, cell in enumerate(row):
+            names = ["strong"] * ((number, column) in sheet.strong)
+            names += ["faint"] * (cell in {NOTHING, "not run", "not finished", "failed"})
+            attribute = f' class="{" ".join(names)}"' if names else ""
+            cells.append(f"<td{attribute}>{escape(cell)}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    table = f'<table class="{kind}"><caption>{escape(sheet.title)}</caption><tr>{head}</tr>{"".join(rows)}</table>'
+    return f'<div class="wide">{table}</div>{_list(sheet.notes, "note")}'
+
+
+def _figure(drawn: Drawing) -> str:
+    light, dark = (_image(drawn, theme) for theme in ("light", "dark"))
+    caption = escape(drawn.caption)
+    return (
+        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+        f'<img src="{light}" alt="{caption}"></picture><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def _image(drawn: Drawing, theme: str) -> str:
+    stream = io.BytesIO()
+    # Without the date and with a fixed salt the same runs give the same page.
+    with mpl.rc_context({"svg.hashsalt": "effdeg"}):
+        drawn.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def _verdict(block: Block) -> str:
+    verdict = finding(block).verdict
+    return f'<span class="verdict {verdict.replace(" ", "-")}">{_SIGNS[verdict]} {verdict}</span>'
+
+
+def _scale(block: Block) -> str:
+    return heading(block) if block.machines else f"{block.epochs} epochs"
+
+
+def _list(sentences: Sequence[str], name: str = "") -> str:
+    attribute = f' class="{name}"' if name else ""
+    return f"<ul{attribute}>{''.join(f'<li>{escape(each)}</li>' for each in sentences)}</ul>" if sentences else ""
+
+
+def _anchor(result: Result) -> str:
+    return escape(result.recipe.name.replace(":", "-"))

@@ -1,0 +1,141 @@
+"""A pool of models as a table, and how well each measure ranks it."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from effdeg.lab.matching import settings_of
+from effdeg.lab.recipe import Recipe
+from effdeg.lab.report.lines import machine_of, seed_of, value_in
+from effdeg.lab.store import Record
+from effdeg.ranking import Advantage, Ranking, Score, rank
+
+_TARGET = "gap"
+# The paper's four measures, each in the variant or at the radius that does best, as the paper has them.
+_PAPERS = {
+    "effective degree": ("effective_degree", "effective_degree_normalized"),
+    "sharpness": ("sharpness",),
+    "adaptive sharpness": ("adaptive_sharpness",),
+    "parameter norm": ("parameter_norm",),
+}
+_PANELS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPool:
+    """The models of a pool and what ranks them.
+
+    Attributes:
+        table: One row per model: its name, hyperparameters, seed, accuracies, gap and measures.
+        axes: The hyperparameters that were varied.
+        measures: The measures, larger meaning a larger gap: margins with a leading minus.
+        complete: How many models the recipe would have.
+        machines: The machines the models were trained on.
+        ranking: How the measures rank the pool; None if nothing can be ranked.
+        unranked: Why nothing can be ranked.
+    """
+
+    table: Sequence[Mapping[str, Any]]
+    axes: Sequence[str]
+    measures: Sequence[str]
+    complete: int
+    machines: Sequence[str]
+    ranking: Ranking | None
+    unranked: str | None
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the models."""
+        return sorted({int(row["seed"]) for row in self.table})
+
+    @cached_property
+    def best(self) -> dict[str, Score]:
+        """The paper's four measures, each as the variant whose Pearson correlation is highest."""
+        return {name: found for name, variants in _PAPERS.items() if (found := self._best_of(variants))}
+
+    @property
+    def best_rival(self) -> Score | None:
+        """The measure that ranks best by Kendall's tau among all that are no effective degree."""
+        scores = self.ranking.scores.values() if self.ranking else []
+        rivals = (score for score in scores if not score.measure.startswith("effective_degree"))
+        return next((score for score in rivals if score.kendall), None)
+
+    def advantages(self) -> list[Advantage]:
+        """Hold the effective degree against the paper's other three measures and the best of all rivals."""
+        if self.ranking is None or "effective degree" not in self.best:
+            return []
+        degree, *others = self.best.values()
+        rivals = [*others, *([self.best_rival] if self.best_rival else [])]
+        return [self.ranking.compare(degree.measure, name) for name in dict.fromkeys(each.measure for each in rivals)]
+
+    def panels(self) -> list[str]:
+        """Name the measures to draw: the paper's four first, then the best of the rest."""
+        first = [score.measure for score in self.best.values()]
+        rest = [name for name, score in (self.ranking.scores if self.ranking else {}).items() if score.kendall]
+        return list(dict.fromkeys([*first, *rest]))[:_PANELS]
+
+    def write_csv(self, file: Path) -> None:
+        """Write the table, for ``effdeg rank``."""
+        names = list(dict.fromkeys(name for row in self.table for name in row))
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, names)
+            writer.writeheader()
+            writer.writerows(self.table)
+
+    def _best_of(self, variants: tuple[str, ...]) -> Score | None:
+        """Find the variant, and the radius where there are several, with the highest correlation."""
+        scores = self.ranking.scores.values() if self.ranking else []
+        found = [score for score in scores if score.pearson and score.measure.partition("@")[0] in variants]
+        return max(found, key=lambda score: score.pearson.value if score.pearson else -math.inf, default=None)
+
+
+def pool_of(recipe: Recipe[Any], runs: Sequence[tuple[str, Record]]) -> ModelPool:
+    """Put the finished runs of a pool into a table and rank its measures.
+
+    Args:
+        recipe: The pool's recipe.
+        runs: Its finished runs, each with the name of its line.
+
+    Returns:
+        The pool.
+    """
+    table = [_model(recipe, name, run) for name, run in runs]
+    known = {"model", *recipe.grid, "seed", "train_accuracy", "test_accuracy", _TARGET}
+    columns = list(dict.fromkeys(name for row in table for name in row if name not in known))
+    # Large margins are good.
+    measures = [f"-{name}" if "margin" in name else name for name in columns]
+    ranking, unranked = None, None
+    try:
+        ranking = rank(table, target=_TARGET, measures=measures, hyperparameters=list(recipe.grid))
+    except ValueError as error:
+        unranked = str(error)
+    return ModelPool(
+        table=table,
+        axes=list(recipe.grid),
+        measures=measures,
+        complete=len(recipe.rows) * len(list(recipe.points())) * len(recipe.seeds),
+        machines=list(dict.fromkeys(machine_of(run) for _, run in runs)),
+        ranking=ranking,
+        unranked=unranked,
+    )
+
+
+def _model(recipe: Recipe[Any], name: str, run: Record) -> dict[str, Any]:
+    complete = settings_of(run, type(recipe.settings))
+    settings = {axis: complete[axis] for axis in recipe.grid} | {"seed": seed_of(run)}
+    outcome = {key: value_in(run, key) for key in ("train_accuracy", "test_accuracy", _TARGET)}
+    summary = run.summary or {}
+    measured = {proxy: found["value"] for proxy, found in (summary.get("proxies") or {}).items()}
+    for suffix in ("", "_random_pixels"):
+        degree = summary.get(f"effective_degree{suffix}")
+        if degree:
+            measured[f"effective_degree{suffix}"] = degree["value"]
+            measured[f"effective_degree_normalized{suffix}"] = degree["normalized"]
+    # The effective degree first, whatever the proxies' order.
+    ordered = dict(sorted(measured.items(), key=lambda item: not item[0].startswith("effective_degree")))
+    named = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
+    return {"model": named, **settings, **outcome, **ordered}

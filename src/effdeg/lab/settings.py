@@ -1,0 +1,137 @@
+"""The settings of a run: a frozen dataclass, changed by ``key=value``, kept as JSON and known by its hash."""
+
+import hashlib
+import json
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from effdeg._checks import suggest
+
+
+class Settings(Protocol):
+    """Any frozen dataclass of plain values: everything that decides how a run ends."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def changed(settings: S, changes: Mapping[str, Any]) -> S:
+    """Change some settings, checking every name and type.
+
+    Args:
+        settings: The settings.
+        changes: New values by name.
+
+    Returns:
+        The changed settings.
+    """
+    hints = get_type_hints(type(settings))
+    checked = {}
+    for key, value in changes.items():
+        check_key(settings, key)
+        checked[key] = _as_type(key, value, hints[key])
+    return replace(settings, **checked)
+
+
+def parsed(settings: Settings, assignments: Iterable[str]) -> dict[str, Any]:
+    """Read what a user typed, ``key=value`` each, as values of the settings' types.
+
+    Args:
+        settings: The settings that are to be changed.
+        assignments: What was typed.
+
+    Returns:
+        Values by name, for :func:`changed`.
+    """
+    hints = get_type_hints(type(settings))
+    changes = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"--set {assignment} has no value: write it as --set {key}=VALUE.")
+        check_key(settings, key)
+        changes[key] = _parse(key, text, hints[key])
+    return changes
+
+
+def check_key(settings: Settings, key: str) -> None:
+    """Raise unless this is the name of a setting."""
+    names = [each.name for each in fields(settings)]
+    if key not in names:
+        raise ValueError(f"{key!r} is not a setting. {suggest(key, names)}")
+
+
+def to_dict(settings: Settings) -> dict[str, Any]:
+    """Give the settings as JSON knows them."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    return plain
+
+
+def digest(settings: Settings) -> str:
+    """Give the name of the run with these settings: the beginning of their hash."""
+    text = json.dumps({"kind": type(settings).__name__, **to_dict(settings)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(settings: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
+    """Give the settings in which two of a kind differ, with both values."""
+    one, two = to_dict(settings), to_dict(other)
+    return {key: (one[key], two[key]) for key in one if one[key] != two[key]}
+
+
+def _choices(hint: Any) -> list[Any]:
+    """List the types and values that a hint allows."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return [choice for part in get_args(hint) for choice in _choices(part)]
+    return list(get_args(hint)) if get_origin(hint) is Literal else [hint]
+
+
+def _parse(key: str, text: str, hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    choices = _choices(hint)
+    if type(None) in choices and text.lower() in {"none", ""}:
+        return None
+    if bool in choices and text.lower() in {"true", "false", "yes", "no"}:
+        return text.lower() in {"true", "yes"}
+    for kind in (int, float):
+        if kind in choices:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    if str in choices or text in choices:
+        return text
+    raise ValueError(f"{key}={text} is not possible: {_wanted(key, text, choices)}")
+
+
+def _as_type(key: str, value: Any, hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise TypeError(f"{key}={value!r} is not possible: several names are expected, in a tuple.")
+        return tuple(value)
+    choices = _choices(hint)
+    if value is None and type(None) in choices:
+        return None
+    if isinstance(value, str) and (str in choices or value in choices):
+        return value
+    if isinstance(value, bool):
+        if bool in choices:
+            return value
+    elif isinstance(value, int) and int in choices:
+        return int(value)
+    elif isinstance(value, int | float) and float in choices:
+        return float(value)
+    raise TypeError(f"{key}={value!r} is not possible: {_wanted(key, value, choices)}")
+
+
+def _wanted(key: str, value: Any, choices: list[Any]) -> str:
+    words = [choice for choice in choices if isinstance(choice, str)]
+    if words:
+        return suggest(str(value), words)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    return f"{key} is {' or '.join(names[choice] for choice in choices)}."

@@ -1,0 +1,191 @@
+"""All runs of an experiment: first those that tune, then those that results come from; finished ones are skipped."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from effdeg._checks import check_count
+from effdeg._progress import progress_bar
+from effdeg.io.optional import require
+from effdeg.lab import registry
+from effdeg.lab.assignments import Assignment
+from effdeg.lab.jobs import Job, final_jobs, tuning_jobs
+from effdeg.lab.pools import Order, Progress, on_this_machine
+from effdeg.lab.ray_pool import on_ray
+from effdeg.lab.recipe import Recipe
+from effdeg.lab.settings import to_dict
+from effdeg.lab.store import Run, Store
+
+__all__ = ["Failure", "Job", "Outcome", "final_jobs", "sweep", "tuning_jobs"]
+
+# More than these do not fit beside the bar.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that failed; the next sweep tries it again.
+
+    Attributes:
+        job: What it was.
+        error: The last line of its error.
+        log: All that it printed.
+    """
+
+    job: Job
+    error: str
+    log: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a sweep went.
+
+    Attributes:
+        finished: The runs that it carried out.
+        skipped: Those that were finished before.
+        failed: Those that failed.
+    """
+
+    finished: tuple[Job, ...] = ()
+    skipped: tuple[Job, ...] = ()
+    failed: tuple[Failure, ...] = ()
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(self.finished + other.finished, self.skipped + other.skipped, self.failed + other.failed)
+
+    def __str__(self) -> str:
+        counts = f"{len(self.finished)} finished, {len(self.skipped)} skipped, {len(self.failed)} failed"
+        return "\n".join([counts, *(f"{each.job.row}: {each.error} (see {each.log})" for each in self.failed)])
+
+
+def sweep(
+    recipe: Recipe[Any],
+    *,
+    store: Store,
+    data: Path | None,
+    device: torch.device,
+    processes: int = 1,
+    ray: str | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    tune: bool = True,
+    tuning_changes: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> Outcome:
+    """Carry out all runs of an experiment that are not finished yet.
+
+    Args:
+        recipe: The experiment, as :func:`effdeg.lab.registry.recipe` gives it, so that other processes find it.
+        store: Where the runs are kept.
+        data: The folder that holds the data sets.
+        device: Where runs compute.
+        processes: How many run at once; on Ray with GPUs, how many share one of these.
+        ray: Run on Ray: the address of a cluster, or ``local``. All its machines must see the store's folder and the
+            data by the same path, and have effdeg installed.
+        methods: The lines, by name; by default all.
+        seeds: The seeds; by default the recipe's.
+        changes: A user's changes, which win over the recipe and over tuning.
+        tune: Tune first what was not tuned yet. Strengths that were tuned before are used in any case.
+        tuning_changes: A user's changes to the runs that tune alone.
+        progress: Show a bar, and a line for every run that ends.
+
+    Returns:
+        What was finished, skipped and failed.
+    """
+    check_count("processes", processes, least=1)
+    registry.recipe(recipe.name)
+    if ray is not None:
+        require("ray", extra="ray", purpose="a sweep on Ray")
+    chosen: dict[str, Any] = {"methods": methods, "changes": changes, "tuning_changes": tuning_changes}
+    # Planned before anything runs, so that what is wrong with it is said now and not in an hour.
+    tuning = tuning_jobs(recipe, **chosen) if tune else []
+    final_jobs(recipe, [], seeds=seeds, **chosen)
+
+    carrier = _Carrier(recipe, store, data, device, processes, ray, progress)
+    outcome = carrier.carry_out(tuning, "tuning") if tuning else Outcome()
+    return outcome + carrier.carry_out(final_jobs(recipe, store.records(), seeds=seeds, **chosen), "runs")
+
+
+@dataclass(frozen=True)
+class _Carrier:
+    recipe: Recipe[Any]
+    store: Store
+    data: Path | None
+    device: torch.device
+    processes: int
+    ray: str | None
+    progress: bool
+
+    def carry_out(self, jobs: Sequence[Job], description: str) -> Outcome:
+        """Carry out those of the jobs that are not finished yet."""
+        orders = {self._order(job): job for job in jobs}
+        due = [order for order in orders if not order.run.finished]
+        skipped = [job for order, job in orders.items() if order not in due]
+        finished, failed = [], []
+        with (
+            progress_bar(f"{self.recipe.name}, {description}", len(jobs), enabled=self.progress) as update,
+            closing(self._pool(due)) as pool,
+        ):
+            update(len(skipped))
+            for running, ended in pool:
+                for each in ended:
+                    job = orders[each.order]
+                    if each.error is None:
+                        finished.append(job)
+                    else:
+                        failed.append(Failure(job, each.error, each.order.log))
+                    if self.progress:
+                        print(f"{self._label(job)}: {_result(each.order.run, each.error)}", flush=True)
+                update(len(skipped) + len(finished) + len(failed), self._note(running, orders))
+        return Outcome(tuple(finished), tuple(skipped), tuple(failed))
+
+    def _order(self, job: Job) -> Order:
+        data = None if self.data is None else str(self.data.absolute())
+        runs = str(self.store.folder.absolute())
+        assignment = Assignment(job.recipe, to_dict(job.settings), runs, data, str(self.device))
+        return Order(self.store.run(job.settings), assignment)
+
+    def _pool(self, orders: Sequence[Order]) -> Generator[Progress, None, None]:
+        if self.ray is None or not orders:
+            return on_this_machine(orders, self.processes)
+        return on_ray(orders, self.ray, self.processes)
+
+    def _label(self, job: Job) -> str:
+        row = self.recipe.row(job.row)
+        title = f"{row.title} (tuning)" if job.purpose == "tuning" else row.title
+        told = {key: getattr(job.settings, key) for key in (*self.recipe.grid, *row.strengths, "seed")}
+        return ", ".join([title, *(f"{key} {value}" for key, value in told.items())])
+
+    def _note(self, running: Sequence[Order], orders: Mapping[Order, Job]) -> str:
+        notes = [" ".join([self._label(orders[order]), *_accuracy_so_far(order.run)]) for order in running[:_SHOWN]]
+        more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
+        return " · ".join(notes + more)
+
+
+def _accuracy_so_far(run: Run) -> list[str]:
+    record = run.record()
+    return _accuracy(record.metrics[-1]) if record and record.metrics else []
+
+
+def _result(run: Run, error: str | None) -> str:
+    if error is not None:
+        return f"failed: {error}"
+    record = run.record()
+    summary = record.summary if record and record.summary else {}
+    took = [_time(summary["seconds"])] if "seconds" in summary else []
+    return ", ".join([*_accuracy(summary), *took]) or "finished"
+
+
+def _accuracy(found: Mapping[str, Any]) -> list[str]:
+    accuracy = found.get("test_accuracy")
+    return [] if accuracy is None else [f"{accuracy:.1%}"]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,102 @@
+"""What a run looks at: accuracy and loss, the effective degree, and proxies of generalization."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import effdeg
+from effdeg import proxies
+from effdeg.lab.training.examples import Examples, Split
+from effdeg.lab.training.precision import autocast
+from effdeg.lab.training.settings import Training
+
+# Enough to follow training by; the last evaluation counts every training example.
+WATCHED = 10_000
+_CHUNK = 1000
+# While it trains, the effective degree is followed with fewer paths and nodes than in the end.
+_PATHS, _NODES, _DEGREE = 100, 64, 40
+
+
+@torch.no_grad()
+def accuracy_and_loss(model: nn.Module, examples: Examples, split: Split, precision: str) -> tuple[float, float]:
+    """Count what a model gets right, and average its loss, as it would be used: without dropout or augmentation."""
+    training = model.training
+    model.eval()
+    device = split.labels.device
+    right, loss = torch.zeros((), device=device), torch.zeros((), device=device)
+    with autocast(device, precision):
+        for start in range(0, len(split), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            outputs, labels = model(examples.normalized(split.inputs[part])).float(), split.labels[part]
+            right += (outputs.argmax(1) == labels).sum()
+            loss += cross_entropy(outputs, labels, reduction="sum")
+    model.train(training)
+    return float(right) / len(split), float(loss) / len(split)
+
+
+def evaluated(model: nn.Module, examples: Examples, settings: Training, *, last: bool) -> dict[str, float]:
+    """Give accuracy and loss on the examples that are trained and tested on."""
+    train = examples.train if last else examples.train.first(WATCHED)
+    found = {}
+    for name, split in (("train", train), ("test", examples.test)):
+        found[f"{name}_accuracy"], found[f"{name}_loss"] = accuracy_and_loss(model, examples, split, settings.precision)
+    return found
+
+
+def followed(model: nn.Module, examples: Examples) -> dict[str, float]:
+    """Measure the effective degree roughly, during training, without disturbing what it will draw."""
+    inputs = examples.normalized(examples.test.first(2000).inputs)
+    measured = effdeg.measure(model, inputs, paths=_PATHS, nodes=_NODES, degree=_DEGREE)
+    return {"value": measured.value, "stderr": measured.stderr}
+
+
+def measured(model: nn.Module, examples: Examples, settings: Training, *, noise: bool = False) -> dict[str, float]:
+    """Measure the effective degree of a trained model, on examples it was not trained on, or on noise like them."""
+    inputs = examples.normalized(examples.test.first(2000).inputs)
+    if noise:
+        with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
+            torch.manual_seed(0)
+            inputs = examples.noise_like(inputs)
+    trace = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)
+    # As in the paper: raw on probabilities, normalized on logits.
+    probabilities = trace.fit(degree=settings.measure_degree)
+    logits = trace.fit(degree=settings.measure_degree, output="identity")
+    return {
+        "value": probabilities.value,
+        "stderr": probabilities.stderr,
+        "normalized": logits.normalized,
+        "normalized_stderr": logits.normalized_stderr,
+    }
+
+
+def proxied(
+    model: nn.Module, untrained: nn.Module, examples: Examples, settings: Training, *, progress: bool
+) -> dict[str, Any]:
+    """Evaluate the chosen proxies on training examples.
+
+    Args:
+        model: The trained model.
+        untrained: The model that training began with.
+        examples: The examples of the run.
+        settings: The settings of the run.
+        progress: Show progress.
+
+    Returns:
+        Values by name, and why others were skipped.
+    """
+    split = examples.train.first(settings.proxy_examples)
+    table = proxies.evaluate(
+        model,
+        (examples.normalized(split.inputs), split.labels),
+        cross_entropy,
+        names=None if "all" in settings.proxies else settings.proxies,
+        reference=untrained.state_dict(),
+        progress=progress,
+        paths=settings.measure_paths,
+        nodes=settings.measure_nodes,
+        degree=settings.measure_degree,
+    )
+    values = {name: {"value": found.value, "stderr": found.stderr} for name, found in table.results.items()}
+    return {"proxies": values, "skipped": dict(table.skipped)}

@@ -1,0 +1,128 @@
+"""The settings of a classifier's training, whatever the data, the model and the method."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from effdeg._checks import check_choice, check_count
+from effdeg.functional.bases import Basis
+from effdeg.joined import BatchNorm
+from effdeg.paths import Sampling
+
+# Settings of scale: runs that differ in these alone are the same experiment done longer, more often or on more data.
+SCALE = {"scale": True}
+
+
+@dataclass(frozen=True)
+class Training:
+    """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape.
+
+    Attributes:
+        data: ``cifar10``, ``digits``, or a file or folder in a known layout, within the data folder or by its path.
+        model: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``.
+        method: A name of :func:`effdeg.rivals.names`, or several joined by ``+``.
+        seed: Decides the first weights, the order of the examples and everything drawn.
+        epochs: How often the training examples are seen.
+        batch: Examples per step, over all processes.
+        limit: Train on so many examples only.
+        held_out: Training examples that are kept aside, and tested on instead of the test set: for tuning.
+        optimizer: ``adamw``, or ``sgd`` with momentum.
+        lr: The highest learning rate.
+        momentum: SGD's momentum.
+        weight_decay: The weight decay.
+        decay: How the rate falls: along a ``cosine`` to 0, in ``steps`` to a tenth at half and at three quarters of the
+            epochs, or not at all (``constant``).
+        warm_up: The share of training in which the rate rises linearly.
+        clip: The highest norm of a gradient.
+        augment: What is done to training images: nothing, ``crop`` (from a border of 4 pixels), or ``crop-flip``.
+        precision: ``float32``, or ``bf16`` by autocast; a CPU always computes in float32.
+        compile: Compile the step, on a GPU.
+        weight: The weight of the method's penalty (λ); by default the method's own.
+        ramp: The share of training in which the weight rises along a sine.
+        start: The share of training before the penalty begins.
+        every: Apply the penalty at every so many-th step only, with so many times the weight.
+        alpha: Mixup's α.
+        rho: The radius of SAM and ASAM.
+        eta: ASAM's η.
+        projections: Random projections of the Jacobian.
+        jacobian_share: The share of a batch on which the Jacobian is taken.
+        nodes: Nodes on each path (r).
+        degree: The highest degree (K).
+        pairs: Paths, as a share of the batch (n_p).
+        sampling: Where the nodes lie.
+        basis: The polynomials.
+        anchor_labels: Put the labels at the ends of paths.
+        components: Principal components of the outputs; by default all outputs as they are.
+        at: The layer at which the paths live; by default the inputs.
+        batchnorm: What BatchNorm makes of the points.
+        ends: What the paths join: examples (``data``) or uniform noise (``random-pixels``), which has no labels.
+        evaluate_every: Epochs between evaluations.
+        measure_every: Epochs between measurements of the effective degree; 0 measures at the end alone.
+        measure_paths: Paths of the measurement at the end.
+        measure_nodes: Nodes on them.
+        measure_degree: The highest degree of their fits.
+        proxies: Proxies to evaluate at the end, ``all`` for all of them.
+        proxy_examples: Training examples that the proxies see.
+    """
+
+    data: str = "cifar10"
+    model: str = "vit-tiny"
+    method: str = "plain"
+    seed: int = field(default=0, metadata=SCALE)
+    epochs: int = field(default=300, metadata=SCALE)
+    batch: int = 256
+    limit: int | None = field(default=None, metadata=SCALE)
+    held_out: int = 0
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.1
+    decay: Literal["cosine", "steps", "constant"] = "cosine"
+    warm_up: float = field(default=1 / 30, metadata=SCALE)
+    clip: float | None = 1.0
+    augment: Literal["none", "crop", "crop-flip"] = "crop-flip"
+    precision: Literal["float32", "bf16"] = field(default="bf16", metadata=SCALE)
+    compile: bool = field(default=True, metadata=SCALE)
+    weight: float | None = None
+    ramp: float = 1 / 3
+    start: float = 0.0
+    every: int = 1
+    alpha: float = 1.0
+    rho: float = 0.05
+    eta: float = 0.01
+    projections: int = 1
+    jacobian_share: float = 1.0
+    nodes: int = 4
+    degree: int = 3
+    pairs: float = 0.5
+    sampling: Sampling = "cosine"
+    basis: Basis = "chebyshev"
+    anchor_labels: bool = True
+    components: int | None = None
+    at: str | None = None
+    batchnorm: BatchNorm = "joint"
+    ends: Literal["data", "random-pixels"] = "data"
+    evaluate_every: int = field(default=10, metadata=SCALE)
+    measure_every: int = field(default=0, metadata=SCALE)
+    measure_paths: int = field(default=400, metadata=SCALE)
+    measure_nodes: int = field(default=200, metadata=SCALE)
+    measure_degree: int = field(default=40, metadata=SCALE)
+    proxies: tuple[str, ...] = field(default=(), metadata=SCALE)
+    proxy_examples: int = field(default=2048, metadata=SCALE)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "every", "evaluate_every", "proxy_examples", "projections"):
+            check_count(name, getattr(self, name), least=1)
+        for name in ("held_out", "measure_every", "seed"):
+            check_count(name, getattr(self, name), least=0)
+        for name in ("warm_up", "ramp", "start"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)!r} is a share of training: it must lie between 0 and 1.")
+        for name in ("pairs", "jacobian_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)!r} is a share of the batch: above 0, at most 1.")
+        for name in ("lr", "clip"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)!r} must be positive.")
+        if self.limit is not None:
+            check_count("limit", self.limit, least=1)
+        check_choice("ends", self.ends, ("data", "random-pixels"))

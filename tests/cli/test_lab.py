@@ -1,0 +1,357 @@
+"""``effdeg lab`` as a user types it: list, show, run and sweep."""
+
+import gc
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from effdeg.cli import lab_sweep
+from effdeg.lab import Failure, Outcome, Run, Store, Task, recipe, recipes, train
+from effdeg.lab.jobs import final_jobs
+from effdeg.lab.settings import digest, to_dict
+
+DIGITS = recipe("digits-methods")
+FAST = {
+    "epochs": 4,
+    "evaluate_every": 2,
+    "measure_every": 0,
+    "measure_paths": 5,
+    "measure_nodes": 8,
+    "measure_degree": 4,
+}
+SET = [argument for key, value in FAST.items() for argument in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(name="run")
+def run_lab(run, monkeypatch, tmp_path):
+    """Type ``effdeg lab`` in an empty folder, on a machine where nothing is set up."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("EFFDEG_RUNS", "EFFDEG_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    return partial(run, "lab")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "effdeg-runs")
+
+
+@pytest.fixture
+def sweeps(monkeypatch):
+    """What was asked of sweeps, none of which is carried out."""
+    asked = []
+
+    def carry_out(found, **options):
+        asked.append({"recipe": found, **options})
+        return Outcome()
+
+    monkeypatch.setattr(lab_sweep, "carry_out", carry_out)
+    return asked
+
+
+def settings_of(method, **changes):
+    return DIGITS.resolved(DIGITS.row(method), FAST | changes)
+
+
+def end(store, settings, **summary):
+    """Keep a run as if it had been carried out."""
+    run = store.run(settings)
+    run.begin({"device": "CPU"})
+    run.finish(summary)
+
+
+def tuned(store):
+    """Keep runs that tune the weight of ED, of which 20 is the best."""
+    for weight, accuracy in ((7.0, 0.5), (20.0, 0.8), (50.0, 0.7)):
+        end(store, settings_of("ed", weight=weight, held_out=200), test_accuracy=accuracy)
+
+
+def test_list_shows_every_recipe_and_what_it_takes(run):
+    code, out, _ = run("list", width=250)
+    assert code == 0
+    lines = out.splitlines()
+    for name, found in recipes().items():
+        line = next(line for line in lines if f" {name} " in line)
+        assert found.title in line
+        assert found.paper in line
+    runs = {"cifar10-cost": "17 methods × 3 seeds = 51, and 48 to tune", "cifar10-basis": "2 methods × 3 seeds = 6"}
+    for name, text in (runs | {"cifar10-vit-pool": "27 settings × 3 seeds = 81"}).items():
+        assert text in next(line for line in lines if f" {name} " in line)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["show", "cifar10-cost"], ["sweep", "cifar10-cost", "--dry-run"]], ids=lambda each: each[0]
+)
+def test_nothing_is_cut_on_a_narrow_screen(run, arguments):
+    code, out, _ = run(*arguments, width=80)
+    assert code == 0
+    assert "…" not in out
+    for name in recipes() if arguments == ["list"] else [row.name for row in recipe("cifar10-cost").rows]:
+        assert f"│ {name} " in out
+
+
+def test_list_as_json(run):
+    code, out, _ = run("list", "--json")
+    listed = {each["name"]: each for each in json.loads(out)}
+    assert code == 0
+    assert list(listed) == list(recipes())
+    assert listed["cifar10-basis"]["runs"] == 2 * 3
+    assert listed["cifar10-basis"]["tuning_runs"] == 0
+    assert listed["cifar10-cost"]["tuning_runs"] == 16 * 3
+    assert listed["cifar10-resnet18-pool"]["grid"]["lr"] == [0.1, 0.01, 0.001]
+
+
+def test_show_tells_the_paper_s_finding_and_the_settings_of_a_line(run):
+    code, out, _ = run("show", "cifar10-methods", "--method", "ed", "--set", "epochs=40")
+    found = recipe("cifar10-methods")
+    assert code == 0
+    flat = " ".join(out.split())
+    for text in (found.title, found.paper, found.expects, found.departs, "90.82 ± 0.11", "weight: 7 20 50"):
+        assert text in flat
+    lines = {line.split()[1]: line.split()[3:-1] for line in out.splitlines() if line.startswith("│ ")}
+    assert lines["epochs"] == ["40", "│", "instead", "of", "300"]
+    assert lines["weight"] == ["7", "│", "instead", "of", "none"]
+    assert lines["batch"] == ["256", "│"]
+    assert set(to_dict(found.settings)) <= set(lines)
+    assert digest(found.resolved(found.row("ed"), {"epochs": 40})) in out
+
+
+def test_show_as_json(run):
+    code, out, _ = run("show", "digits-methods", "--set", "proxies=margin,path_norm", "--json")
+    shown = json.loads(out)
+    expected = replace(DIGITS.settings, proxies=("margin", "path_norm"))
+    assert code == 0
+    assert shown["settings"] == to_dict(expected)
+    assert shown["run"] == digest(expected)
+    assert shown["method"] is None
+    assert [line["name"] for line in shown["lines"]] == [row.name for row in DIGITS.rows]
+    mixed = next(line for line in shown["lines"] if line["name"] == "mixup+ed")
+    assert mixed["changes"] == {"method": "mixup+ed", "weight": 7.0}
+    assert mixed["strengths"] == {"weight": [2.0, 7.0, 20.0]}
+    assert mixed["paper"] is None
+
+
+def test_run_gives_what_the_library_gives_and_shows_it_again_later(run, store, tmp_path):
+    code, out, _ = run("run", "digits-methods", "--seed", 3, *SET)
+    assert code == 0
+    settings = settings_of("plain", seed=3)
+    other = Store(tmp_path / "other").run(settings)
+    train(settings, Task(other, None, torch.device("cpu")))
+    expected, ours = other.record().summary, store.run(settings).record().summary
+    for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree"):
+        assert ours[key] == expected[key]
+    degree = expected["effective_degree"]
+    assert "digits-methods: Baseline, seed 3" in out
+    assert f"test accuracy      {expected['test_accuracy']:.2%}" in out
+    assert f"effective degree   {degree['value']:.4g} ± {degree['stderr']:.2g}" in out
+    assert "s per epoch" in out
+    assert f"kept in effdeg-runs/{digest(settings)}" in out
+    before = (store.run(settings).folder / "summary.json").stat().st_mtime_ns
+    code, again, _ = run("run", "digits-methods", "--seed", 3, *SET)
+    assert code == 0
+    assert "finished before" in again
+    assert again.splitlines()[-7:] == out.splitlines()[-7:]
+    assert (store.run(settings).folder / "summary.json").stat().st_mtime_ns == before
+
+
+def test_run_as_json_into_another_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_RUNS", str(tmp_path / "elsewhere"))
+    code, out, err = run("run", "digits-methods", "--method", "mixup", *SET, "--json")
+    found, settings = json.loads(out), settings_of("mixup")
+    assert (code, err) == (0, "")
+    assert found["settings"] == to_dict(settings)
+    assert found["folder"] == str(tmp_path / "elsewhere" / digest(settings))
+    assert not found["tuned"]
+    assert found["summary"] == Store(tmp_path / "elsewhere").run(settings).record().summary
+    assert found["environment"]["processes"] == 1
+
+
+def test_run_takes_the_strengths_that_were_tuned(run, store):
+    out = run("run", "digits-methods", "--method", "ed", *SET)[1]
+    assert "weight=7, not tuned yet: effdeg lab sweep digits-methods --method ed tunes it" in out
+    tuned(store)
+    out = run("run", "digits-methods", "--method", "ed", *SET)[1]
+    assert "weight=20, the best of 3 on 200 held-out examples (80.00% after 4 epochs)" in out
+    assert store.run(settings_of("ed", weight=20.0)).finished
+    out = run("run", "digits-methods", "--method", "ed", *SET, "--set", "weight=3")[1]
+    assert "weight" not in out
+    assert store.run(settings_of("ed", weight=3.0)).finished
+
+
+def test_a_run_that_was_ended_goes_on(run, store, monkeypatch):
+    entries = []
+
+    def log(self, entry, log=Run.log):
+        entries.append(entry)
+        if len(entries) == 2:
+            raise KeyboardInterrupt
+        log(self, entry)
+
+    monkeypatch.setattr(Run, "log", log)
+    code = run("run", "digits-methods", *SET)[0]
+    gc.collect()  # as the end of the process would, this gives up the lock on the run
+    assert code == 130
+    assert not store.run(settings_of("plain")).finished
+    code, out, _ = run("run", "digits-methods", *SET)
+    assert code == 0
+    assert "continuing at epoch 2" in out
+    assert [entry["epoch"] for entry in entries] == [2, 4, 4]
+    assert store.run(settings_of("plain")).finished
+
+
+def test_an_experiment_of_ones_own(run, tmp_path, monkeypatch):
+    (tmp_path / "own_lab.py").write_text(
+        "from dataclasses import replace\n"
+        "from effdeg.lab.recipes.digits_methods import RECIPE\n"
+        "def train(settings, task):\n"
+        "    task.run.begin({'device': 'a quantum computer'})\n"
+        "    if settings.method != 'mixup':\n"
+        "        task.run.finish({'test_accuracy': 1 / (2 + settings.seed)}, None)\n"
+        "RECIPE = replace(RECIPE, title='of my own', train=train)\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, out, _ = run("run", "own_lab:RECIPE", "--seed", 1)
+    assert code == 0
+    assert "33.33%" in out
+    assert "a quantum computer" in out
+    assert "training accuracy" not in out
+    code, _, err = run("run", "own_lab:RECIPE", "--method", "mixup")
+    assert code == 2
+    assert "own_lab:RECIPE has ended without a summary" in err.replace("\n", " ")
+    assert "of my own" in run("show", "own_lab:RECIPE")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "cifar-methods"], "'cifar-methods' is not a recipe. Did you mean 'cifar10-methods'"),
+        (["run", "digit-methods"], "'digit-methods' is not a recipe. Did you mean 'digits-methods'"),
+        (["run", "digits-methods", "--method", "mixpu"], "method='mixpu' is not known. Did you mean 'mixup'"),
+        (["run", "digits-methods", "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'?"),
+        (["run", "digits-methods", "--set", "epochs=few"], "epochs=few is not possible: epochs is a whole number."),
+        (["run", "digits-methods", "--set", "epochs"], "--set epochs has no value"),
+        (["run", "digits-methods", "--set", "epochs=0"], "epochs=0 is too small: it must be at least 1."),
+        (["run", "digits-methods", "--method", "ed", "--set", "degree=4"], "nodes=4 cannot determine a polynomial"),
+        (["run", "digits-methods", "--set", "method=edd"], "method='edd' is not known. Did you mean 'ed'"),
+        (["run", "cifar10-methods"], "give --data DIR or set EFFDEG_DATA"),
+        (["sweep", "digits-methods", "--seeds", "0,x"], "--seeds 0,x is not a list of whole numbers such as 0,1,2."),
+        (["sweep", "digits-methods", "--method", "plan"], "method='plan' is not known. Did you mean 'plain'"),
+        (["sweep", "digits-methods", "--tune", "lr=x"], "lr=x is not possible: lr is a number."),
+        (["sweep", "digits-methods", "--processes", "0"], "processes=0 is too small"),
+    ],
+)
+def test_mistakes_end_with_one_clear_sentence_before_anything_is_written(run, store, arguments, message):
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in err
+    assert not store.records()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_gpu_that_is_not_there(run, command):
+    code, _, err = run(command, "digits-methods", "--device", "cuda")
+    assert code == 2
+    assert "this machine has no CUDA GPU that torch can use" in err.replace("\n", " ")
+
+
+def test_a_sweep_runs_what_is_left_and_reports_what_failed(run, store):
+    end(store, settings_of("sam"), test_accuracy=0.5, seconds=1.0)
+    sweep = partial(run, "sweep", "digits-methods", *SET, "--no-tune", "--seeds", "0", "--method", "plain")
+    code, out, _ = sweep("--method", "sam", "--processes", 2)
+    assert code == 0
+    assert "1 finished now, 1 before, 0 failed; kept in effdeg-runs" in out
+    assert "effdeg lab table digits-methods" in out
+    assert store.run(settings_of("plain")).finished
+    code, out, _ = sweep("--set", "data=absent.npz")
+    assert code == 1
+    assert "0 finished now, 0 before, 1 failed" in out
+    line = next(line for line in out.splitlines() if line.startswith("plain, final, seed 0: "))
+    assert "absent.npz" in line
+    assert f"effdeg-runs/{digest(settings_of('plain', data='absent.npz'))}/log.txt" in line
+
+
+def test_what_failed_is_listed_whatever_is_in_its_error(run, monkeypatch, tmp_path):
+    job = final_jobs(DIGITS, [], methods=["ed"], seeds=[5])[0]
+    outcome = Outcome(finished=(job,), failed=(Failure(job, "ValueError: [/] no", tmp_path / "log.txt"),))
+    monkeypatch.setattr(lab_sweep, "carry_out", lambda *_, **__: outcome)
+    code, out, _ = run("sweep", "digits-methods")
+    assert code == 1
+    assert f"ed, final, seed 5: ValueError: [/] no ({tmp_path / 'log.txt'})" in out
+
+
+def test_what_a_sweep_is_asked_for(run, sweeps, store, tmp_path):
+    run("sweep", "digits-methods", "--device", "cpu")
+    plain = {"recipe": DIGITS, "data": None, "device": torch.device("cpu"), "processes": 1, "ray": None}
+    plain |= {"methods": None, "seeds": None, "changes": {}, "tuning_changes": {}, "tune": True}
+    assert sweeps[-1].pop("store").folder.absolute() == store.folder
+    assert sweeps[-1] == plain
+    options = ["--method", "ed", "--method", "sam", "--seeds", "4, 5", "--tune", "epochs=2", "--data", tmp_path]
+    run("sweep", "digits-methods", *options, "--no-tune", "--set", "weight=3", "--runs", tmp_path / "runs")
+    assert sweeps[-1]["store"].folder == tmp_path / "runs"
+    assert sweeps[-1]["methods"] == ["ed", "sam"]
+    assert sweeps[-1]["seeds"] == [4, 5]
+    assert sweeps[-1]["changes"] == {"weight": 3.0}
+    assert sweeps[-1]["tuning_changes"] == {"epochs": 2}
+    assert sweeps[-1]["data"] == tmp_path
+    assert not sweeps[-1]["tune"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address", "processes"),
+    [
+        (["--ray"], "local", 1),
+        (["--ray", "--processes", "2"], "local", 2),
+        (["--processes", "2", "--ray", "auto"], "auto", 2),
+        (["--ray", "10.0.0.1:6379"], "10.0.0.1:6379", 1),
+        (["--ray=auto"], "auto", 1),
+    ],
+)
+def test_ray_with_and_without_an_address(run, sweeps, arguments, address, processes):
+    assert run("sweep", "digits-methods", *arguments)[0] == 0
+    assert (sweeps[-1]["ray"], sweeps[-1]["processes"]) == (address, processes)
+
+
+def test_a_dry_run_lists_the_runs_and_carries_out_none(run, store, sweeps, tmp_path):
+    dry = partial(run, "sweep", "digits-methods", *SET, "--method", "plain", "--method", "ed", "--dry-run")
+    code, out, _ = dry()
+    assert (code, sweeps, list(tmp_path.iterdir())) == (0, [], [])
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    assert [row[:3] for row in rows] == [
+        *(["ed", "tuning", "0"] for _ in range(3)),
+        *(["plain", "final", str(seed)] for seed in range(3)),
+        *(["ed", "final", str(seed)] for seed in range(3)),
+    ]
+    assert [row[4] for row in rows[:3]] == [
+        digest(settings_of("ed", weight=weight, held_out=200)) for weight in (7.0, 20.0, 50.0)
+    ]
+    assert {row[5] for row in rows[:6]} == {"to run"}
+    for row in rows[6:]:
+        assert "weight=as tuned" in row[3]
+        assert row[4:] == ["–", "once tuned"]
+    tuned(store)
+    end(store, settings_of("ed", weight=20.0, seed=1), test_accuracy=0.5)
+    store.run(settings_of("plain")).begin({"device": "CPU"})
+    out = dry()[1]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    assert [row[5] for row in rows] == ["finished"] * 3 + ["begun", "to run", "to run", "to run", "finished", "to run"]
+    assert rows[-1][4] == digest(settings_of("ed", weight=20.0, seed=2))
+    assert all("weight=20" in row[3] for row in rows[6:])
+    assert "tuning" not in dry("--no-tune")[1]
+
+
+def test_under_torchrun_the_processes_share_a_run(tmp_path):
+    arguments = ["-m", "effdeg.lab", "run", "digits-methods", *SET, "--runs", str(tmp_path)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.count("digits-methods: Baseline, seed 0") == 1
+    record = Store(tmp_path).run(settings_of("plain")).record()
+    assert record.environment["processes"] == 2
+    assert f"test accuracy      {record.summary['test_accuracy']:.2%}" in done.stdout
+    assert done.stdout.count("test accuracy") == 1

@@ -1,0 +1,114 @@
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from effdeg.lab.report import result_of
+from effdeg.lab.report.page import page
+from effdeg.lab.store import Store
+from tests.lab.report.stores import METHODS, POOL, PRICES, add
+
+
+class Reader(HTMLParser):
+    """Checks that what is opened is closed, and collects text, anchors and what is referred to."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.anchors, self.references = [], [], set(), []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in {"meta", "img", "source", "br"}:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                assert value not in self.anchors
+                self.anchors.add(value)
+            if name in {"href", "src", "srcset"}:
+                self.references.append(value)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for row, accuracy in (("plain", 0.80), ("mixup", 0.85), ("ed", 0.84)):
+        add(folder, METHODS, row, accuracy, epochs=10, step=1.0 if row != "ed" else 1.7)
+    add(folder, METHODS, "mixup", 0.9, epochs=17)
+    for row in ("plain", "sam"):
+        add(folder, METHODS, row, 0.7, epochs=5)
+    for weight, accuracy in ((7.0, 0.7), (20.0, 0.65)):
+        add(folder, METHODS, "ed", accuracy, weight=weight, held_out=100, epochs=10)
+    records = Store(folder).records()
+    return page([result_of(recipe, records) for recipe in (METHODS, PRICES, POOL)])
+
+
+@pytest.fixture(scope="module")
+def read(written):
+    reader = Reader()
+    reader.feed(written)
+    assert not reader.open
+    return reader
+
+
+def test_the_page_needs_nothing_else(written, read):
+    for reference in read.references:
+        assert reference.startswith("data:image/svg+xml;base64,") or reference[1:] in read.anchors
+    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", written)
+    assert "<script" not in written
+    assert "@import" not in written
+    assert "url(" not in written
+
+
+def test_the_page_says_it_all(read):
+    text = " ".join(" ".join(read.text).split())
+    for words in (
+        "Three methods & a half",
+        "ED is best.",
+        "Here Mixup (85.00%) is above ED (84.00%): the paper's order does not hold at 10 epochs, one seed.",
+        "does not hold",
+        "80.00 ± 0.50",
+        "In the time of ED (17 s), Mixup reaches 90.00% in 17 epochs",
+        "The rate is not the paper's.",
+        "Thinking Machine",
+        "Tuning on 100 held-out training examples, 10 epochs",
+        "Mixup, 17 epochs, α = 1: 90.00%",
+        "Also at another scale: 5 epochs",
+        "1 experiment of 3 was run",
+        "effdeg lab sweep prices --data DIR",
+        "effdeg lab sweep pool --data DIR",
+        "torch 2.13",
+        "SAM",
+    ):
+        assert words in text, words
+    assert {"methods", "absent", "tuning", "runs"} <= read.anchors
+
+
+def test_figures_are_drawn_for_light_and_dark(written, read):
+    images = [reference for reference in read.references if reference.startswith("data:")]
+    assert len(images) == 2 * written.count("<figure>")
+    assert written.count("(prefers-color-scheme: dark)") == 1 + written.count("<figure>")
+    for image in images:
+        assert b"<svg" in base64.b64decode(image.partition(",")[2])
+
+
+def test_what_shows_a_new_line_is_open(written):
+    assert "<details open><summary>Also at another scale: 5 epochs" in written
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    for row in ("plain", "ed"):
+        add(tmp_path, PRICES, row, 0.8)
+    pages = {page([result_of(PRICES, Store(tmp_path).records())]) for _ in range(2)}
+    assert len(pages) == 1
+
+
+def test_a_page_of_nothing():
+    text = page([result_of(METHODS, [])])
+    assert "0 experiments of 1 were run" in text
+    assert "<figure>" not in text

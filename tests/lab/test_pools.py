@@ -1,0 +1,77 @@
+import json
+import os
+
+import pytest
+import torch
+
+from effdeg.lab import pools
+from effdeg.lab.assignments import Assignment
+from effdeg.lab.pools import Order, on_this_machine
+from effdeg.lab.settings import to_dict
+from effdeg.lab.store import Store
+from tests.lab.toys import Toy, recipe
+
+
+def orders(folder, device, count):
+    each = [Toy(seed=seed) for seed in range(count)]
+    return [
+        Order(Store(folder).run(settings), Assignment(recipe().name, to_dict(settings), str(folder), None, device))
+        for settings in each
+    ]
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Start nothing; give what would have been started."""
+    found = []
+
+    class Child:
+        returncode = 0
+
+        def __init__(self, command, *, env, **_):
+            found.append((Assignment.from_json(command[-1]), env))
+
+        def poll(self):
+            return self.returncode
+
+        def communicate(self):
+            pass
+
+    monkeypatch.setattr(pools.subprocess, "Popen", Child)
+    monkeypatch.setattr(pools, "TICK", 0)
+    return found
+
+
+def test_runs_share_the_cores(tmp_path, started, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    list(on_this_machine(orders(tmp_path, "cpu", 1), 2))
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    list(on_this_machine(orders(tmp_path, "cpu", 1), 2))
+    assert [environment["OMP_NUM_THREADS"] for _, environment in started] == ["3", "5"]
+    assert started[0][0] == orders(tmp_path, "cpu", 1)[0].assignment
+
+
+def test_runs_share_the_gpus_unless_one_is_named(tmp_path, started, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    list(on_this_machine(orders(tmp_path, "cuda", 3), 3))
+    list(on_this_machine(orders(tmp_path, "cuda:1", 2), 2))
+    assert [assignment.device for assignment, _ in started] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:1"]
+
+
+def test_an_end_without_an_error_or_a_result(tmp_path, started):
+    (order,) = orders(tmp_path, "cpu", 1)
+    assert [ended.error for _, over in on_this_machine([order], 1) for ended in over] == [
+        "it ended before it was finished"
+    ]
+    order.log.write_text("one line\nanother line\n\n")
+    assert order.error() == "another line"
+
+
+def test_a_run_that_was_finished_before_its_process_died(tmp_path):
+    (order,) = orders(tmp_path, "cpu", 1)
+    order.run.begin({})
+    order.run.finish({})
+    assert order.died("killed by SIGSEGV") is None
+    assert json.loads((order.run.folder / "summary.json").read_text()) == {}
+    assert not (order.run.folder / "failure.txt").exists()

@@ -1,0 +1,175 @@
+"""The recipes: every run that they ask for is possible, and equal runs are one run."""
+
+import importlib
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+import effdeg
+from effdeg.lab.registry import recipe, recipes
+from effdeg.lab.settings import differences, digest
+from effdeg.lab.training import Training, train
+from effdeg.lab.training.methods import made_method
+
+RECIPES = list(recipes().values())
+ABLATIONS = ["configurations", "random-pixels", "basis", "layers", "sampling", "components", "cost"]
+
+
+def runs(each):
+    """All runs of a recipe, those that tune included."""
+    for row, point in product(each.rows, each.points()):
+        yield row, each.resolved(row, point)
+        for candidate in each.candidates(row):
+            yield row, each.resolved(row, {**point, **candidate, **each.tuning})
+
+
+def settings_of(name, row):
+    found = recipe(name)
+    return found.resolved(found.row(row), {})
+
+
+def penalty_of(settings):
+    return made_method(settings).penalty.settings
+
+
+@pytest.mark.parametrize("each", RECIPES, ids=lambda each: each.name)
+def test_every_run_is_possible(each):
+    for row, settings in runs(each):
+        assert isinstance(settings, Training)
+        made = made_method(settings)
+        assert made.name == row.changes["method"]
+        expected = {"plain": 0.0, "mixup": 0.0, "sam": 0.0, "asam": 0.0}.get(made.name, settings.weight)
+        assert made.weight == expected
+    assert each.train is train
+
+
+@pytest.mark.parametrize("each", RECIPES, ids=lambda each: each.name)
+def test_every_file_states_what_it_is(each):
+    module = importlib.import_module(f"effdeg.lab.recipes.{each.name.replace('-', '_')}")
+    assert module.RECIPE is each
+    assert "Expected:" in module.__doc__
+    assert "Cost" in module.__doc__
+    for text in (each.title, each.paper, each.expects, each.cost):
+        assert text
+    for row in each.rows:
+        if row.paper is not None:
+            spread = "" if row.paper.std is None else f" ± {row.paper.std:.2f}"
+            assert f"{row.paper.mean:.2f}{spread}" in module.__doc__
+
+
+@pytest.mark.parametrize("each", RECIPES, ids=lambda each: each.name)
+def test_lines_are_different_and_their_own_strength_is_among_those_tried(each):
+    assert len({row.name for row in each.rows}) == len(each.rows)
+    assert len({row.title for row in each.rows}) == len(each.rows)
+    assert len({digest(each.resolved(row, {})) for row in each.rows}) == len(each.rows)
+    for row in each.rows:
+        if row.strengths:
+            assert each.tuning["held_out"] > 0
+        for name, values in row.strengths.items():
+            assert row.changes[name] in values
+            assert len(set(values)) == len(values) > 1
+
+
+def test_the_ablations_share_their_runs_with_the_methods():
+    plain, ed = digest(settings_of("cifar10-methods", "plain")), digest(settings_of("cifar10-methods", "ed"))
+    shared = {"configurations": "efficient", "random-pixels": "ed", "basis": "chebyshev", "layers": "input"}
+    shared |= {"sampling": "cosine-4", "components": "none", "cost": "ed"}
+    assert set(shared) == set(ABLATIONS)
+    for name, row in shared.items():
+        assert digest(settings_of(f"cifar10-{name}", row)) == ed
+    for name in ("random-pixels", "layers", "cost"):
+        assert digest(settings_of(f"cifar10-{name}", "plain")) == plain
+    tuned = [
+        {digest(settings) for row, settings in runs(recipe(name)) if row.name == "ed"}
+        for name in ("cifar10-methods", "cifar10-cost")
+    ]
+    assert tuned[0] == tuned[1]
+
+
+def test_methods_are_those_of_the_paper():
+    found = recipe("cifar10-methods")
+    settings = found.settings
+    assert (settings.epochs, settings.batch, settings.optimizer, settings.weight_decay) == (300, 256, "adamw", 0.1)
+    assert (settings.decay, settings.augment) == ("cosine", "crop-flip")
+    assert settings.warm_up * settings.epochs == pytest.approx(10)
+    assert settings.ramp * settings.epochs == pytest.approx(100)
+    assert found.seeds == (0, 1, 2)
+    reported = [row.name for row in found.rows if row.paper is not None]
+    assert reported == ["plain", "mixup", "sam", "asam", "jacobian", "ed-without-anchors", "ed"]
+    assert found.row("mixup+ed").paper is None
+    assert penalty_of(settings_of("cifar10-methods", "ed")) == effdeg.Penalty.efficient().settings
+    without = effdeg.Penalty.efficient(anchor_labels=False).settings
+    assert penalty_of(settings_of("cifar10-methods", "ed-without-anchors")) == without
+    assert penalty_of(settings_of("cifar10-configurations", "precise")) == effdeg.Penalty.precise().settings
+    assert settings_of("cifar10-configurations", "precise").weight == 2.0
+
+
+def test_a_line_of_an_ablation_differs_in_what_it_is_about_alone():
+    expected = {
+        ("random-pixels", "random-pixels"): {"ends", "anchor_labels"},
+        ("basis", "legendre"): {"basis"},
+        ("layers", "embedding"): {"at"},
+        ("layers", "block-1"): {"at"},
+        ("sampling", "chebyshev-4"): {"sampling"},
+        ("sampling", "uniform-4"): {"sampling"},
+        ("sampling", "cosine-15"): {"nodes", "degree", "weight"},
+        ("sampling", "chebyshev-15"): {"nodes", "degree", "weight", "sampling"},
+        ("sampling", "uniform-15"): {"nodes", "degree", "weight", "sampling"},
+        ("components", "3"): {"components"},
+        ("components", "2"): {"components"},
+        ("components", "1"): {"components"},
+    }
+    ed = settings_of("cifar10-methods", "ed")
+    for (name, row), names in expected.items():
+        assert set(differences(settings_of(f"cifar10-{name}", row), ed)) == names
+
+
+def test_the_price_list_covers_nodes_pairs_steps_and_late_starts():
+    found = recipe("cifar10-cost")
+    settings = [found.resolved(row, {}) for row in found.rows if row.name != "plain"]
+    assert {each.nodes for each in settings} == {3, 4, 5, 6, 7, 8}
+    assert all(each.degree == each.nodes - 1 for each in settings)
+    assert {each.pairs for each in settings} == {0.125, 0.25, 0.5, 1.0}
+    assert {each.every for each in settings} == {1, 2, 4}
+    assert {each.start for each in settings} == {0.0, 0.5}
+    # The points that are run, in batches and averaged over the steps: what a step costs beyond a plain one.
+    points = [each.pairs * (each.nodes - 2) / each.every * (1 - each.start) for each in settings]
+    assert points[0] == 1.0
+    assert sum(each <= 0.25 for each in points) >= 4
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit"])
+def test_pools_have_the_paper_s_grid(name):
+    found = recipe(f"cifar10-{name}-pool")
+    settings = [found.resolved(found.rows[0], point) for point in found.points()]
+    assert len({digest(each) for each in settings}) == 27
+    assert {each.batch for each in settings} == {256, 512, 1024}
+    rates = {"resnet18": {0.1, 0.01, 0.001}, "vit": {0.005, 0.001, 0.0005}}
+    decays = {"resnet18": {1e-5, 1e-6, 1e-7}, "vit": {1e-3, 1e-4, 1e-5}}
+    assert {each.lr for each in settings} == rates[name]
+    assert {each.weight_decay for each in settings} == decays[name]
+    assert {(each.optimizer, each.decay) for each in settings} == {
+        ("sgd", "steps") if name == "resnet18" else ("adamw", "cosine")
+    }
+    assert (settings[0].measure_paths, settings[0].measure_nodes, settings[0].measure_degree) == (400, 200, 40)
+    assert settings[0].proxies == ("all",)
+
+
+def test_digits_have_the_methods_of_the_table():
+    found, methods = recipe("digits-methods"), recipe("cifar10-methods")
+    assert [replace(row, paper=None) for row in methods.rows] == list(found.rows)
+    assert all(row.paper is None for row in found.rows)
+    assert found.settings.limit + found.tuning["held_out"] <= 797
+
+
+@pytest.mark.parametrize("row", ["embedding", "block-1"])
+def test_the_layers_of_the_paths_are_there(row):
+    from effdeg.lab.models import make
+
+    settings = settings_of("cifar10-layers", row)
+    model = make(settings.model, shape=(3, 32, 32), classes=10)
+    logits, degree = made_method(settings).penalty(model, torch.rand(4, 3, 32, 32), torch.arange(4))
+    assert logits.shape == (4, 10)
+    assert degree > 0

@@ -1,0 +1,239 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from effdeg.lab import data
+from effdeg.lab.store import Store
+from effdeg.lab.training import loop
+from tests.lab.training.runs import carried_out, metrics, small, summary, weights
+
+METHODS = ["plain", "mixup+ed", "sam"]
+
+
+def assert_same_end(one, two):
+    first, second = weights(one), weights(two)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert metrics(one) == metrics(two)
+    times = {"seconds", "seconds_per_epoch", "milliseconds_per_step"}
+    ends = [{key: value for key, value in summary(folder).items() if key not in times} for folder in (one, two)]
+    assert ends[0] == ends[1]
+
+
+def test_a_run_learns_and_says_what_it_found(tmp_path):
+    settings = small(limit=500, batch=50, epochs=15, evaluate_every=5, measure_every=15, method="ed", lr=5e-3)
+    folder = carried_out(tmp_path, settings)
+    found, logged = summary(folder), metrics(folder)
+    assert [line["epoch"] for line in logged] == [5, 10, 15]
+    assert found["test_accuracy"] > 0.85
+    assert found["gap"] == found["train_accuracy"] - found["test_accuracy"]
+    assert found["epochs"] == 15
+    assert found["parameters"] == sum(each.numel() for each in weights(folder).values())
+    assert found["effective_degree"]["value"] > 0
+    assert all(line["penalty"] > 0 for line in logged)
+    assert [line["epoch"] for line in logged if "effective_degree" in line] == [15]
+    assert logged[-1]["weight"] == 7.0
+    assert logged[0]["train_loss"] > logged[-1]["train_loss"]
+
+
+def test_the_last_accuracies_are_those_of_the_kept_weights(tmp_path):
+    settings = small(limit=300)
+    folder = carried_out(tmp_path, settings)
+    digits = data.load("digits", None)
+    kept = list(weights(folder).values())
+    for split, (x, y) in {
+        "test": (digits.test_inputs, digits.test_labels),
+        "train": (digits.train_inputs[:300], digits.train_labels[:300]),
+    }.items():
+        hidden = x
+        for weight, bias in zip(kept[::2], kept[1::2], strict=True):
+            hidden = hidden @ weight.T + bias
+            hidden = hidden if weight is kept[-2] else hidden.clamp(min=0)
+        assert summary(folder)[f"{split}_accuracy"] == pytest.approx(float((hidden.argmax(1) == y).float().mean()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_ends_the_same_and_another_does_not(tmp_path, method):
+    folders = [carried_out(tmp_path / name, small(method=method, seed=seed)) for name, seed in (("a", 3), ("b", 3))]
+    assert_same_end(*folders)
+    other = carried_out(tmp_path, small(method=method, seed=4))
+    assert any(
+        not torch.equal(one, two)
+        for one, two in zip(weights(folders[0]).values(), weights(other).values(), strict=True)
+    )
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_that_breaks_off_goes_on_where_it_was(tmp_path, method, monkeypatch):
+    settings = small(method=method, epochs=5)
+    whole = carried_out(tmp_path / "whole", settings)
+    train_epoch = loop._Running._train_epoch
+
+    def breaks(self):
+        train_epoch(self)
+        if self._epoch == 2:
+            raise StoppedError
+
+    monkeypatch.setattr(loop._Running, "_train_epoch", breaks)
+    with pytest.raises(StoppedError):
+        carried_out(tmp_path / "broken", settings)
+    monkeypatch.setattr(loop._Running, "_train_epoch", train_epoch)
+    assert_same_end(whole, carried_out(tmp_path / "broken", settings))
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path):
+    settings = small(method="ed", epochs=12)
+    program = f"""
+import sys; sys.path.insert(0, ".")
+from effdeg.lab.training import loop
+import time
+before = loop._Running._train_epoch
+def slowly(self):
+    before(self)
+    time.sleep(0.05)
+loop._Running._train_epoch = slowly
+from tests.lab.training.runs import carried_out
+from effdeg.lab.training import Training
+carried_out({str(tmp_path / "killed")!r}, {settings!r})
+"""
+    folder = Store(tmp_path / "killed").run(settings).folder
+    process = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 60
+    while len(metrics(folder) if (folder / "metrics.jsonl").exists() else []) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (folder / "summary.json").exists()
+    assert_same_end(carried_out(tmp_path / "whole", settings), carried_out(tmp_path / "killed", settings))
+
+
+def test_a_corrupt_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, monkeypatch):
+    settings = small(method="ed", epochs=5)
+    whole = carried_out(tmp_path / "whole", settings)
+    monkeypatch.setattr(loop._Running, "summary", lambda self: (_ for _ in ()).throw(StoppedError))
+    with pytest.raises(StoppedError):
+        carried_out(tmp_path / "broken", settings)
+    monkeypatch.undo()
+    newest = max((tmp_path / "broken").rglob("*.pt"), key=lambda file: file.stat().st_mtime_ns)
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match=newest.name):
+        broken = carried_out(tmp_path / "broken", settings)
+    assert_same_end(whole, broken)
+
+
+def test_what_is_held_out_is_tested_on_and_the_test_set_is_not_touched(tmp_path, monkeypatch):
+    settings = small(held_out=200)
+    digits = data.load("digits", None)
+    poisoned = replace(digits, test_inputs=torch.full_like(digits.test_inputs, float("nan")))
+    monkeypatch.setattr(loop.data, "load", lambda *_: poisoned)
+    folder = carried_out(tmp_path, settings)
+    kept = list(weights(folder).values())
+    hidden = digits.train_inputs[-200:]
+    for weight, bias in zip(kept[::2], kept[1::2], strict=True):
+        hidden = hidden @ weight.T + bias
+        hidden = hidden if weight is kept[-2] else hidden.clamp(min=0)
+    right = float((hidden.argmax(1) == digits.train_labels[-200:]).float().mean())
+    assert summary(folder)["test_accuracy"] == pytest.approx(right)
+    assert summary(folder)["effective_degree"]["value"] > 0
+
+
+def test_proxies_at_the_end(tmp_path):
+    settings = small(proxies=("effective_degree", "parameter_norm", "distance", "sharpness@0.05"), proxy_examples=40)
+    folder = carried_out(tmp_path, settings)
+    found = summary(folder)
+    norm = torch.cat([each.flatten() for each in weights(folder).values()]).norm()
+    assert found["proxies"]["parameter_norm"]["value"] == pytest.approx(float(norm))
+    torch.manual_seed(0)
+    first = loop.models.make("mlp", shape=(64,), classes=10).state_dict()
+    moved = torch.cat([(weights(folder)[name] - first[name]).flatten() for name in first]).norm()
+    assert found["proxies"]["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
+    assert found["proxies"].keys() == set(settings.proxies)
+    assert found["effective_degree_random_pixels"]["value"] != found["effective_degree"]["value"]
+
+
+class Watching(torch.nn.Module):
+    seen: ClassVar = []
+
+    def __init__(self, classes, channels):
+        super().__init__()
+        self.linear = torch.nn.Linear(64 * channels, classes)
+
+    def forward(self, x):
+        if self.training:
+            self.seen.append(x.clone())
+        return self.linear(x.flatten(1))
+
+
+def test_images_are_cropped_and_standardized(tmp_path, monkeypatch):
+    digits = data.load("digits", None)
+    white = torch.full((len(digits.train_labels), 1, 8, 8), 255, dtype=torch.uint8)
+    images = replace(digits, train_inputs=white, test_inputs=white[:50], test_labels=digits.test_labels[:50])
+    monkeypatch.setattr(loop.data, "load", lambda *_: replace(images, mean=(0.3,), std=(0.4,)))
+    settings = small(model="tests.lab.training.test_loop:Watching", augment="crop-flip", epochs=1)
+    carried_out(tmp_path, settings)
+    seen = torch.cat(Watching.seen)
+    assert seen.shape == (60, 1, 8, 8)
+    # White is 1 and the border black.
+    assert set(seen.unique().tolist()) == set(torch.tensor([-0.3 / 0.4, 0.7 / 0.4]).tolist())
+    # A crop of a white image is a white rectangle that touches two sides at least.
+    assert all(int((each[0] > 0).sum()) in {a * b for a in range(4, 9) for b in range(4, 9)} for each in seen)
+
+
+def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
+    with pytest.raises(RuntimeError, match=r"after epoch \d+: training diverged"):
+        carried_out(tmp_path, small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 61}, "batch=61 is more than the 60 training examples"),
+        ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
+        ({"augment": "crop"}, "augment='crop' is for images"),
+    ],
+)
+def test_bad_input_is_refused_before_a_folder_is_made(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        carried_out(tmp_path / "runs", small(**settings))
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_progress_names_accuracy_and_pace(tmp_path, capsys):
+    carried_out(tmp_path, small(method="ed"), progress=True)
+    shown = capsys.readouterr().err
+    assert "ed, seed 0" in shown
+    assert "penalty" in shown
+    assert "s/epoch" in shown
+
+
+def test_two_processes_end_where_one_does(tmp_path):
+    """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
+    settings = small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1)
+    alone = carried_out(tmp_path / "alone", settings)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys; sys.path.insert(0, '.')\n"
+        "from effdeg.distributed import process_group\n"
+        "from tests.lab.training.runs import carried_out\n"
+        "from effdeg.lab.training import Training\n"
+        f"with process_group():\n    carried_out({str(tmp_path / 'two')!r}, {settings!r})\n"
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    subprocess.run([*torchrun, "--standalone", str(program)], check=True, timeout=120, capture_output=True)
+    two = Store(tmp_path / "two").run(settings).folder
+    for one, other in zip(weights(alone).values(), weights(two).values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert summary(two)["test_accuracy"] == pytest.approx(summary(alone)["test_accuracy"], abs=0.003)
