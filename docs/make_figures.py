@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from matplotlib.figure import Figure
 from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
+from effdeg.lab import Store, recipe, recipes
+from effdeg.lab.report import Result, finding, result_of
+from effdeg.lab.report.figures import plot_curves
+from effdeg.lab.report.text import document
+from effdeg.lab.store import Record
 from effdeg.plots import THEMES, drawing, plot_method
 from effdeg.ranking import Ranking, rank, read_table
 
@@ -29,7 +35,6 @@ SHOWN = (
     "-mixup_margin",
     "parameter_norm",
 )
-STEPS = 195  # of an epoch of CIFAR-10
 TRAINING = {
     "step_over_plain",
     "step_over_same_size",
@@ -50,36 +55,9 @@ def draw() -> None:
     for theme in THEMES:
         plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
         plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
-        plot_cifar10(theme).savefig(FIGURES / f"cifar10-{theme}.png")
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
-
-
-def plot_cifar10(theme: str) -> Figure:
-    """Draw accuracy by epochs and by time, and the effective degree, of training with and without the penalty."""
-    with drawing(theme, (10.5, 3.2)) as (colours, figure):
-        by_epoch, by_time, degree = figure.subplots(1, 3, width_ratios=[1, 1, 0.7])
-        names = {"plain": ("without", colours.complex), "penalty": ("with the penalty", colours.simple)}
-        for place, (name, (label, colour)) in enumerate(names.items()):
-            record = cifar10()[name]
-            epochs = [point["epoch"] for point in record["curve"]]
-            minutes = [epoch * STEPS * record["milliseconds_per_step"] / 60e3 for epoch in epochs]
-            for axes, along in ((by_epoch, epochs), (by_time, minutes)):
-                axes.plot(
-                    along, [point["test_accuracy"] for point in record["curve"]], "o-", ms=3, color=colour, label=label
-                )
-                axes.plot(along, [point["train_accuracy"] for point in record["curve"]], "--", lw=1, color=colour)
-            measured = record["effective_degree"]
-            bar = 1.96 * measured["stderr"]
-            degree.errorbar([place], [measured["value"]], [bar], fmt="o", ms=6, capsize=3, color=colour)
-        by_epoch.set(title="accuracy: test, and training (dashed)", xlabel="epoch")
-        by_time.set(title="the same by time", xlabel="minutes of training steps")
-        degree.set(title="effective degree, 95% interval", xlim=(-0.5, 1.5), ylim=(0, None))
-        degree.set_xticks((0, 1), [label for label, _ in names.values()])
-        by_epoch.legend()
-        for axes in (by_epoch, by_time, degree):
-            axes.grid(color=colours.faint, lw=0.6)
-    return figure
+        draw_lab(theme)
 
 
 def plot_rescaling(theme: str) -> Figure:
@@ -188,25 +166,86 @@ def _gpu(case: str) -> dict[str, Any]:
     return found
 
 
-def cifar10() -> dict[str, Any]:
-    """Read the records of the CIFAR-10 runs."""
-    return {
-        name: json.loads((ROOT / "results" / "cifar10" / f"{name}.json").read_text()) for name in ("plain", "penalty")
-    }
+def draw_lab(theme: str) -> None:
+    """Draw what the lab's runs found: the methods along training, and the paper's four measures of the pool."""
+    methods, models = (lab(name).blocks[0] for name in ("cifar10-methods", "cifar10-resnet18-pool"))
+    plot_curves(methods, theme=theme).savefig(FIGURES / f"lab-methods-{theme}.png")
+    assert models.pool is not None
+    assert models.pool.ranking is not None
+    models.pool.ranking.plot(models.pool.panels()[:4], theme=theme).savefig(FIGURES / f"lab-pool-{theme}.png")
 
 
-def cifar10_table() -> str:
-    """Tabulate the CIFAR-10 runs."""
+@cache
+def lab(name: str) -> Result:
+    """Read what the lab's runs say about an experiment."""
+    return result_of(recipe(name), _records())
+
+
+@cache
+def _records() -> list[Record]:
+    return Store(ROOT / "results" / "lab").records()
+
+
+def lab_runs() -> str:
+    """Set everything that was run in the lab, and name what was not."""
+    results = [lab(name) for name in recipes()]
+    parts = [document(result, "markdown") for result in results if result.runs]
+    missing = [f"`{result.recipe.name}` ({result.recipe.paper})" for result in results if not result.runs]
+    parts.append(f"Not run yet: {', '.join(missing)}.\n")
+    return "\n".join(parts)
+
+
+def lab_methods() -> str:
+    """Set the table of methods for the README, with what it shows in a sentence."""
+    block = lab("cifar10-methods").blocks[0]
+    lines = [
+        "| CIFAR-10, ViT-Tiny, 36 epochs, one seed | paper (300 epochs) | here | training | effective degree | step |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    assert {block.epochs} == {36}
+    assert list(block.seeds) == [0]
+    for line in block.done:
+        paper = line.row.paper
+        degree = "{:.2f} ± {:.2f}".format(*line.effective_degree) if line.effective_degree else "–"
+        lines.append(
+            f"| {line.row.title} | {'–' if paper is None else f'{paper.mean:.2f} ± {paper.std:.2f}'} | "
+            f"{100 * line.accuracy.mean:.2f} | {100 * line.train_accuracy:.1f} | {degree} | {block.price(line):.2f}× |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def lab_pool() -> str:
+    """Say what the pool of ResNet-18s shows."""
+    block = lab("cifar10-resnet18-pool").blocks[0]
+    assert block.pool is not None
+    sentences = [str(finding(block)), *(f"{advantage}." for advantage in block.pool.advantages()[:1])]
+    return "\n".join(f"- {sentence}" for sentence in sentences) + "\n"
+
+
+def engine() -> str:
+    """Tabulate how fast the lab's engine trained, from the runs themselves."""
+    block = lab("cifar10-methods").blocks[0]
+    aims = {"plain": "≤ 0.8 s", "ed": "≤ 1.4 s"}
+    lines = [f"| {', '.join(block.machines)}, ViT-Tiny, batch 256 | per epoch | aim | step |", "|---|---:|---:|---:|"]
+    lines += [
+        f"| {line.row.title} | {line.seconds_per_epoch:.2f} s | {aims.get(line.row.name, '')} | {block.price(line):.2f}× |"
+        for line in block.done
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def earlier_runs() -> str:
+    """Tabulate two longer runs that are older than the lab."""
     lines = [
         "| CIFAR-10, ViT-Tiny, 150 epochs, one seed | test accuracy | training accuracy | effective degree | step |",
         "|---|---|---|---|---|",
     ]
-    for name, record in cifar10().items():
+    for name, title in (("plain", "without"), ("penalty", "with the penalty")):
+        record = json.loads((ROOT / "results" / "cifar10" / f"{name}.json").read_text())
         measured = record["effective_degree"]
         lines.append(
-            f"| {'with the penalty' if name == 'penalty' else 'without'} | **{record['test_accuracy']:.2%}** | "
-            f"{record['train_accuracy']:.1%} | {measured['value']:.2f} ± {measured['stderr']:.2f} | "
-            f"{record['milliseconds_per_step']:.2f} ms |"
+            f"| {title} | **{record['test_accuracy']:.2%}** | {record['train_accuracy']:.1%} | "
+            f"{measured['value']:.2f} ± {measured['stderr']:.2f} | {record['milliseconds_per_step']:.2f} ms |"
         )
     return "\n".join(lines) + "\n"
 
@@ -221,13 +260,19 @@ def contest_findings() -> str:
 def fill() -> None:
     """Put the tables made from ``results/`` between their marks in every page."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
-    tables["cifar10"] = cifar10_table()
+    tables |= {"lab-methods": lab_methods(), "lab-pool": lab_pool(), "lab-runs": lab_runs(), "engine": engine()}
+    tables["earlier-runs"] = earlier_runs()
     tables["contest"] = contest_findings()
     tables |= {"pool": pool_table(), "proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():
-            text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- end -->)", rf"\g<1>{table}\g<2>", text, flags=re.DOTALL)
+            text = re.sub(
+                rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+                lambda found, table=table: found[1] + table + found[2],
+                text,
+                flags=re.DOTALL,
+            )
         page.write_text(text)
 
 

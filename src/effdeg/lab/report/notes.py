@@ -6,6 +6,7 @@ from typing import Any
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.wording import listed, percent, points, setting, strengths
 from effdeg.lab.settings import to_dict
+from effdeg.lab.tuning import Choice
 
 
 def scale_notes(block: Block) -> list[str]:
@@ -32,13 +33,25 @@ def strength_notes(block: Block) -> list[str]:
         elif line.strengths == line.choice.changes:
             tried = listed([f"{strengths(each)}: {percent(score)}" for each, score in line.choice.tried])
             held_out = f"{block.recipe.tuning['held_out']:,} held-out examples"
-            found.append(f"{used}, the best of {len(line.choice.tried)} on {held_out} ({tried}).")
+            found.append(
+                f"{used}, the best of {len(line.choice.tried)} on {held_out} ({tried}){_at_the_edge(line.choice)}."
+            )
         else:
             found.append(f"{used}; the tuned one, {strengths(line.choice.changes)}, was not run at this scale.")
         if line.also:
             also = listed([f"{strengths(each)} ({points(spread)}%)" for each, spread in line.also])
             found.append(f"{line.row.title} was also run with {also}, which is not shown.")
     return found
+
+
+def _at_the_edge(choice: Choice) -> str:
+    """Say so where the best of several strengths is the last that was tried in its direction."""
+    for name, value in choice.changes.items():
+        tried = [each[name] for each, _ in choice.tried]
+        for extreme, word in ((min, "smallest"), (max, "largest")):
+            if min(tried) < max(tried) and value == extreme(tried):
+                return f"; it is the {word} that was tried, so the best may lie beyond"
+    return ""
 
 
 def settings_apart(own: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:

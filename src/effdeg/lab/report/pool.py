@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import pvariance
 from typing import Any
 
 from effdeg.lab.matching import settings_of
@@ -23,6 +24,8 @@ _PAPERS = {
     "parameter norm": ("parameter_norm",),
 }
 _PANELS = 12
+# Below this share of the variance an axis counts as one that does nothing.
+_INERT = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +38,14 @@ class ModelPool:
         measures: The measures, larger meaning a larger gap: margins with a leading minus.
         complete: How many models the recipe would have.
         machines: The machines the models were trained on.
+        inert: The hyperparameters that hardly move the gap: models that differ in these alone are resampled together.
         ranking: How the measures rank the pool; None if nothing can be ranked.
         unranked: Why nothing can be ranked.
     """
 
     table: Sequence[Mapping[str, Any]]
     axes: Sequence[str]
+    inert: Sequence[str]
     measures: Sequence[str]
     complete: int
     machines: Sequence[str]
@@ -109,19 +114,38 @@ def pool_of(recipe: Recipe[Any], runs: Sequence[tuple[str, Record]]) -> ModelPoo
     # Large margins are good.
     measures = [f"-{name}" if "margin" in name else name for name in columns]
     ranking, unranked = None, None
+    inert = _inert(table, list(recipe.grid))
+    clusters = [axis for axis in recipe.grid if axis not in inert]
     try:
-        ranking = rank(table, target=_TARGET, measures=measures, hyperparameters=list(recipe.grid))
+        ranking = rank(
+            table, target=_TARGET, measures=measures, hyperparameters=list(recipe.grid), clusters=clusters or None
+        )
     except ValueError as error:
         unranked = str(error)
     return ModelPool(
         table=table,
         axes=list(recipe.grid),
+        inert=inert,
         measures=measures,
         complete=len(recipe.rows) * len(list(recipe.points())) * len(recipe.seeds),
         machines=list(dict.fromkeys(machine_of(run) for _, run in runs)),
         ranking=ranking,
         unranked=unranked,
     )
+
+
+def _inert(table: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]:
+    """Find the axes along which less than a hundredth of the gap's variance lies: models there are replicates."""
+    gaps = [float(row[_TARGET]) for row in table]
+    found = []
+    for axis in axes:
+        groups: dict[Any, list[float]] = {}
+        for row, gap in zip(table, gaps, strict=True):
+            groups.setdefault(tuple(row[other] for other in axes if other != axis), []).append(gap)
+        within = sum(len(group) * pvariance(group) for group in groups.values())
+        if any(len(group) > 1 for group in groups.values()) and within < _INERT * len(gaps) * pvariance(gaps):
+            found.append(axis)
+    return found
 
 
 def _model(recipe: Recipe[Any], name: str, run: Record) -> dict[str, Any]:

@@ -219,6 +219,11 @@ def _scores(block: Block, pool: ModelPool) -> Sheet:
         ]
         gaps = [row["gap"] for row in pool.table]
         notes.append(f"Gaps go from {percent(min(gaps))} to {percent(max(gaps))}.")
+        if pool.inert:
+            notes.append(
+                f"{listed(pool.inert)} {'has' if len(pool.inert) == 1 else 'have'} less than 1% of the gap's variance: "
+                "models that differ there alone are resampled together."
+            )
         notes += [f"{advantage}." for advantage in pool.advantages()]
     if len(pool.table) < pool.complete:
         notes.insert(0, f"{len(pool.table)} of {pool.complete} models were run.")
