@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
-from effdeg.lab import Store, recipe, recipes
+from effdeg.lab import Store, all_recipes, find_recipe
 from effdeg.lab.report import Result, finding, result_of
 from effdeg.lab.report.figures import plot_curves
 from effdeg.lab.report.text import document
@@ -178,7 +178,7 @@ def draw_lab(theme: str) -> None:
 @cache
 def lab(name: str) -> Result:
     """Read what the lab's runs say about an experiment."""
-    return result_of(recipe(name), _records())
+    return result_of(find_recipe(name), _records())
 
 
 @cache
@@ -188,7 +188,7 @@ def _records() -> list[Record]:
 
 def lab_runs() -> str:
     """Set everything that was run in the lab, and name what was not."""
-    results = [lab(name) for name in recipes()]
+    results = [lab(name) for name in all_recipes()]
     parts = [document(result, "markdown") for result in results if result.runs]
     missing = [f"`{result.recipe.name}` ({result.recipe.paper})" for result in results if not result.runs]
     parts.append(f"Not run yet: {', '.join(missing)}.\n")
@@ -227,10 +227,9 @@ def engine() -> str:
     block = lab("cifar10-methods").blocks[0]
     aims = {"plain": "≤ 0.8 s", "ed": "≤ 1.4 s"}
     lines = [f"| {', '.join(block.machines)}, ViT-Tiny, batch 256 | per epoch | aim | step |", "|---|---:|---:|---:|"]
-    lines += [
-        f"| {line.row.title} | {line.seconds_per_epoch:.2f} s | {aims.get(line.row.name, '')} | {block.price(line):.2f}× |"
-        for line in block.done
-    ]
+    for line in block.done:
+        aim = aims.get(line.row.name, "")
+        lines.append(f"| {line.row.title} | {line.seconds_per_epoch:.2f} s | {aim} | {block.price(line):.2f}× |")
     return "\n".join(lines) + "\n"
 
 

@@ -202,6 +202,8 @@ def test_it_is_a_module_without_a_trace_in_checkpoints():
 
 def test_the_papers_configurations():
     assert repr(Penalty.efficient()) == "Penalty(degree=3, nodes=4, pairs=0.5, anchor_labels=True)"
+    assert Penalty.cheap().settings == Penalty.efficient(degree=2, nodes=3).settings
+    assert len(Penalty.cheap(pairs=4).points(X, Y)) == 4
     precise = "Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor_labels=True)"
     assert repr(Penalty.precise()) == precise
     assert Penalty.efficient(components=3, pairs=512).settings.components == 3

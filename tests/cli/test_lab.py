@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from effdeg.cli import lab_sweep
-from effdeg.lab import Failure, Outcome, Run, Store, Task, recipe, recipes, train
+from effdeg.lab import Failure, Outcome, Run, Store, Task, all_recipes, find_recipe, train
 from effdeg.lab.jobs import final_jobs
 from effdeg.lab.settings import digest, to_dict
 
-DIGITS = recipe("digits-methods")
+DIGITS = find_recipe("digits-methods")
 FAST = {
     "epochs": 4,
     "evaluate_every": 2,
@@ -75,7 +75,7 @@ def test_list_shows_every_recipe_and_what_it_takes(run):
     code, out, _ = run("list", width=250)
     assert code == 0
     lines = out.splitlines()
-    for name, found in recipes().items():
+    for name, found in all_recipes().items():
         line = next(line for line in lines if f" {name} " in line)
         assert found.title in line
         assert found.paper in line
@@ -91,7 +91,7 @@ def test_nothing_is_cut_on_a_narrow_screen(run, arguments):
     code, out, _ = run(*arguments, width=80)
     assert code == 0
     assert "…" not in out
-    for name in recipes() if arguments == ["list"] else [row.name for row in recipe("cifar10-cost").rows]:
+    for name in all_recipes() if arguments == ["list"] else [row.name for row in find_recipe("cifar10-cost").rows]:
         assert f"│ {name} " in out
 
 
@@ -99,7 +99,7 @@ def test_list_as_json(run):
     code, out, _ = run("list", "--json")
     listed = {each["name"]: each for each in json.loads(out)}
     assert code == 0
-    assert list(listed) == list(recipes())
+    assert list(listed) == list(all_recipes())
     assert listed["cifar10-basis"]["runs"] == 2 * 3
     assert listed["cifar10-basis"]["tuning_runs"] == 0
     assert listed["cifar10-cost"]["tuning_runs"] == 16 * 3
@@ -108,7 +108,7 @@ def test_list_as_json(run):
 
 def test_show_tells_the_paper_s_finding_and_the_settings_of_a_line(run):
     code, out, _ = run("show", "cifar10-methods", "--method", "ed", "--set", "epochs=40")
-    found = recipe("cifar10-methods")
+    found = find_recipe("cifar10-methods")
     assert code == 0
     flat = " ".join(out.split())
     for text in (found.title, found.paper, found.expects, found.departs, "90.82 ± 0.11", "weight: 7 20 50"):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from effdeg.lab import recipes
+from effdeg.lab import all_recipes
 from effdeg.ranking import read_table
 from tests.lab.report.stores import METHODS, POOL, add
 
@@ -125,5 +125,5 @@ def test_a_report(lab, runs, tmp_path):
 def test_a_report_of_all_recipes(lab, tmp_path):
     assert lab("report")[0] == 0
     page = (tmp_path / "effdeg-lab.html").read_text()
-    for name in recipes():
+    for name in all_recipes():
         assert f"effdeg lab sweep {name}" in page

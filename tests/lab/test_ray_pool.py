@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from effdeg.lab.store import Store
-from effdeg.lab.sweep import sweep
+from effdeg.lab.sweeping import sweep
 from tests.lab.toys import recipe
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")

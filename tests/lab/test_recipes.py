@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import effdeg
-from effdeg.lab.registry import recipe, recipes
+from effdeg.lab.registry import all_recipes, find_recipe
 from effdeg.lab.settings import differences, digest
 from effdeg.lab.training import Training, train
 from effdeg.lab.training.methods import made_method
 
-RECIPES = list(recipes().values())
+RECIPES = list(all_recipes().values())
 ABLATIONS = ["configurations", "random-pixels", "basis", "layers", "sampling", "components", "cost"]
 
 
@@ -26,7 +26,7 @@ def runs(each):
 
 
 def settings_of(name, row):
-    found = recipe(name)
+    found = find_recipe(name)
     return found.resolved(found.row(row), {})
 
 
@@ -82,14 +82,14 @@ def test_the_ablations_share_their_runs_with_the_methods():
     for name in ("random-pixels", "layers", "cost"):
         assert digest(settings_of(f"cifar10-{name}", "plain")) == plain
     tuned = [
-        {digest(settings) for row, settings in runs(recipe(name)) if row.name == "ed"}
+        {digest(settings) for row, settings in runs(find_recipe(name)) if row.name == "ed"}
         for name in ("cifar10-methods", "cifar10-cost")
     ]
     assert tuned[0] == tuned[1]
 
 
 def test_methods_are_those_of_the_paper():
-    found = recipe("cifar10-methods")
+    found = find_recipe("cifar10-methods")
     settings = found.settings
     assert (settings.epochs, settings.batch, settings.optimizer, settings.weight_decay) == (300, 256, "adamw", 0.1)
     assert (settings.decay, settings.augment) == ("cosine", "crop-flip")
@@ -127,7 +127,7 @@ def test_a_line_of_an_ablation_differs_in_what_it_is_about_alone():
 
 
 def test_the_price_list_covers_nodes_pairs_steps_and_late_starts():
-    found = recipe("cifar10-cost")
+    found = find_recipe("cifar10-cost")
     settings = [found.resolved(row, {}) for row in found.rows if row.name != "plain"]
     assert {each.nodes for each in settings} == {3, 4, 5, 6, 7, 8}
     assert all(each.degree == each.nodes - 1 for each in settings)
@@ -142,7 +142,7 @@ def test_the_price_list_covers_nodes_pairs_steps_and_late_starts():
 
 @pytest.mark.parametrize("name", ["resnet18", "vit"])
 def test_pools_have_the_paper_s_grid(name):
-    found = recipe(f"cifar10-{name}-pool")
+    found = find_recipe(f"cifar10-{name}-pool")
     settings = [found.resolved(found.rows[0], point) for point in found.points()]
     assert len({digest(each) for each in settings}) == 27
     assert {each.batch for each in settings} == {256, 512, 1024}
@@ -158,7 +158,7 @@ def test_pools_have_the_paper_s_grid(name):
 
 
 def test_digits_have_the_methods_of_the_table():
-    found, methods = recipe("digits-methods"), recipe("cifar10-methods")
+    found, methods = find_recipe("digits-methods"), find_recipe("cifar10-methods")
     assert [replace(row, paper=None) for row in methods.rows] == list(found.rows)
     assert all(row.paper is None for row in found.rows)
     assert found.settings.limit + found.tuning["held_out"] <= 797

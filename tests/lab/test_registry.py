@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from effdeg.lab import registry
-from effdeg.lab.registry import recipe, recipes
+from effdeg.lab.registry import all_recipes, find_recipe
 
 package = importlib.import_module("effdeg.lab.recipes")
 OWN = """
@@ -31,7 +31,7 @@ def own(tmp_path, monkeypatch):
 
 
 def test_all_recipes_are_found_in_their_order():
-    assert list(recipes()) == [
+    assert list(all_recipes()) == [
         "cifar10-methods",
         "cifar10-learning-rate",
         "cifar10-configurations",
@@ -45,29 +45,29 @@ def test_all_recipes_are_found_in_their_order():
         "cifar10-vit-pool",
         "digits-methods",
     ]
-    for name, found in recipes().items():
+    for name, found in all_recipes().items():
         assert found.name == name
-        assert recipe(name) is found
+        assert find_recipe(name) is found
 
 
 def test_a_new_file_is_a_new_recipe(tmp_path, monkeypatch):
     (tmp_path / "a_later_one.py").write_text(OWN.replace("mine", "a-later-one"))
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     monkeypatch.setattr(registry, "_all", registry._all.__wrapped__)
-    assert list(recipes())[-1] == "a-later-one"
-    assert recipe("a-later-one").title == "of my own"
+    assert list(all_recipes())[-1] == "a-later-one"
+    assert find_recipe("a-later-one").title == "of my own"
     del sys.modules[f"{package.__name__}.a_later_one"], package.a_later_one
 
 
 def test_what_is_given_out_cannot_spoil_the_registry():
-    recipes().clear()
-    assert "digits-methods" in recipes()
+    all_recipes().clear()
+    assert "digits-methods" in all_recipes()
 
 
 def test_a_recipe_of_ones_own(own):
-    found = recipe(f"{own}:RECIPE")
-    assert found == replace(recipe("digits-methods"), name=f"{own}:RECIPE", title="of my own")
-    assert recipe(found.name) == found
+    found = find_recipe(f"{own}:RECIPE")
+    assert found == replace(find_recipe("digits-methods"), name=f"{own}:RECIPE", title="of my own")
+    assert find_recipe(found.name) == found
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_a_recipe_of_ones_own(own):
 )
 def test_names_that_lead_nowhere(own, name, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        recipe(name)
+        find_recipe(name)

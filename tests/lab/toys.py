@@ -77,7 +77,7 @@ RECIPE = Recipe(
 @cache
 def recipe():
     """The recipe, by a name that other processes find it by."""
-    return registry.recipe(f"{__name__}:RECIPE")
+    return registry.find_recipe(f"{__name__}:RECIPE")
 
 
 def finish(store: Store | Path, settings, **summary):

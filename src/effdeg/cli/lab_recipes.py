@@ -10,19 +10,19 @@ from rich.table import Table
 
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.lab import Recipe, Reported, Row, recipe, recipes
+from effdeg.lab import Recipe, Reported, Row, all_recipes, find_recipe
 from effdeg.lab.settings import Settings, changed, differences, digest, parsed, to_dict
 
 
 def list_all(json: o.Json = False) -> None:
     """List the recipes: what each is, where in the paper, and what it costs."""
     if json:
-        print(json_module.dumps([_described(each) for each in recipes().values()]))
+        print(json_module.dumps([_described(each) for each in all_recipes().values()]))
         return
     table = Table(title="recipes", title_justify="left")
     for column in ("name", "what", "paper", "runs", "cost"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")
-    for each in recipes().values():
+    for each in all_recipes().values():
         table.add_row(*map(escape, (each.name, each.title, each.paper, _runs(each), each.cost)))
     console = Console(highlight=False)
     console.print(table)
@@ -38,7 +38,7 @@ def show(
     json: o.Json = False,
 ) -> None:
     """Show a recipe: the paper's finding, the lines of its table, and all settings of a run."""
-    found = recipe(name)
+    found = find_recipe(name)
     row = None if method is None else found.row(method)
     settings = changed(found.settings, {**(row.changes if row else {}), **parsed(found.settings, changes or ())})
     if json:

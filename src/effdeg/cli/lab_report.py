@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.lab import Recipe, Store, recipe, recipes
+from effdeg.lab import Recipe, Store, all_recipes, find_recipe
 from effdeg.lab.files import to_json, write_whole
 from effdeg.lab.report import Result, finding, plain, result_of
 from effdeg.lab.report.sheets import block_sheets, further
@@ -38,7 +38,7 @@ def table(
     ] = None,
 ) -> None:
     """Show what was found of an experiment beside the paper's numbers, at equal epochs and at equal time."""
-    found = recipe(name)
+    found = find_recipe(name)
     kept = parsed(found.settings, changes or ())
     o.check_plot(plot)
     o.check_target("--csv", csv, {".csv"})
@@ -71,7 +71,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
 ) -> None:
     """Write one page with all tables and figures, which needs no other file and no network."""
-    found: list[Recipe[Any]] = [recipe(name) for name in names] if names else list(recipes().values())
+    found: list[Recipe[Any]] = [find_recipe(name) for name in names] if names else list(all_recipes().values())
     o.check_plot(Path("figure.svg"))
     o.check_target("--out", out, {".html"})
     from effdeg.lab.report.page import page

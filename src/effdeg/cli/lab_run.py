@@ -12,7 +12,7 @@ from rich.table import Table
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.distributed import process_group, rank_and_size
-from effdeg.lab import Recipe, Row, Store, Task, chosen, recipe
+from effdeg.lab import Recipe, Row, Store, Task, chosen, find_recipe
 from effdeg.lab.settings import digest, parsed
 
 _FACTS = {
@@ -40,7 +40,7 @@ def run(
     Strengths such as the weight of the penalty are those that a sweep has tuned, if one has, unless --set says
     otherwise. Under torchrun the processes share the work.
     """
-    found = recipe(name)
+    found = find_recipe(name)
     row = found.rows[0] if method is None else found.row(method)
     wanted = {"seed": seed, **parsed(found.settings, changes or ())}
     where, store = o.pick_device(device), Store(runs)

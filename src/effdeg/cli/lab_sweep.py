@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.lab import Recipe, Store, recipe
+from effdeg.lab import Recipe, Store, find_recipe
 from effdeg.lab import sweep as carry_out
 from effdeg.lab.jobs import Job, final_jobs, tuning_jobs
 from effdeg.lab.settings import differences, digest, parsed, to_dict
@@ -58,7 +58,7 @@ def sweep(
     What is finished is skipped and what was begun goes on, so that a sweep can be ended and started again at any time.
     A run that fails stops no other.
     """
-    found, store = recipe(name), Store(runs)
+    found, store = find_recipe(name), Store(runs)
     plan: dict[str, Any] = {
         "methods": method or None,
         "changes": parsed(found.settings, changes or ()),

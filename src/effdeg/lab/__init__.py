@@ -4,19 +4,19 @@
 
     from effdeg import lab
 
-    recipe, store = lab.recipe("digits-methods"), lab.Store("effdeg-runs")
+    recipe, store = lab.find_recipe("digits-methods"), lab.Store("effdeg-runs")
     lab.sweep(recipe, store=store, data=None, device=torch.device("cpu"), processes=2)
     for record in lab.matching(store.records(), recipe, recipe.row("ed")):
         print(record.settings["seed"], record.summary["test_accuracy"])
 
-A new experiment is a file in ``effdeg/lab/recipes``, or anywhere: ``lab.recipe("package.module:RECIPE")``.
+A new experiment is a file in ``effdeg/lab/recipes``, or anywhere: ``lab.find_recipe("package.module:RECIPE")``.
 """
 
-from effdeg.lab.matching import matching
+from effdeg.lab.matches import matching
 from effdeg.lab.recipe import Recipe, Reported, Row
-from effdeg.lab.registry import recipe, recipes
+from effdeg.lab.registry import all_recipes, find_recipe
 from effdeg.lab.store import Record, Run, Store
-from effdeg.lab.sweep import Failure, Outcome, sweep
+from effdeg.lab.sweeping import Failure, Outcome, sweep
 from effdeg.lab.task import Task
 from effdeg.lab.training import Training, train
 from effdeg.lab.tuning import Choice, chosen
@@ -33,10 +33,10 @@ __all__ = [
     "Store",
     "Task",
     "Training",
+    "all_recipes",
     "chosen",
+    "find_recipe",
     "matching",
-    "recipe",
-    "recipes",
     "sweep",
     "train",
 ]

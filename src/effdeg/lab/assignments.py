@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from effdeg.lab.registry import recipe
+from effdeg.lab.registry import find_recipe
 from effdeg.lab.store import RefusedError, Store
 from effdeg.lab.task import Task
 
@@ -52,7 +52,7 @@ def work(assignment: Assignment) -> bool:
     Returns:
         Whether the run is finished.
     """
-    experiment = recipe(assignment.recipe)
+    experiment = find_recipe(assignment.recipe)
     # Types were checked where the settings were made; JSON knows no tuples, and that is all it changed.
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in assignment.settings.items()}
     run = Store(assignment.runs).run(replace(experiment.settings, **values))

@@ -38,12 +38,12 @@ def _all() -> dict[str, Recipe[Any]]:
     return {name: found[name] for name in sorted(found, key=lambda name: (places.get(name, len(places)), name))}
 
 
-def recipes() -> dict[str, Recipe[Any]]:
+def all_recipes() -> dict[str, Recipe[Any]]:
     """Give the recipes by their names, in the order of the paper's argument."""
     return dict(_all())
 
 
-def recipe(name: str) -> Recipe[Any]:
+def find_recipe(name: str) -> Recipe[Any]:
     """Find a recipe.
 
     Args:

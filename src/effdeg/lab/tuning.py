@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from effdeg.lab.matching import matching, scale_of, settings_of
+from effdeg.lab.matches import matching, scale_of, settings_of
 from effdeg.lab.recipe import Recipe, Row
 from effdeg.lab.store import Record
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from effdeg.lab.matching import settings_of
+from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Row
 from effdeg.lab.report.spread import Spread
 from effdeg.lab.settings import Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import pvariance
 from typing import Any
 
-from effdeg.lab.matching import settings_of
+from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
 from effdeg.lab.store import Record

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from effdeg.lab.matching import matching, scale_of, settings_of
+from effdeg.lab.matches import matching, scale_of, settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.equal_time import equal_time

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from effdeg.lab.matching import settings_of
+from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Reported
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line, machine_of, seed_of, value_in

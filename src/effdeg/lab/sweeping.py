@@ -81,7 +81,7 @@ def sweep(
     """Carry out all runs of an experiment that are not finished yet.
 
     Args:
-        recipe: The experiment, as :func:`effdeg.lab.registry.recipe` gives it, so that other processes find it.
+        recipe: The experiment, as :func:`effdeg.lab.registry.find_recipe` gives it, so that other processes find it.
         store: Where the runs are kept.
         data: The folder that holds the data sets.
         device: Where runs compute.
@@ -99,7 +99,7 @@ def sweep(
         What was finished, skipped and failed.
     """
     check_count("processes", processes, least=1)
-    registry.recipe(recipe.name)
+    registry.find_recipe(recipe.name)
     if ray is not None:
         require("ray", extra="ray", purpose="a sweep on Ray")
     chosen: dict[str, Any] = {"methods": methods, "changes": changes, "tuning_changes": tuning_changes}

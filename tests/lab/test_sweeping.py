@@ -1,4 +1,3 @@
-import importlib
 import os
 import signal
 import threading
@@ -7,16 +6,16 @@ import time
 import pytest
 import torch
 
+from effdeg.lab import sweeping
 from effdeg.lab.assignments import Assignment, work
 from effdeg.lab.pools import Ended
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Store
-from effdeg.lab.sweep import Outcome, sweep
+from effdeg.lab.sweeping import Outcome, sweep
 from effdeg.lab.task import Task
 from tests.lab.toys import RECIPE, Toy, recipe, train
 
 CPU = torch.device("cpu")
-sweeping = importlib.import_module("effdeg.lab.sweep")  # the package gives its function this name
 
 
 @pytest.fixture

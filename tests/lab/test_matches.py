@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from effdeg.lab.matching import matching, scale_of
+from effdeg.lab.matches import matching, scale_of
 from effdeg.lab.recipe import Row
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
