@@ -290,9 +290,11 @@ def test_what_a_sweep_is_asked_for(run, sweeps, store, tmp_path):
     run("sweep", "digits-methods", "--device", "cpu")
     plain = {"recipe": DIGITS, "data": None, "device": torch.device("cpu"), "processes": 1, "ray": None}
     plain |= {"methods": None, "seeds": None, "changes": {}, "tuning_changes": {}, "tune": True}
+    plain |= {"equal_time": None}
     assert sweeps[-1].pop("store").folder.absolute() == store.folder
     assert sweeps[-1] == plain
     options = ["--method", "ed", "--method", "sam", "--seeds", "4, 5", "--tune", "epochs=2", "--data", tmp_path]
+    options += ["--equal-time", "ed"]
     run("sweep", "digits-methods", *options, "--no-tune", "--set", "weight=3", "--runs", tmp_path / "runs")
     assert sweeps[-1]["store"].folder == tmp_path / "runs"
     assert sweeps[-1]["methods"] == ["ed", "sam"]
@@ -300,6 +302,7 @@ def test_what_a_sweep_is_asked_for(run, sweeps, store, tmp_path):
     assert sweeps[-1]["changes"] == {"weight": 3.0}
     assert sweeps[-1]["tuning_changes"] == {"epochs": 2}
     assert sweeps[-1]["data"] == tmp_path
+    assert sweeps[-1]["equal_time"] == "ed"
     assert not sweeps[-1]["tune"]
 
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from effdeg.lab.jobs import final_jobs, tuning_jobs
+from effdeg.lab.jobs import equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.store import Store
 from tests.lab.toys import RECIPE, Toy, finish
 
@@ -65,3 +65,22 @@ def test_what_a_user_got_wrong():
         final_jobs(RECIPE, [], changes={"wieght": 3.0})
     with pytest.raises(TypeError, match=r"epochs='many' is not possible: epochs is a whole number"):
         tuning_jobs(RECIPE, tuning_changes={"epochs": "many"})
+
+
+def test_the_runs_at_equal_time(tmp_path):
+    store, finals = Store(tmp_path), final_jobs(RECIPE, [], methods=["plain", "ed", "broken"])
+    times = {("plain", 0): 9.0, ("plain", 1): 11.0, ("ed", 0): 24.0, ("ed", 1): 26.0}
+    for job in finals:
+        if job.row != "broken":
+            finish(store, job.settings, seconds=times[job.row, job.settings.seed])
+    # Ten seconds for 4 epochs, so 10 epochs for 25; what was not finished has no pace.
+    longer = equal_time_jobs(RECIPE, finals, store, "ed")
+    assert settings_of(longer) == [Toy(epochs=10), Toy(seed=1, epochs=10)]
+    assert settings_of(equal_time_jobs(RECIPE, finals, store, "plain")) == [
+        Toy("ed", 2.0, epochs=2),
+        Toy("ed", 2.0, seed=1, epochs=2),
+    ]
+    with pytest.raises(ValueError, match="'broken' has no finished run here"):
+        equal_time_jobs(RECIPE, finals, store, "broken")
+    with pytest.raises(ValueError, match="method='edd' is not known"):
+        equal_time_jobs(RECIPE, finals, store, "edd")

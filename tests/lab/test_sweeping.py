@@ -13,7 +13,7 @@ from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Store
 from effdeg.lab.sweeping import Outcome, sweep
 from effdeg.lab.task import Task
-from tests.lab.toys import RECIPE, Toy, recipe, train
+from tests.lab.toys import RECIPE, Toy, finish, recipe, train
 
 CPU = torch.device("cpu")
 
@@ -58,6 +58,15 @@ def test_it_tunes_first_and_runs_with_what_was_best(store, in_this_process):
     # Without tuning, what was tuned before still holds.
     more = swept(store, methods=["ed"], tune=False, seeds=[2])
     assert [job.settings for job in more.finished] == [Toy("ed", 7.0, seed=2)]
+
+
+def test_every_line_is_given_the_time_of_one(store, in_this_process):
+    for settings, seconds in ((Toy(seed=7), 2.0), (Toy("ed", 3.0, seed=7), 5.0)):
+        finish(store, settings, seconds=seconds)
+    outcome = swept(store, methods=["plain", "ed"], seeds=[7], changes={"weight": 3.0}, tune=False, equal_time="ed")
+    # A user's weight is that of all lines, so plain runs anew: 1.5 seconds for 4 epochs, hence 13 for 5.
+    assert in_this_process == [Toy(weight=3.0, seed=7), Toy(weight=3.0, seed=7, epochs=13)]
+    assert len(outcome.skipped) == 1
 
 
 def test_without_tuning_the_own_strength_stands(store, in_this_process):
@@ -151,6 +160,8 @@ def test_mistakes_are_told_before_anything_runs(store, in_this_process):
         sweep(RECIPE, store=store, data=None, device=CPU)
     with pytest.raises(TypeError, match="epochs='x' is not possible"):
         swept(store, changes={"epochs": "x"})
+    with pytest.raises(ValueError, match="equal_time='ed' is none of the lines that are run"):
+        swept(store, methods=["plain"], equal_time="ed")
     assert in_this_process == []
     assert not store.folder.exists()
     assert Outcome() + Outcome() == Outcome()

@@ -41,6 +41,12 @@ def sweep(
             metavar="KEY=VALUE", help="Change a setting of the runs that tune alone; once for each.", show_default=False
         ),
     ] = None,
+    equal_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Then run all again, each for the time that this one took.", show_default=False
+        ),
+    ] = None,
     processes: Annotated[int, typer.Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
     ray: Annotated[
         str | None,
@@ -79,6 +85,7 @@ def sweep(
         ray=ray,
         seeds=numbers,
         tune=not no_tune,
+        equal_time=equal_time,
         **plan,
     )
     console.print(

@@ -1,13 +1,17 @@
 """What a sweep has to do: the runs that tune, and the runs that results come from."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import mean
 from typing import Any, Literal
 
 from effdeg.lab.recipe import Recipe, Row
-from effdeg.lab.settings import Settings, digest
-from effdeg.lab.store import Record
+from effdeg.lab.settings import Settings, changed, digest
+from effdeg.lab.store import Record, Store
 from effdeg.lab.tuning import chosen
+
+# Lines whose times differ by less than this share have the same time.
+_SAME_TIME = 0.05
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,38 @@ def final_jobs(
                 for seed in seeds or recipe.seeds:
                     together = {**point, "seed": seed, **strengths, **changes}
                     yield Job(recipe.name, row.name, recipe.resolved(row, together), "final")
+
+    return _once(jobs())
+
+
+def equal_time_jobs(recipe: Recipe[Any], finals: Sequence[Job], store: Store, reference: str) -> list[Job]:
+    """List the runs that give every line the time that one of them took, at the pace that the line was seen to have.
+
+    Args:
+        recipe: The experiment.
+        finals: The runs that results come from.
+        store: Where they are; those that are not finished are left out.
+        reference: The line whose time it is.
+
+    Returns:
+        One job for each of the runs, with more epochs or fewer, but for those whose time is that of the reference.
+    """
+    seconds: dict[str, list[float]] = {}
+    for job in finals:
+        record = store.run(job.settings).record()
+        if record is not None and record.summary is not None:
+            seconds.setdefault(job.row, []).append(float(record.summary["seconds"]))
+    recipe.row(reference)
+    if reference not in seconds:
+        raise ValueError(f"{reference!r} has no finished run here, whose time the others could be given.")
+
+    def jobs() -> Iterator[Job]:
+        for job in finals:
+            if job.row in seconds:
+                longer = mean(seconds[reference]) / mean(seconds[job.row])
+                epochs = max(1, round(job.settings.epochs * longer))  # type: ignore[attr-defined]
+                if abs(longer - 1) > _SAME_TIME:
+                    yield replace(job, settings=changed(job.settings, {"epochs": epochs}))
 
     return _once(jobs())
 

@@ -13,7 +13,7 @@ from effdeg._progress import progress_bar
 from effdeg.io.optional import require
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment
-from effdeg.lab.jobs import Job, final_jobs, tuning_jobs
+from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.pools import Order, Progress, on_this_machine
 from effdeg.lab.ray_pool import on_ray
 from effdeg.lab.recipe import Recipe
@@ -76,6 +76,7 @@ def sweep(
     changes: Mapping[str, Any] | None = None,
     tune: bool = True,
     tuning_changes: Mapping[str, Any] | None = None,
+    equal_time: str | None = None,
     progress: bool = True,
 ) -> Outcome:
     """Carry out all runs of an experiment that are not finished yet.
@@ -93,6 +94,7 @@ def sweep(
         changes: A user's changes, which win over the recipe and over tuning.
         tune: Tune first what was not tuned yet. Strengths that were tuned before are used in any case.
         tuning_changes: A user's changes to the runs that tune alone.
+        equal_time: Give every line the time that this one took, too: run it again for as many epochs as it takes.
         progress: Show a bar, and a line for every run that ends.
 
     Returns:
@@ -105,11 +107,17 @@ def sweep(
     chosen: dict[str, Any] = {"methods": methods, "changes": changes, "tuning_changes": tuning_changes}
     # Planned before anything runs, so that what is wrong with it is said now and not in an hour.
     tuning = tuning_jobs(recipe, **chosen) if tune else []
-    final_jobs(recipe, [], seeds=seeds, **chosen)
+    planned = final_jobs(recipe, [], seeds=seeds, **chosen)
+    if equal_time is not None and equal_time not in {job.row for job in planned}:
+        raise ValueError(f"equal_time={equal_time!r} is none of the lines that are run.")
 
     carrier = _Carrier(recipe, store, data, device, processes, ray, progress)
     outcome = carrier.carry_out(tuning, "tuning") if tuning else Outcome()
-    return outcome + carrier.carry_out(final_jobs(recipe, store.records(), seeds=seeds, **chosen), "runs")
+    finals = final_jobs(recipe, store.records(), seeds=seeds, **chosen)
+    outcome += carrier.carry_out(finals, "runs")
+    if equal_time is None:
+        return outcome
+    return outcome + carrier.carry_out(equal_time_jobs(recipe, finals, store, equal_time), "at equal time")
 
 
 @dataclass(frozen=True)

@@ -122,3 +122,23 @@ def test_plain(models):
     assert len(block["models"]) == 18
     assert block["ranking"]["ranking"][0] == "effective_degree"
     assert block["verdict"] == "holds"
+
+
+def test_models_that_differ_only_where_it_does_nothing_are_resampled_together(tmp_path):
+    rng = random.Random(0)
+    for point in POOL.points():
+        gap = 0.1 + 0.001 * point["batch"] + 1e-6 * rng.random()
+        degree = {
+            "value": gap + rng.gauss(0, 0.01),
+            "stderr": 0.01,
+            "normalized": rng.random(),
+            "normalized_stderr": 0.1,
+        }
+        add(tmp_path, POOL, "plain", 0.9, summary={"gap": gap, "effective_degree": degree}, seed=0, **point)
+    block = pool_in(tmp_path)
+    assert block.pool.inert == ["lr"]
+    (sheet,) = block_sheets(block)
+    assert any("lr has less than 1% of the gap's variance" in note for note in sheet.notes)
+    rows = [{key: row[key] for key in ("batch", "lr", "gap", "effective_degree")} for row in block.pool.table]
+    together = rank(rows, hyperparameters=["batch", "lr"], clusters=["batch"]).scores["effective_degree"]
+    assert block.pool.ranking.scores["effective_degree"].kendall == together.kendall
