@@ -116,9 +116,11 @@ def test_tuples_go_in_and_come_out_of_layers_and_hooks_do_not_stay():
 def test_batchnorm_before_and_behind_the_layer_counts_once():
     torch.manual_seed(0)
     model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)).double()
-    embedding_mixup(model, X, Y, at="1", classes=4)
+    outputs, _ = embedding_mixup(model, X, Y, at="1", classes=4)
     assert model[0].num_batches_tracked == model[2].num_batches_tracked == 1
     torch.testing.assert_close(model[0].running_mean, 0.1 * X.mean(0))
+    outputs.square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_wrapped_models(tmp_path):

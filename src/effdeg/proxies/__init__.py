@@ -13,7 +13,7 @@ from effdeg.proxies.norms import (
     spectral_sum,
 )
 from effdeg.proxies.path_norm import path_norm
-from effdeg.proxies.registry import evaluate, names
+from effdeg.proxies.registry import check_names, evaluate, names
 from effdeg.proxies.result import Result, Table
 from effdeg.proxies.sharpness import average_sharpness, sharpness
 from effdeg.proxies.study import Running
@@ -23,6 +23,7 @@ __all__ = [
     "Running",
     "Table",
     "average_sharpness",
+    "check_names",
     "decision_regions",
     "distance",
     "effective_degree",

@@ -113,6 +113,12 @@ def names() -> list[str]:
     return listed
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raise unless all of these are proxies."""
+    for name in names:
+        _find(name)
+
+
 def evaluate(
     model: Model,
     data: Any,

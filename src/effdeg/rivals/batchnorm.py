@@ -33,6 +33,25 @@ def statistics_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
+def buffers_lent(module: nn.Module | None) -> Iterator[None]:
+    """Let a module work on copies of its buffers, for a forward pass whose backward pass comes later.
+
+    Buffers that are put back, as :func:`statistics_kept` does, look changed to that backward pass.
+    """
+    owners = list(module.modules()) if module is not None else []
+    kept = [(owner, name, buffer) for owner in owners for name, buffer in owner._buffers.items() if buffer is not None]
+    # By the buffers themselves: one that several layers share stays one.
+    copies = {buffer: buffer.clone() for _, _, buffer in kept}
+    try:
+        for owner, name, buffer in kept:
+            owner._buffers[name] = copies[buffer]
+        yield
+    finally:
+        for owner, name, buffer in kept:
+            owner._buffers[name] = buffer
+
+
+@contextmanager
 def modules_called() -> Iterator[dict[nn.Module, None]]:
     """Collect the modules that are called within it, with all that is in them, in the order of their calls."""
     called: dict[nn.Module, None] = {}

@@ -20,7 +20,7 @@ from effdeg.layers import (
     with_first_tensor,
 )
 from effdeg.points import count_examples
-from effdeg.rivals.batchnorm import statistics_kept
+from effdeg.rivals.batchnorm import buffers_lent
 from effdeg.rivals.checks import check_generator
 from effdeg.rivals.mixup import (
     Mixing,
@@ -117,7 +117,7 @@ def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Ar
     inner = as_module(model)
     # Not DDP, which counts forward passes; and BatchNorm before the layer counts the batch in the pass to come.
     run = model if inner is None or not isinstance(model, nn.Module) else inner
-    with hooked(layer, stop), statistics_kept(inner.modules() if inner is not None else ()):
+    with hooked(layer, stop), buffers_lent(inner):
         try:
             run(*arguments, **keywords)
         except _Reached as reached:

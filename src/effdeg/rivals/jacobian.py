@@ -15,6 +15,7 @@ from effdeg.jacobian import check_projections, squared_norms
 from effdeg.layers import Layer, advice_for_integers, as_module, changed_output
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
+from effdeg.rivals.batchnorm import buffers_lent
 from effdeg.rivals.checks import check_generator, check_number
 from effdeg.tree import Tree, named_map, tree_map
 
@@ -181,19 +182,8 @@ def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, b
 def _without_traces(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Lend a model for a pass that is not to count: with copies for buffers, and without DDP around it.
 
-    Buffers are not put back afterwards, as SAM's are: the backward pass, still to come, would take that for a change.
-    DDP with a static graph, if differentiated through before that, averages wrong gradients.
+    DDP with a static graph, if differentiated through before the backward pass, averages wrong gradients.
     """
-    module = as_module(model)
-    owners = list(module.modules()) if module is not None else []
-    kept = [(owner, name, buffer) for owner in owners for name, buffer in owner._buffers.items() if buffer is not None]
-    # By the buffers themselves: one that several layers share stays one.
-    copies = {buffer: buffer.clone() for _, _, buffer in kept}
     inner = getattr(model, "_orig_mod", model)
-    try:
-        for owner, name, buffer in kept:
-            owner._buffers[name] = copies[buffer]
+    with buffers_lent(as_module(model)):
         yield inner.module if isinstance(inner, DistributedDataParallel) else model
-    finally:
-        for owner, name, buffer in kept:
-            owner._buffers[name] = buffer
