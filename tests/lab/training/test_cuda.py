@@ -62,12 +62,27 @@ def test_a_captured_step_is_the_step(method, optimizer):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{}, {"at": "0"}, {"ends": "random-pixels", "anchor_labels": False}])
+@pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor_labels": False}])
 def test_the_penalty_is_captured_wherever_its_paths_are(settings):
     # The draws of a graph are not those of the same step without it, so only their means are alike.
     settings = small(method="ed", **settings)
     sums = [float(trained(settings, captured=captured, steps=200)[1].penalties) for captured in (True, False)]
     assert sums[0] == pytest.approx(sums[1], rel=0.1)
+
+
+def test_replays_draw_anew_and_the_same_after_their_state_is_put_back():
+    _, step = trained(small(method="ed"), captured=True, steps=1)
+    states, seen = [], []
+    for number in range(6):
+        if number < 3:
+            states.append(torch.cuda.get_rng_state(GPU))
+        else:
+            torch.cuda.set_rng_state(states[number - 3], GPU)
+        step.penalties.zero_()
+        step(torch.arange(20), rate=0.0, weight=1.0)
+        seen.append(float(step.penalties))
+    assert len(set(seen[:3])) == 3
+    assert seen[3:] == pytest.approx(seen[:3], rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from effdeg.lab import data
+from effdeg.lab import data, models
 from effdeg.lab.store import Store
+from effdeg.lab.task import Task
 from effdeg.lab.training import loop
 from tests.lab.training.runs import carried_out, metrics, small, summary, weights
 
@@ -157,7 +158,7 @@ def test_proxies_at_the_end(tmp_path):
     norm = torch.cat([each.flatten() for each in weights(folder).values()]).norm()
     assert found["proxies"]["parameter_norm"]["value"] == pytest.approx(float(norm))
     torch.manual_seed(0)
-    first = loop.models.make("mlp", shape=(64,), classes=10).state_dict()
+    first = models.make("mlp", shape=(64,), classes=10).state_dict()
     moved = torch.cat([(weights(folder)[name] - first[name]).flatten() for name in first]).norm()
     assert found["proxies"]["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
     assert found["proxies"].keys() == set(settings.proxies)
@@ -193,7 +194,7 @@ def test_images_are_cropped_and_standardized(tmp_path, monkeypatch):
 
 
 def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
-    with pytest.raises(RuntimeError, match=r"after epoch \d+: training diverged"):
+    with pytest.raises(ValueError, match=r"after epoch \d+: training diverged"):
         carried_out(tmp_path, small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0))
 
 
@@ -203,6 +204,10 @@ def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
         ({"batch": 61}, "batch=61 is more than the 60 training examples"),
         ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
         ({"augment": "crop"}, "augment='crop' is for images"),
+        ({"model": "mpl"}, "Did you mean 'mlp'"),
+        ({"model": "tests.lab.training.test_loop:Narrow"}, r"gives shape \(2, 9\) for 2 examples of digits"),
+        ({"method": "ed", "at": "layer.0"}, "layer.0"),
+        ({"method": "embedding-mixup", "at": "layers.0"}, "token ids"),
     ],
 )
 def test_bad_input_is_refused_before_a_folder_is_made(tmp_path, settings, message):
@@ -219,21 +224,89 @@ def test_progress_names_accuracy_and_pace(tmp_path, capsys):
     assert "s/epoch" in shown
 
 
-def test_two_processes_end_where_one_does(tmp_path):
+class Narrow(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(64, 9)
+
+
+def test_other_settings_than_the_runs_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="of other settings"):
+        loop.train(small(seed=1), Task(Store(tmp_path).run(small()), None, torch.device("cpu")))
+
+
+def test_other_data_are_refused_when_a_run_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop._Running, "summary", lambda self: (_ for _ in ()).throw(StoppedError))
+    with pytest.raises(StoppedError):
+        carried_out(tmp_path, small())
+    monkeypatch.undo()
+    digits = data.load("digits", None)
+    monkeypatch.setattr(loop.data, "load", lambda *_: replace(digits, train_inputs=digits.train_inputs + 1))
+    with pytest.raises(ValueError, match="was begun with other data"):
+        carried_out(tmp_path, small())
+    monkeypatch.undo()
+    # The lock is gone with the error, so that it can go on at once.
+    assert summary(carried_out(tmp_path, small()))["epochs"] == 4
+
+
+def test_nothing_is_left_behind(tmp_path):
+    torch.manual_seed(5)
+    state, benchmark = torch.get_rng_state(), torch.backends.cudnn.benchmark
+    carried_out(tmp_path, small(method="mixup+ed"))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.backends.cudnn.benchmark == benchmark
+
+
+def test_the_weight_is_logged_whichever_step_was_last(tmp_path):
+    folder = carried_out(tmp_path, small(method="ed", every=2, ramp=0.0, weight=3.0))
+    assert [line["weight"] for line in metrics(folder)] == [3.0] * 4
+
+
+PROGRAM = """
+import sys, time, torch
+sys.path.insert(0, ".")
+from effdeg.distributed import process_group, rank_and_size
+from effdeg.lab.store import Run
+from effdeg.lab.training import loop
+from tests.lab.training.runs import carried_out, small
+
+folder, train_epoch, save = sys.argv[1], loop._Running._train_epoch, Run.save
+
+def breaks(self):
+    train_epoch(self)
+    if self._epoch == 2:
+        raise KeyboardInterrupt
+
+with process_group():
+    carried_out(f"{folder}/plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
+    carried_out(f"{folder}/whole", small(method="ed"))
+    for name in ("broken", "alone"):
+        loop._Running._train_epoch = breaks
+        try:
+            carried_out(f"{folder}/{name}", small(method="ed"))
+        except KeyboardInterrupt:
+            pass
+        loop._Running._train_epoch = train_epoch
+    carried_out(f"{folder}/broken", small(method="ed"))
+    # The first process saves slowly, so that by its own clock the other would save at other times.
+    Run.save = lambda self, state: (time.sleep(0.05), save(self, state))
+    loop.SECONDS_AT_RISK = 0.1
+    carried_out(f"{folder}/slow", small(epochs=12, evaluate_every=12))
+"""
+
+
+def test_two_processes(tmp_path):
     """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
-    settings = small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1)
-    alone = carried_out(tmp_path / "alone", settings)
+    plain = small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1)
     program = tmp_path / "program.py"
-    program.write_text(
-        "import sys; sys.path.insert(0, '.')\n"
-        "from effdeg.distributed import process_group\n"
-        "from tests.lab.training.runs import carried_out\n"
-        "from effdeg.lab.training import Training\n"
-        f"with process_group():\n    carried_out({str(tmp_path / 'two')!r}, {settings!r})\n"
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
-    subprocess.run([*torchrun, "--standalone", str(program)], check=True, timeout=120, capture_output=True)
-    two = Store(tmp_path / "two").run(settings).folder
+    program.write_text(PROGRAM)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    subprocess.run([*torchrun, str(program), str(tmp_path)], check=True, timeout=180, capture_output=True)
+    alone, two = carried_out(tmp_path / "one", plain), Store(tmp_path / "plain").run(plain).folder
     for one, other in zip(weights(alone).values(), weights(two).values(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert summary(two)["test_accuracy"] == pytest.approx(summary(alone)["test_accuracy"], abs=0.003)
+    settings = small(method="ed")
+    assert_same_end(*(Store(tmp_path / name).run(settings).folder for name in ("whole", "broken")))
+    assert Store(tmp_path / "slow").run(small(epochs=12, evaluate_every=12)).finished
+    with pytest.warns(RuntimeWarning, match="another number of processes"):
+        assert summary(carried_out(tmp_path / "alone", settings))["epochs"] == 4

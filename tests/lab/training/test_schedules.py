@@ -49,3 +49,10 @@ def test_the_penalty_starts_late():
     assert set(weights[:60]) == {0.0}
     assert weights[60] == pytest.approx(7 * math.sin(math.pi / 2 / 20))
     assert weights[79:] == pytest.approx([7.0] * 21)
+
+
+def test_the_strength_is_what_the_weights_are_on_average():
+    schedule = schedules(weight=7.0, ramp=0.0, every=4)
+    assert [schedule.strength(step) for step in range(4)] == [7.0] * 4
+    assert sum(schedule.weight(step) for step in range(8)) / 8 == 7.0
+    assert schedules(weight=7.0, start=0.5).strength(10) == 0.0

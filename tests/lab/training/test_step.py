@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 
 from effdeg import Penalty, rivals
 from effdeg.lab import data, models
@@ -86,6 +87,25 @@ def test_every_method(name):
     assert_same(model, expected)
 
 
+def test_a_compiled_model_in_ddp(tmp_path):
+    """As the loop wraps it on several GPUs: DDP itself cannot be compiled."""
+    settings = small(method="ed")
+    expected, _ = stepped(settings, 2.0)
+    examples, model = made(settings)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        wrapped = DistributedDataParallel(torch.compile(model, backend="eager", dynamic=False))
+        step = Step(model, made_method(settings), examples, settings, batch=20, called=wrapped)
+        step.capture(penalized=True)
+        torch.manual_seed(1)
+        for number in range(3):
+            step(torch.arange(number, number + 20), rate=0.01 * (number + 1), weight=2.0)
+    finally:
+        torch.distributed.destroy_process_group()
+    for first, second in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
+
+
 def test_a_penalty_without_weight_is_not_computed():
     settings = small(method="ed")
     model, step = stepped(settings, 0.0)
@@ -135,8 +155,13 @@ def test_a_cpu_computes_in_float32():
     [
         ({"method": "mixup", "ends": "random-pixels"}, "paths of method=ed"),
         ({"method": "ed", "ends": "random-pixels"}, "anchor_labels=false"),
-        ({"method": "ed", "ends": "random-pixels", "anchor_labels": False, "sampling": "uniform"}, "Chebyshev"),
+        (
+            {"method": "ed", "ends": "random-pixels", "anchor_labels": False, "sampling": "uniform"},
+            "sampling=cosine or chebyshev",
+        ),
         ({"method": "ed", "nodes": 2}, "nodes=2"),
+        ({"method": "ed", "weight": -3.0}, "weight=-3.0"),
+        ({"method": "ed", "ends": "random-pixels", "anchor_labels": False, "batchnorm": "frozen"}, "batchnorm=joint"),
         ({"method": "edd"}, "Did you mean 'ed'"),
         ({"method": "sam+asam"}, "both act on the optimizer"),
     ],

@@ -23,8 +23,8 @@ def make(name: str, *, shape: Shape, classes: int) -> nn.Module:
     """Make a model that fits the data.
 
     Args:
-        name: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes`` or,
-            for images, ``channels`` is given them by keyword.
+        name: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
+            ``num_classes`` or, for images, ``channels`` is given them by keyword.
         shape: The shape of one example.
         classes: How many classes there are.
 
@@ -36,7 +36,7 @@ def make(name: str, *, shape: Shape, classes: int) -> nn.Module:
     if ":" not in name:
         raise ValueError(f"model={name!r} is not known. {suggest(name, _MODELS)} Your own is package.module:callable.")
     channels = {"channels": shape[0]} if len(shape) == 3 else {}
-    return _from_code(name, {"classes": classes, **channels})
+    return _from_code(name, {"classes": classes, "num_classes": classes, **channels})
 
 
 def _vit_tiny(name: str, shape: Shape, classes: int) -> nn.Module:

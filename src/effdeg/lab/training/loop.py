@@ -2,28 +2,32 @@
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._progress import progress_bar
-from effdeg.distributed import rank_and_size
-from effdeg.lab import data, models
+from effdeg.distributed import rank_and_size, sum_over_ranks
+from effdeg.lab import data
 from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment
 from effdeg.lab.training.evaluation import evaluated, followed, measured, proxied
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.methods import made_method, on_random_pixels
+from effdeg.lab.training.network import check_network, made_network
+from effdeg.lab.training.randomness import random_states, seed, seeds_kept, set_random_state
 from effdeg.lab.training.schedules import Schedules
 from effdeg.lab.training.settings import Training
-from effdeg.lab.training.step import Step
+from effdeg.lab.training.step import Step, compiled
 from effdeg.lab.training.turns import turn
 
 # Between evaluations a checkpoint is written when so much work would be lost.
 SECONDS_AT_RISK = 60.0
+State = dict[str, Any]
 
 
 def train(settings: Training, task: Task) -> None:
@@ -33,80 +37,99 @@ def train(settings: Training, task: Task) -> None:
         settings: The settings, which decide how it ends.
         task: Where to work.
     """
+    if task.run.settings != settings:
+        raise ValueError("the task's run is one of other settings than those that are to be trained with.")
     made_method(settings)  # what is wrong with it is said before anything is read
-    examples = Examples(data.load(settings.data, task.data), settings, task.device)
-    state = _begin(task)
-    with _Running(settings, task, examples) as running:
-        running.prepare(state)
-        with turn(task.device):
-            running.capture(state)
-            running.train()
-            summary = running.summary()
-        running.finish(summary)
+    on_device = torch.cuda.device(task.device) if task.device.type == "cuda" else nullcontext()
+    with on_device, seeds_kept(task.device), _fastest_convolutions():
+        labelled = data.load(settings.data, task.data)
+        running = _Running(settings, task, Examples(labelled, settings, task.device))
+        try:
+            running.begin(labelled.fingerprint())
+            with turn(task.device, progress=running.shows):
+                running.capture()
+                running.train()
+                summary = running.summary()
+            # Not within the turn: proxies take long, and leave much of a GPU to the next run.
+            running.finish(summary)
+        finally:
+            running.close()
 
 
-def _begin(task: Task) -> dict[str, Any] | None:
-    """Open the run's folder in the first process, and give all of them its last checkpoint."""
-    rank, size = rank_and_size()
-    shared = [task.run.begin(environment(task.device)) if rank == 0 else None]
-    if size > 1:
-        dist.broadcast_object_list(shared)
-    return shared[0]
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN try which of its convolutions are fastest for the sizes of a run, which stay the same."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 class _Running:
-    """A run under way."""
+    """A run under way.
+
+    Attributes:
+        shows: Whether it shows its progress.
+    """
 
     def __init__(self, settings: Training, task: Task, examples: Examples) -> None:
         self._settings, self._task, self._examples = settings, task, examples
         self._rank, self._size = rank_and_size()
+        self.shows = task.progress and self._rank == 0
         if settings.batch % self._size:
             raise ValueError(f"batch={settings.batch} cannot be shared evenly by {self._size} processes.")
         self._per_epoch = len(examples.train) // settings.batch
-        self._model = self._untrained().to(task.device)
+        self._model = made_network(settings, examples, task.device)
+        check_network(self._model, settings, examples)
         self._method = made_method(settings, classes=examples.classes)
         if settings.ends == "random-pixels":
             self._method = on_random_pixels(self._method, examples)
         steps = settings.epochs * self._per_epoch
         self._schedules = Schedules(settings, steps=steps, weight=self._method.weight)
+        called = DistributedDataParallel(compiled(self._model, settings)) if self._size > 1 else None
         self._step = Step(
-            self._model, self._method, examples, settings, batch=settings.batch // self._size, called=self._wrapped()
+            self._model, self._method, examples, settings, batch=settings.batch // self._size, called=called
         )
         self._epoch, self._seconds, self._saved = 0, 0.0, time.perf_counter()
-        self._last: dict[str, Any] = {}
+        self._last: State = {}
 
-    def __enter__(self) -> "_Running":
-        self._cudnn = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.cudnn.benchmark = self._cudnn
-
-    def prepare(self, state: dict[str, Any] | None) -> None:
-        """Compile, which takes long and needs the GPU for moments only."""
-        torch.manual_seed(self._settings.seed + 1_000_003 * self._rank)
+    def begin(self, fingerprint: str) -> None:
+        """Open the run's folder, find its last checkpoint, and compile, which needs the GPU for moments only."""
+        self._data = fingerprint
+        shared: list[State | None] = [None]
+        if self._rank == 0:
+            shared = [self._task.run.begin(environment(self._task.device) | {"data": fingerprint})]
+        if self._size > 1:
+            dist.broadcast_object_list(shared)
+        (self._state,) = shared
+        if self._state is not None and self._state.get("data", fingerprint) != fingerprint:
+            raise ValueError(
+                f"{self._task.run.folder} was begun with other data than those that {self._settings.data} names now. "
+                "Name the former, or delete the folder to begin again."
+            )
         self._fresh = {"model": _copied(self._model.state_dict()), "optimizer": {}}
         for penalized in self._kinds():
             self._step.compile(penalized=penalized)
-        if state is not None and self._rank == 0 and self._task.progress:
-            print(f"continuing at epoch {state['epoch']}")
+        if self._state is not None and self.shows:
+            print(f"continuing at epoch {self._state['epoch']}")
 
-    def capture(self, state: dict[str, Any] | None) -> None:
+    def capture(self) -> None:
         """Capture the steps, and only then put everything where it is to begin: capturing has trained a little."""
         for penalized in self._kinds():
             self._step.capture(penalized=penalized)
-        torch.manual_seed(self._settings.seed + 1_000_003 * self._rank)
+        seed(self._settings.seed)
+        state, self._state = self._state, None
         self._step.restore(self._fresh if state is None else state)
         if state is not None:
             self._epoch, self._seconds, self._last = state["epoch"], state["seconds"], state["last"]
-            _set_random_state(state["random"][self._rank], self._task.device)
+            set_random_state(state["random"], self._task.device)
 
     def train(self) -> None:
         """Train to the end, evaluating and saving on the way."""
         settings = self._settings
         self._model.train()
-        with progress_bar(f"{settings.method}, seed {settings.seed}", settings.epochs, enabled=self._shows) as update:
+        with progress_bar(f"{settings.method}, seed {settings.seed}", settings.epochs, enabled=self.shows) as update:
             update(self._epoch, self._note())
             while self._epoch < settings.epochs:
                 self._train_epoch()
@@ -114,11 +137,11 @@ class _Running:
                 due = self._epoch % settings.evaluate_every == 0 or self._epoch == settings.epochs
                 if due:
                     self._evaluate()
-                if due or time.perf_counter() - self._saved > SECONDS_AT_RISK:
+                if due or self._at_risk():
                     self._save()
                 update(self._epoch, self._note())
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> State:
         """Say how training ended, and measure the model."""
         settings = self._settings
         summary = {key: self._last[key] for key in ("test_accuracy", "test_loss", "train_accuracy", "train_loss")}
@@ -132,16 +155,22 @@ class _Running:
             "effective_degree": measured(self._model, self._examples, settings),
         }
 
-    def finish(self, summary: dict[str, Any]) -> None:
-        """Evaluate the proxies, if any are wanted, and close the run."""
+    def finish(self, summary: State) -> None:
+        """Evaluate the proxies, if any are wanted, and end the run."""
         settings, model = self._settings, self._model
         if settings.proxies:
             summary["effective_degree_random_pixels"] = measured(model, self._examples, settings, noise=True)
-            untrained = self._untrained().to(self._task.device)
-            summary |= proxied(model, untrained, self._examples, settings, progress=self._shows)
+            untrained = made_network(settings, self._examples, self._task.device)
+            summary |= proxied(model, untrained, self._examples, settings, progress=self.shows)
         if self._rank == 0:
             weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
             self._task.run.finish(summary, weights)
+
+    def close(self) -> None:
+        """Let go of the run's folder and of the memory that its graphs hold, however it ended."""
+        self._step.close()
+        if self._rank == 0:
+            self._task.run.close()
 
     def _train_epoch(self) -> None:
         settings = self._settings
@@ -171,18 +200,18 @@ class _Running:
         step = self._epoch * self._per_epoch
         found = evaluated(self._model, self._examples, settings, last=last)
         if not math.isfinite(found["train_loss"]):
-            raise RuntimeError(
+            raise ValueError(
                 f"the loss is no longer a number after epoch {self._epoch}: training diverged. Try a smaller lr than "
                 f"{settings.lr:g}, or clip."
             )
-        sums = float(self._step.penalties)
-        entry: dict[str, Any] = {
+        passes = self._penalized * self._step.passes * self._size
+        entry: State = {
             "epoch": self._epoch,
             "step": step,
             "seconds": self._seconds,
             **found,
-            "penalty": sums / (self._penalized * self._step.passes) if self._penalized else None,
-            "weight": self._weight(step - 1),
+            "penalty": float(sum_over_ranks(self._step.penalties.cpu())) / passes if passes else None,
+            "weight": self._schedules.strength(step - 1) if self._method.penalty is not None else 0.0,
             "lr": self._schedules.rate(step - 1),
         }
         if settings.measure_every and (self._epoch % settings.measure_every == 0 or last):
@@ -192,30 +221,25 @@ class _Running:
             self._task.run.log(entry)
 
     def _save(self) -> None:
-        random = [_random_state(self._task.device)]
-        if self._size > 1:
-            gathered: list[Any] = [None] * self._size
-            dist.all_gather_object(gathered, random[0])
-            random = gathered
+        random = random_states(self._task.device)
         if self._rank == 0:
-            state = self._step.state() | {"epoch": self._epoch, "seconds": self._seconds, "last": self._last}
-            self._task.run.save(state | {"random": random})
+            state = {"epoch": self._epoch, "seconds": self._seconds, "last": self._last, "data": self._data}
+            self._task.run.save(self._step.state() | state | {"random": random})
         self._saved = time.perf_counter()
+
+    def _at_risk(self) -> bool:
+        """Tell whether much would be lost by now; all processes by the clock of the first, or they would part ways."""
+        due = [time.perf_counter() - self._saved > SECONDS_AT_RISK]
+        if self._size > 1:
+            dist.broadcast_object_list(due)
+        return due[0]
 
     def _kinds(self) -> list[bool]:
         """Tell which steps there will be: without and with a penalty."""
-        weights = [self._weight(step) > 0 for step in range(self._schedules.steps)]
-        return sorted(set(weights))
+        return sorted({self._weight(step) > 0 for step in range(self._schedules.steps)})
 
     def _weight(self, step: int) -> float:
         return self._schedules.weight(step) if self._method.penalty is not None else 0.0
-
-    def _untrained(self) -> nn.Module:
-        torch.manual_seed(self._settings.seed)
-        return models.make(self._settings.model, shape=self._examples.shape, classes=self._examples.classes)
-
-    def _wrapped(self) -> nn.Module | None:
-        return DistributedDataParallel(self._model) if self._size > 1 else None
 
     def _note(self) -> str:
         if not self._last:
@@ -225,23 +249,6 @@ class _Running:
         pace = f" · {self._seconds / max(self._epoch, 1):.2f} s/epoch"
         return f"{self._last['test_accuracy']:.1%}{penalty}{degree}{pace}"
 
-    @property
-    def _shows(self) -> bool:
-        return self._task.progress and self._rank == 0
-
 
 def _copied(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in state.items()}
-
-
-def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def _set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)

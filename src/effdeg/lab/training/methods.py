@@ -31,6 +31,8 @@ def made_method(settings: Training, *, classes: int = 10) -> Method:
         The method.
     """
     parts = settings.method.split("+")
+    if "embedding-mixup" in parts:
+        raise ValueError("method=embedding-mixup mixes what a layer makes of token ids: the lab has no such data yet.")
     given: dict[str, Any] = {name: getattr(settings, name) for part in parts for name in _SETTINGS.get(part, ())}
     if "mixup" in parts:
         given["classes"] = classes
@@ -38,7 +40,7 @@ def made_method(settings: Training, *, classes: int = 10) -> Method:
         given["share"] = settings.jacobian_share
     made = method(settings.method, **given)
     if settings.weight is not None and made.penalty is not None:
-        made = replace(made, weight=settings.weight)
+        made = method(settings.method, weight=settings.weight, **given)
     _check_ends(settings, made)
     return made
 
@@ -70,5 +72,5 @@ def _check_ends(settings: Training, made: Method) -> None:
         raise ValueError(f"ends={settings.ends} is about the paths of method=ed, not of {settings.method}.")
     if settings.anchor_labels:
         raise ValueError("ends=random-pixels joins noise, which has no labels: set anchor_labels=false.")
-    if settings.sampling == "uniform" or settings.at is not None:
-        raise ValueError("ends=random-pixels goes with cosine or Chebyshev nodes on the inputs.")
+    if settings.sampling == "uniform" or settings.at is not None or settings.batchnorm == "frozen":
+        raise ValueError("ends=random-pixels goes with sampling=cosine or chebyshev, at=none and batchnorm=joint only.")

@@ -17,7 +17,7 @@ class Schedules:
         self.steps, self._settings = steps, settings
         self._warm_up = round(settings.warm_up * steps)
         self._begin = round(settings.start * steps)
-        self._ramp = SineRamp(weight * settings.every, steps=round(settings.ramp * (steps - self._begin)))
+        self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._begin)))
 
     def rate(self, step: int) -> float:
         """Give the learning rate at a step."""
@@ -32,9 +32,11 @@ class Schedules:
         done = (step - self._warm_up) / max(1, self.steps - self._warm_up)
         return highest * (1 + math.cos(math.pi * done)) / 2
 
-    def weight(self, step: int) -> float:
-        """Give the weight of the penalty at a step: 0 where the step is to be one without it."""
-        if step < self._begin or step % self._settings.every:
-            return 0.0
+    def strength(self, step: int) -> float:
+        """Give the penalty's weight (λ) at a step, on average over steps with it and without."""
         # The ramp has left 0 with the first step, which is therefore a step with the penalty.
-        return float(self._ramp(step - self._begin + 1))
+        return 0.0 if step < self._begin else float(self._ramp(step - self._begin + 1))
+
+    def weight(self, step: int) -> float:
+        """Give the weight that the penalty has in a step: 0 where the step is to be one without it."""
+        return 0.0 if step % self._settings.every else self._settings.every * self.strength(step)

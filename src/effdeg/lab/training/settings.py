@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from effdeg._checks import check_choice, check_count
+from effdeg._checks import check_count, check_fit
 from effdeg.functional.bases import Basis
 from effdeg.joined import BatchNorm
+from effdeg.lab.settings import checked_fields
 from effdeg.paths import Sampling
+from effdeg.proxies import check_names
 
 # Settings of scale: runs that differ in these alone are the same experiment done longer, more often or on more data.
 SCALE = {"scale": True}
@@ -110,6 +112,10 @@ class Training:
     proxy_examples: int = field(default=2048, metadata=SCALE)
 
     def __post_init__(self) -> None:
+        for name, value in checked_fields(self).items():
+            # Whatever equal settings are given as, they are kept, and hashed, as one.
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "method", "+".join(part.strip().lower() for part in self.method.split("+")))
         for name in ("epochs", "batch", "every", "evaluate_every", "proxy_examples", "projections"):
             check_count(name, getattr(self, name), least=1)
         for name in ("held_out", "measure_every", "seed"):
@@ -123,6 +129,11 @@ class Training:
         for name in ("lr", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be positive.")
+        for name in ("weight_decay", "momentum"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)!r} must not be negative.")
         if self.limit is not None:
             check_count("limit", self.limit, least=1)
-        check_choice("ends", self.ends, ("data", "random-pixels"))
+        check_count("measure_paths", self.measure_paths, least=2)
+        check_fit(self.measure_nodes, self.measure_degree)
+        check_names(name for name in self.proxies if name != "all")

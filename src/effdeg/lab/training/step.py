@@ -16,6 +16,19 @@ from effdeg.rivals import Method
 State = dict[str, Any]
 
 
+def can_be_compiled(settings: Training) -> bool:
+    """Tell whether a penalty can be: one that differentiates twice or hooks a layer runs as it is written."""
+    hooks = settings.at is not None or settings.batchnorm == "frozen"
+    return not hooks and "jacobian" not in settings.method.split("+")
+
+
+def compiled(model: nn.Module, settings: Training) -> nn.Module:
+    """Compile the model alone, for wrappers that cannot be compiled, such as DDP; on a GPU, and where it can be."""
+    on_gpu = next(model.parameters()).device.type == "cuda"
+    wanted = on_gpu and settings.compile and can_be_compiled(settings)
+    return torch.compile(model, dynamic=False) if wanted else model  # type: ignore[return-value]
+
+
 class Step:
     """Trains a model on given examples, with or without the method's penalty.
 
@@ -93,6 +106,10 @@ class Step:
                     kept = state["optimizer"].get(parameter, {}).get(name)
                     value.zero_() if kept is None else value.copy_(kept)
 
+    def close(self) -> None:
+        """Let go of the graphs, which hold on to this and to the memory that they work in."""
+        self._steps.clear()
+
     def _run(self, penalized: bool) -> None:
         x, y = self._method.batch(*self._prepare(self._indices))
 
@@ -117,10 +134,8 @@ class Step:
                 outputs, value = penalty(self._called, x, y)
                 return cross_entropy(outputs, y) + weight * value, value.detach().float()
 
-        # What differentiates twice or hooks a layer cannot be compiled; it is captured as it is.
-        hooks = self._settings.at is not None or self._settings.batchnorm == "frozen"
-        whole = penalty is None or not (hooks or "jacobian" in self._settings.method.split("+"))
-        return self._compiled(loss) if whole else loss
+        alone = self._called is self._model
+        return self._compiled(loss) if alone and (penalty is None or can_be_compiled(self._settings)) else loss
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not (self._on_gpu and self._settings.compile):

@@ -4,6 +4,7 @@ Two networks trained at once on one GPU are hardly faster than one after the oth
 time of each would say nothing. So a run holds its GPU while it trains; others compile in the meantime.
 """
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +12,26 @@ from pathlib import Path
 
 import torch
 
+from effdeg.distributed import rank_and_size
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nobody waits
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextmanager
-def turn(device: torch.device) -> Iterator[None]:
-    """Wait for the device to be free, and hold it while the block runs. Only GPUs are waited for."""
-    if device.type != "cuda":
+def turn(device: torch.device, *, progress: bool = False) -> Iterator[None]:
+    """Hold a GPU while the block runs, after waiting for it; not when it is shared with other processes of one run."""
+    if device.type != "cuda" or fcntl is None or rank_and_size()[1] > 1:
         yield
         return
-    import fcntl  # not on Windows
-
-    name = f"effdeg-{torch.cuda.get_device_properties(device).uuid}.lock"
+    name = f"effdeg-{os.getuid()}-{torch.cuda.get_device_properties(device).uuid}.lock"
     with (Path(tempfile.gettempdir()) / name).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if progress:
+                print("another run trains on this GPU: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
