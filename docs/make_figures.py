@@ -13,9 +13,11 @@ from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
 from effdeg.lab import Store, all_recipes, find_recipe
-from effdeg.lab.report import Result, finding, result_of
+from effdeg.lab.report import Result, result_of
 from effdeg.lab.report.figures import plot_curves
+from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.text import document
+from effdeg.lab.report.wording import degree
 from effdeg.lab.store import Record
 from effdeg.plots import THEMES, drawing, plot_method
 from effdeg.ranking import Ranking, rank, read_table
@@ -188,9 +190,12 @@ def _records() -> list[Record]:
 
 def lab_runs() -> str:
     """Set everything that was run in the lab, and name what was not."""
-    results = [lab(name) for name in all_recipes()]
-    parts = [document(result, "markdown") for result in results if result.runs]
-    missing = [f"`{result.recipe.name}` ({result.recipe.paper})" for result in results if not result.runs]
+    run, others = run_and_not([lab(name) for name in all_recipes()])
+    parts = [document(result, "markdown") for result in run]
+    missing = [
+        f"`{result.recipe.name}` ({'; '.join([result.recipe.paper, *([shares] if shares else [])])})"
+        for result, shares in others
+    ]
     parts.append(f"Not run yet: {', '.join(missing)}.\n")
     return "\n".join(parts)
 
@@ -206,20 +211,18 @@ def lab_methods() -> str:
     assert list(block.seeds) == [0]
     for line in block.done:
         paper = line.row.paper
-        degree = "{:.2f} ± {:.2f}".format(*line.effective_degree) if line.effective_degree else "–"
+        found = degree(line.effective_degree) if line.effective_degree else "–"
         lines.append(
             f"| {line.row.title} | {'–' if paper is None else f'{paper.mean:.2f} ± {paper.std:.2f}'} | "
-            f"{100 * line.accuracy.mean:.2f} | {100 * line.train_accuracy:.1f} | {degree} | {block.price(line):.2f}× |"
+            f"{100 * line.accuracy.mean:.2f} | {100 * line.train_accuracy:.1f} | {found} | {block.price(line):.2f}× |"
         )
     return "\n".join(lines) + "\n"
 
 
 def lab_pool() -> str:
     """Say what the pool of ResNet-18s shows."""
-    block = lab("cifar10-resnet18-pool").blocks[0]
-    assert block.pool is not None
-    sentences = [str(finding(block)), *(f"{advantage}." for advantage in block.pool.advantages()[:1])]
-    return "\n".join(f"- {sentence}" for sentence in sentences) + "\n"
+    result = lab("cifar10-resnet18-pool")
+    return "\n".join(f"- {sentence}" for sentence in result.findings[result.blocks[0]].sentences) + "\n"
 
 
 def engine() -> str:

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -35,6 +37,15 @@ def union_over_ranks(parts: dict[int, Any]) -> dict[int, Any]:
     gathered: list[dict[int, Any]] = [{}] * size
     dist.all_gather_object(gathered, parts)
     return {key: part for each in gathered for key, part in each.items()}
+
+
+def shared_from_first(value: T) -> T:
+    """Give every process what the first one holds."""
+    if rank_and_size()[1] == 1:
+        return value
+    shared = [value]
+    dist.broadcast_object_list(shared)
+    return shared[0]
 
 
 @contextmanager

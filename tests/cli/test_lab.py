@@ -1,9 +1,10 @@
 """``effdeg lab`` as a user types it: list, show, run and sweep."""
 
-import gc
 import json
+import shutil
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -173,7 +174,7 @@ def test_run_as_json_into_another_folder(run, tmp_path, monkeypatch):
 
 def test_run_takes_the_strengths_that_were_tuned(run, store):
     out = run("run", "digits-methods", "--method", "ed", *SET)[1]
-    assert "weight=7, not tuned yet: effdeg lab sweep digits-methods --method ed tunes it" in out
+    assert "weight=7, not tuned yet: effdeg lab sweep digits-methods --method ed tunes it, and then runs it" in out
     tuned(store)
     out = run("run", "digits-methods", "--method", "ed", *SET)[1]
     assert "weight=20, the best of 3 on 200 held-out examples (80.00% after 4 epochs)" in out
@@ -193,15 +194,25 @@ def test_a_run_that_was_ended_goes_on(run, store, monkeypatch):
         log(self, entry)
 
     monkeypatch.setattr(Run, "log", log)
-    code = run("run", "digits-methods", *SET)[0]
-    gc.collect()  # as the end of the process would, this gives up the lock on the run
-    assert code == 130
+    assert run("run", "digits-methods", *SET)[0] == 130
     assert not store.run(settings_of("plain")).finished
     code, out, _ = run("run", "digits-methods", *SET)
     assert code == 0
     assert "continuing at epoch 2" in out
     assert [entry["epoch"] for entry in entries] == [2, 4, 4]
     assert store.run(settings_of("plain")).finished
+
+
+def test_a_warning_is_one_line_without_code(run, store, recwarn):
+    damaged = store.run(settings_of("plain", seed=7)).folder
+    damaged.mkdir(parents=True)
+    (damaged / "settings.json").write_text("{")
+    warnings.simplefilter("always")
+    code, _, err = run("sweep", "digits-methods", "--method", "plain", "--dry-run")
+    assert code == 0
+    (line,) = err.splitlines()
+    folder = f"effdeg-runs/{damaged.name}"
+    assert line.startswith(f"warning: the run {folder} is left out: {folder}/settings.json is damaged")
 
 
 def test_an_experiment_of_ones_own(run, tmp_path, monkeypatch):
@@ -243,9 +254,34 @@ def test_an_experiment_of_ones_own(run, tmp_path, monkeypatch):
         (["sweep", "digits-methods", "--method", "plan"], "method='plan' is not known. Did you mean 'plain'"),
         (["sweep", "digits-methods", "--tune", "lr=x"], "lr=x is not possible: lr is a number."),
         (["sweep", "digits-methods", "--processes", "0"], "processes=0 is too small"),
+        (["sweep", "digits-methods", "--tune", "lr"], "--tune lr has no value: write it as --tune lr=VALUE."),
+        (["sweep", "digits-methods", "--tune", "held_out=0"], "held_out=0 would have the test set decide strengths"),
+        (["sweep", "digits-methods", "--tune", "weight=3"], "weight=3.0 cannot hold for the runs that tune 'jacobian'"),
+        (["sweep", "digits-methods", "--equal-time", "edd"], "equal_time='edd' is not known. Did you mean 'ed'"),
+        (["sweep", "digits-methods", "--equal-time", "edd", "--dry-run"], "equal_time='edd' is not known."),
+        (["sweep", "--ray", "digits-methods"], "the name of the recipe was taken for the address of Ray."),
+        (["sweep", "--ray", "own:RECIPE"], "Write the recipe first: effdeg lab sweep own:RECIPE --ray."),
+        (["sweep", "digits-methods", "--runs", "file/runs"], "runs cannot be kept in file/runs: Not a directory."),
+        (["run", "digits-methods", "--runs", "file"], "runs cannot be kept in file/"),
+        (["run", "digits-methods", "--seed", "9" * 30], "is out of range: it must lie between 0 and 4294967295."),
+        (["run", "digits-methods", "--set", "lr=nan"], "lr=nan is not possible: lr must be a finite number."),
+        (["run", "own:KEY"], "'no such key' (KeyError in the model; effdeg --traceback"),
+        (["run", "own:INDEX"], "list index out of range (IndexError in the model; effdeg --traceback"),
+        (["run", "broken:RECIPE"], "(SyntaxError in the model; effdeg --traceback"),
     ],
 )
-def test_mistakes_end_with_one_clear_sentence_before_anything_is_written(run, store, arguments, message):
+def test_mistakes_end_with_one_clear_sentence_before_anything_is_written(
+    run, store, arguments, message, tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import replace\n"
+        "from effdeg.lab.recipes.digits_methods import RECIPE\n"
+        "KEY = replace(RECIPE, train=lambda settings, task: {}['no such key'])\n"
+        "INDEX = replace(RECIPE, train=lambda settings, task: [][3])\n"
+    )
+    (tmp_path / "broken.py").write_text("RECIPE = (")
+    monkeypatch.setattr(sys, "path", list(sys.path))
     code, _, err = run(*arguments)
     assert code == 2
     assert message in err.replace("\n", " ")
@@ -263,18 +299,22 @@ def test_a_gpu_that_is_not_there(run, command):
 
 def test_a_sweep_runs_what_is_left_and_reports_what_failed(run, store):
     end(store, settings_of("sam"), test_accuracy=0.5, seconds=1.0)
-    sweep = partial(run, "sweep", "digits-methods", *SET, "--no-tune", "--seeds", "0", "--method", "plain")
-    code, out, _ = sweep("--method", "sam", "--processes", 2)
-    assert code == 0
-    assert "1 finished now, 1 before, 0 failed; kept in effdeg-runs" in out
-    assert "effdeg lab table digits-methods" in out
-    assert store.run(settings_of("plain")).finished
-    code, out, _ = sweep("--set", "data=absent.npz")
+    blocked = store.run(settings_of("mixup")).folder
+    blocked.write_text("a file")
+    methods = ["--method", "plain", "--method", "sam"]
+    sweep = partial(run, "sweep", "digits-methods", *SET, "--no-tune", "--seeds", "0", *methods)
+    code, out, _ = sweep("--method", "mixup", "--processes", 2)
     assert code == 1
-    assert "0 finished now, 0 before, 1 failed" in out
-    line = next(line for line in out.splitlines() if line.startswith("plain, final, seed 0: "))
-    assert "absent.npz" in line
-    assert f"effdeg-runs/{digest(settings_of('plain', data='absent.npz'))}/log.txt" in line
+    assert "1 finished now, 1 before, 1 failed; kept in effdeg-runs" in out
+    assert "effdeg lab table" not in out
+    assert store.run(settings_of("plain")).finished
+    line = next(line for line in out.splitlines() if line.startswith("mixup, final, seed 0: "))
+    folder = f"effdeg-runs/{blocked.name}"
+    assert f"runs cannot be kept in {folder}: it is a file. ({folder}/log.txt)" in line
+    code, out, _ = sweep()
+    assert code == 0
+    assert "0 finished now, 2 before, 0 failed; kept in effdeg-runs" in out
+    assert "effdeg lab table digits-methods" in out
 
 
 def test_what_failed_is_listed_whatever_is_in_its_error(run, monkeypatch, tmp_path):
@@ -349,12 +389,38 @@ def test_a_dry_run_lists_the_runs_and_carries_out_none(run, store, sweeps, tmp_p
     assert "tuning" not in dry("--no-tune")[1]
 
 
-def test_under_torchrun_the_processes_share_a_run(tmp_path):
-    arguments = ["-m", "effdeg.lab", "run", "digits-methods", *SET, "--runs", str(tmp_path)]
+def test_a_dry_run_lists_the_runs_at_equal_time_as_far_as_they_are_known(run, store):
+    def dry():
+        _, out, _ = run("sweep", "digits-methods", *SET, *lines, "--seeds", "1,0", "--dry-run", "--equal-time", "ed")
+        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+        return [row for row in rows if row[1] == "equal time"], out
+
+    lines = ["--method", "plain", "--method", "ed"]
+    assert dry()[0] == []
+    assert "plain is not run at equal time: no finished run of ed with the smallest seed" in dry()[1]
+    tuned(store)
+    end(store, settings_of("plain"), seconds=1.0)
+    end(store, settings_of("ed", weight=20.0), seconds=3.0)
+    rows, out = dry()
+    assert [row[0] for row in rows] == ["plain", "plain"]
+    assert [row[4] for row in rows] == [digest(settings_of("plain", seed=seed, epochs=12)) for seed in (1, 0)]
+    assert {row[5] for row in rows} == {"to run"}
+    assert "not run at equal time" not in out
+    # Whose strengths are still to be tuned may take another time.
+    end(store, settings_of("ed"), seconds=2.0)
+    shutil.rmtree(store.run(settings_of("ed", weight=50.0, held_out=200)).folder)
+    rows = dry()[0]
+    assert [row[4:] for row in rows] == [["–", "once tuned"]] * 2
+    assert all("epochs=as timed" in row[3] for row in rows)
+
+
+def test_under_torchrun_the_processes_share_a_run_with_the_strengths_that_were_tuned(tmp_path):
+    tuned(Store(tmp_path))
+    arguments = ["-m", "effdeg.lab", "run", "digits-methods", "--method", "ed", *SET, "--runs", str(tmp_path)]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.count("digits-methods: Baseline, seed 0") == 1
-    record = Store(tmp_path).run(settings_of("plain")).record()
+    assert done.stdout.count("weight=20, the best of 3") == 1
+    record = Store(tmp_path).run(settings_of("ed", weight=20.0)).record()
     assert record.environment["processes"] == 2
     assert f"test accuracy      {record.summary['test_accuracy']:.2%}" in done.stdout
     assert done.stdout.count("test accuracy") == 1

@@ -31,7 +31,7 @@ def runs(tmp_path):
 def test_a_table_in_the_terminal(lab, runs):
     code, out, _ = lab("table", TABLE)
     assert code == 0
-    assert "Here Mixup (87.00%) is above ED (86.00%)" in out
+    assert "Against it, Mixup (87.00%) is above ED (86.00%)" in out
     assert out.index("20 epochs") < out.index("10 epochs")
     lines = [line for line in out.splitlines() if line.startswith("│ Mixup")]
     assert "82.00 ± 0.50" in lines[0]
@@ -60,13 +60,28 @@ def test_nothing_was_run(lab, tmp_path):
     code, out, _ = lab("table", TABLE, "--runs", tmp_path / "nowhere")
     assert code == 0
     assert sum("not run" in line for line in out.splitlines() if line.startswith("│")) == 8
-    assert f"effdeg lab sweep {TABLE} --data DIR" in out
+    assert f"effdeg lab sweep {TABLE} --runs" in out
     assert "nan" not in out
 
 
 def test_nothing_is_cut_on_a_narrow_screen(lab, runs):
     out = lab("table", TABLE, width=60)[1]
     assert "…" not in out
+
+
+def test_no_number_is_broken_on_80_columns(lab, runs):
+    for seed in (1, 2):
+        for row, accuracy in (("plain", 0.81), ("mixup", 0.85), ("ed", 0.84)):
+            add(runs, METHODS, row, accuracy + seed / 100 * (row == "ed"), seed=seed)
+    wide, narrow = (lab("table", TABLE, "--set", "epochs=20", width=width)[1] for width in (300, 80))
+    assert max(map(len, narrow.splitlines())) <= 80
+    for text in (wide, narrow):
+        assert "82.00 ± 0.50" in text
+    cells = [cell.strip() for line in wide.splitlines() if line.startswith("│") for cell in line.split("│")]
+    numbers = [part for cell in cells for part in cell.replace(" (", "\n(").split("\n") if any(map(str.isdigit, part))]
+    assert len(numbers) > 30
+    for number in numbers:
+        assert number in narrow
 
 
 def test_the_folder_of_runs_may_be_in_the_environment(lab, runs, monkeypatch, tmp_path):
@@ -114,7 +129,7 @@ def test_mistakes_end_with_one_clear_sentence(lab, tmp_path, arguments, message)
 def test_a_report(lab, runs, tmp_path):
     code, out, _ = lab("report", TABLE, "digits-methods", "--out", "page.html")
     assert code == 0
-    assert f"{TABLE}: Here Mixup (87.00%) is above ED (86.00%)" in out
+    assert f"{TABLE}: One seed: 2 of the 3 pairs" in out
     assert "digits-methods: Not run yet." in out
     assert "written: page.html" in out
     page = (tmp_path / "page.html").read_text()

@@ -74,6 +74,20 @@ def test_with_none_that_is_good_the_run_starts_again(tmp_path):
     assert str(warned[1].message).endswith("the run starts again.")
 
 
+@pytest.mark.parametrize("error", [PermissionError("not yours"), OSError("the disk is gone"), MemoryError()])
+def test_one_that_cannot_be_read_now_is_not_given_up(tmp_path, monkeypatch, error):
+    saved(tmp_path, 1, 2)
+
+    def read(_):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", read)
+        with pytest.raises(type(error)):
+            Checkpoints(tmp_path).load()
+    assert Checkpoints(tmp_path).load()["epoch"] == 2
+
+
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save({"file": Path("x")})  # a pickled class that torch does not trust

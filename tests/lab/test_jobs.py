@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -65,22 +66,55 @@ def test_what_a_user_got_wrong():
         final_jobs(RECIPE, [], changes={"wieght": 3.0})
     with pytest.raises(TypeError, match=r"epochs='many' is not possible: epochs is a whole number"):
         tuning_jobs(RECIPE, tuning_changes={"epochs": "many"})
+    with pytest.raises(ValueError, match=r"seed=4294967296 is out of range: it must lie between 0 and 4294967295"):
+        final_jobs(RECIPE, [], seeds=[2**32])
+
+
+@pytest.mark.parametrize("jobs", [tuning_jobs, partial(final_jobs, records=[])])
+def test_strengths_are_tuned_on_held_out_examples_alone(jobs):
+    with pytest.raises(ValueError, match=r"held_out=0 would have the test set decide strengths"):
+        jobs(RECIPE, tuning_changes={"held_out": 0})
+    with pytest.raises(ValueError, match=r"weight=3.0 cannot hold .* tune 'ed': weight is what they try"):
+        jobs(RECIPE, tuning_changes={"weight": 3.0})
+    assert jobs(RECIPE, methods=["plain"], tuning_changes={"weight": 3.0}) == jobs(RECIPE, methods=["plain"])
 
 
 def test_the_runs_at_equal_time(tmp_path):
     store, finals = Store(tmp_path), final_jobs(RECIPE, [], methods=["plain", "ed", "broken"])
-    times = {("plain", 0): 9.0, ("plain", 1): 11.0, ("ed", 0): 24.0, ("ed", 1): 26.0}
-    for job in finals:
-        if job.row != "broken":
-            finish(store, job.settings, seconds=times[job.row, job.settings.seed])
-    # Ten seconds for 4 epochs, so 10 epochs for 25; what was not finished has no pace.
-    longer = equal_time_jobs(RECIPE, finals, store, "ed")
-    assert settings_of(longer) == [Toy(epochs=10), Toy(seed=1, epochs=10)]
-    assert settings_of(equal_time_jobs(RECIPE, finals, store, "plain")) == [
+    unknown = "{} is not run at equal time: no finished run of {} with the smallest seed says how long it took."
+    assert equal_time_jobs(RECIPE, finals, store, "ed") == (
+        [],
+        [unknown.format("plain", "ed"), unknown.format("broken", "ed")],
+    )
+    for settings, seconds in ((Toy(), 10.0), (Toy("ed", 2.0), 25.0), (Toy("broken"), None)):
+        finish(store, settings, **({} if seconds is None else {"seconds": seconds}))
+    # Ten seconds for 4 epochs, so 10 epochs for 25; what does not say how long it took has no pace.
+    planned = equal_time_jobs(RECIPE, finals, store, "ed")
+    assert settings_of(planned[0]) == [Toy(epochs=10), Toy(seed=1, epochs=10)]
+    assert planned[1] == [unknown.format("broken", "broken")]
+    assert {job.purpose for job in planned[0]} == {"equal time"}
+    finish(store, Toy(seed=1), seconds=1000.0)
+    assert equal_time_jobs(RECIPE, finals, store, "ed") == planned  # whatever the other seeds took
+    assert settings_of(equal_time_jobs(RECIPE, finals, store, "plain")[0]) == [
         Toy("ed", 2.0, epochs=2),
         Toy("ed", 2.0, seed=1, epochs=2),
     ]
-    with pytest.raises(ValueError, match="'broken' has no finished run here"):
-        equal_time_jobs(RECIPE, finals, store, "broken")
-    with pytest.raises(ValueError, match="method='edd' is not known"):
+    with pytest.raises(ValueError, match=r"equal_time='edd' is not known. Did you mean 'ed'"):
         equal_time_jobs(RECIPE, finals, store, "edd")
+    with pytest.raises(ValueError, match="equal_time='killed' is not known"):
+        equal_time_jobs(RECIPE, finals, store, "killed")
+
+
+def test_every_point_of_the_grid_has_its_own_pace(tmp_path):
+    recipe, store = replace(RECIPE, grid={"lr": (0.1, 0.2)}), Store(tmp_path)
+    for (method, weight), lr, seconds in (
+        (("plain", None), 0.1, 1.0),
+        (("plain", None), 0.2, 1.0),
+        (("ed", 2.0), 0.1, 2.0),
+        (("ed", 2.0), 0.2, 3.0),
+    ):
+        finish(store, Toy(method, weight, lr), seconds=seconds)
+    finals = final_jobs(recipe, [], methods=["plain", "ed"], seeds=[0])
+    jobs, notes = equal_time_jobs(recipe, finals, store, "ed")
+    assert settings_of(jobs) == [Toy(lr=0.1, epochs=8), Toy(lr=0.2, epochs=12)]
+    assert notes == []

@@ -78,6 +78,7 @@ def test_other_kinds_of_settings():
         data: str
         names: list[str] = field(default_factory=lambda: ["a"])
         seed: int = field(default=0, metadata={"scale": True})
+        epochs: int = 1
 
     recipe = replace(RECIPE, settings=Needs("digits"), rows=(Row("plain", "Plain"),))
     assert fits(record(Needs("digits", seed=2)), "plain", recipe)

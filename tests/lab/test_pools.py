@@ -59,6 +59,20 @@ def test_runs_share_the_gpus_unless_one_is_named(tmp_path, started, monkeypatch)
     assert [assignment.device for assignment, _ in started] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:1"]
 
 
+@pytest.mark.parametrize("obstacle", ["folder", "log"])
+def test_a_folder_that_cannot_be_used_stops_no_other_run(tmp_path, started, obstacle):
+    bad, good, last = orders(tmp_path, "cpu", 3)
+    if obstacle == "folder":
+        bad.run.folder.write_text("a file")
+        reason = f"runs cannot be kept in {bad.run.folder}: it is a file."
+    else:
+        bad.log.mkdir(parents=True)
+        reason = f"[Errno 21] Is a directory: '{bad.log}'"
+    ended = {each.order: each.error for _, over in on_this_machine([bad, good, last], 1) for each in over}
+    assert ended == {bad: reason, good: "it ended before it was finished", last: "it ended before it was finished"}
+    assert len(started) == 2
+
+
 def test_an_end_without_an_error_or_a_result(tmp_path, started):
     (order,) = orders(tmp_path, "cpu", 1)
     assert [ended.error for _, over in on_this_machine([order], 1) for ended in over] == [

@@ -123,16 +123,28 @@ def test_only_one_works_on_a_run(tmp_path):
     store = Store(tmp_path)
     run, other = store.run(Toy()), store.run(Toy())
     run.begin({})
-    with pytest.raises(RefusedError, match=r"another process works on the run .*: wait for it, or end it"):
+    with pytest.raises(RefusedError, match=r"this process or another works on the run .*: wait for it, or end it"):
         other.begin({})
     run.log({"epoch": 1})
     run.begin({})  # one's own lock is no obstacle
+    run.close()
+    run.close()
+    assert other.begin({}) is None
+    other.close()
+    run.begin({})
     del run
     gc.collect()
     assert other.begin({}) is None
     other.finish({"test_accuracy": 0.5})
     with pytest.raises(RefusedError, match=r"is finished; to run it again, delete that folder"):
         store.run(Toy()).begin({})
+
+
+def test_where_runs_cannot_be_kept(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match=rf"runs cannot be kept in {folder}/\w+: Not a directory\."):
+            Store(folder).run(Toy()).begin({})
 
 
 def test_without_locks_there_are_none(tmp_path, monkeypatch):
@@ -238,7 +250,7 @@ def test_a_worker_that_was_ended_goes_on_and_ends_as_if_nothing_had_happened(tmp
         while not ((record := run.record()) and len(record.metrics) > 3) and time.monotonic() < until:
             assert process.poll() is None
             time.sleep(0.01)
-        with pytest.raises(RefusedError, match="another process works on the run"):
+        with pytest.raises(RefusedError, match="this process or another works on the run"):
             run.begin({})
     finally:
         if end == "killed":

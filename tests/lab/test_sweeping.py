@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -67,6 +68,13 @@ def test_every_line_is_given_the_time_of_one(store, in_this_process):
     # A user's weight is that of all lines, so plain runs anew: 1.5 seconds for 4 epochs, hence 13 for 5.
     assert in_this_process == [Toy(weight=3.0, seed=7), Toy(weight=3.0, seed=7, epochs=13)]
     assert len(outcome.skipped) == 1
+
+
+def test_without_the_time_of_the_reference_the_rest_is_done_and_told(store, in_this_process):
+    outcome = swept(store, methods=["plain", "broken"], seeds=[0], equal_time="broken")
+    assert in_this_process == [Toy(), Toy("broken")]
+    assert [len(each) for each in (outcome.finished, outcome.failed, outcome.notes)] == [1, 1, 1]
+    assert str(outcome).splitlines()[-1].startswith("plain is not run at equal time: no finished run of broken")
 
 
 def test_without_tuning_the_own_strength_stands(store, in_this_process):
@@ -146,7 +154,7 @@ def test_a_run_that_another_works_on_is_left_to_it(store, in_this_process, capsy
     run.log({"epoch": 1})
     outcome = swept(store, methods=["plain"], seeds=[0])
     assert len(outcome.failed) == 1
-    assert "another process works on the run" in capsys.readouterr().err
+    assert "this process or another works on the run" in capsys.readouterr().err
     assert run.record().failure is None
     assert len(run.record().metrics) == 1
 
@@ -160,8 +168,13 @@ def test_mistakes_are_told_before_anything_runs(store, in_this_process):
         sweep(RECIPE, store=store, data=None, device=CPU)
     with pytest.raises(TypeError, match="epochs='x' is not possible"):
         swept(store, changes={"epochs": "x"})
-    with pytest.raises(ValueError, match="equal_time='ed' is none of the lines that are run"):
+    with pytest.raises(ValueError, match=r"equal_time='ed' is not known. Choose from: 'plain'"):
         swept(store, methods=["plain"], equal_time="ed")
+    with pytest.raises(ValueError, match="held_out=0 would have the test set decide strengths"):
+        swept(store, tune=False, tuning_changes={"held_out": 0})
+    mine = replace(recipe(), train=lambda settings, task: None)
+    with pytest.raises(ValueError, match=r"with another train .* give it as package.module:RECIPE"):
+        sweep(mine, store=store, data=None, device=CPU)
     assert in_this_process == []
     assert not store.folder.exists()
     assert Outcome() + Outcome() == Outcome()

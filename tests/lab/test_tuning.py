@@ -24,6 +24,8 @@ def test_the_best_on_held_out_examples_is_chosen(store):
     assert chosen(RECIPE, ED, store.records()) is None
     tried(store, {20.0: 0.5, 2.0: 0.6, 7.0: 0.8, 3.0: 0.1})
     finish(store, Toy(method="ed", weight=20.0), test_accuracy=1.0)  # the test set has no say
+    with pytest.raises(ValueError, match="held_out=0 would have the test set decide strengths"):
+        chosen(RECIPE, ED, store.records(), changes={"held_out": 0})
     choice = chosen(RECIPE, ED, store.records())
     assert choice.changes == {"weight": 7.0}
     assert choice.score == 0.8

@@ -1,5 +1,6 @@
 """The command ``effdeg``."""
 
+import warnings
 from typing import Annotated
 
 import typer
@@ -25,6 +26,8 @@ app.add_typer(lab.group)
 
 
 _state = {"traceback": False}
+# None of ours: the own code of a model or a recipe failed, and the message may say little by itself.
+_FOREIGN = (RuntimeError, AssertionError, LookupError, SyntaxError)
 
 
 def _show_version(wanted: bool) -> None:
@@ -46,13 +49,20 @@ def _options(
 def main() -> None:
     """Run a command; a mistake ends with one clear sentence, with a traceback only if it is asked for."""
     try:
-        app(prog_name="effdeg")
-    except (ValueError, TypeError, OSError, ImportError, RuntimeError, AssertionError) as error:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(prog_name="effdeg")
+    except (ValueError, TypeError, OSError, ImportError, *_FOREIGN) as error:
         if _state["traceback"]:
             raise
         console = Console(stderr=True, soft_wrap=True, highlight=False)
         console.print(f"[bold red]error:[/] {escape(str(error))}")
-        if isinstance(error, RuntimeError | AssertionError):
-            # Not one of ours: the model's own code failed, and its message may say little by itself.
+        if isinstance(error, _FOREIGN):
             console.print(f"[dim]({type(error).__name__} in the model; effdeg --traceback … shows where)[/]")
         raise SystemExit(2) from error
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning as people read it, in one line, without the code that it arose in."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"[bold yellow]warning:[/] {escape(' '.join(str(message).split()))}")

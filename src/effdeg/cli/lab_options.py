@@ -32,9 +32,11 @@ def assignments(values: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Write a value as --set takes it."""
+    """Write a value as --set takes it, exactly."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)

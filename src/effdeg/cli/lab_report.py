@@ -11,9 +11,12 @@ from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.lab import Recipe, Store, all_recipes, find_recipe
 from effdeg.lab.files import to_json, write_whole
-from effdeg.lab.report import Result, finding, plain, result_of
+from effdeg.lab.report import Result, plain, result_of
+from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.sheets import block_sheets, further
-from effdeg.lab.report.text import document, terminal
+from effdeg.lab.report.terminal import terminal
+from effdeg.lab.report.text import document
+from effdeg.lab.report.wording import sweep_command
 from effdeg.lab.settings import parsed
 
 
@@ -80,10 +83,11 @@ def report(
     results = [result_of(each, records) for each in found]
     write_whole(out, page(results).encode())
     console = Console(highlight=False)
-    for result in results:
-        console.print(
-            f"[bold]{escape(result.recipe.name)}[/]: {escape(str(finding(result.blocks[0])))}", soft_wrap=True
-        )
+    shown, absent = run_and_not(results)
+    said = [(result, str(result.findings[result.blocks[0]])) for result in shown]
+    said += [(result, f"Not run yet{f' ({shares})' if shares else ''}.") for result, shares in absent]
+    for result, sentences in said:
+        console.print(f"[bold]{escape(result.recipe.name)}[/]: {escape(sentences)}", soft_wrap=True)
     console.print(f"written: {escape(str(out))}", soft_wrap=True)
 
 
@@ -93,9 +97,9 @@ def _print(result: Result, runs: Path) -> None:
     console.print(f"[bold]{escape(about.name)}[/]: {escape(about.title)} ({escape(about.paper)})")
     console.print(f"[dim]the paper: {escape(about.expects)}[/]")
     for block in result.blocks:
-        console.print(f"\n{escape(str(finding(block)))}")
+        console.print(f"\n{escape(str(result.findings[block]))}")
         for sheet in block_sheets(block):
-            console.print(terminal(sheet))
+            console.print(terminal(sheet, console.width))
             for note in sheet.notes:
                 console.print(f"[dim]{escape(note)}[/]")
     for sentence in further(result):
@@ -105,7 +109,7 @@ def _print(result: Result, runs: Path) -> None:
     if not result.runs:
         console.print(
             f"No finished run lies in {escape(str(runs))}. To run it ({escape(about.cost)}): "
-            f"effdeg lab sweep {escape(about.name)} --data DIR --runs {escape(str(runs))}",
+            f"{escape(sweep_command(about))} --runs {escape(str(runs))}",
             soft_wrap=True,
         )
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.distributed import process_group, rank_and_size
+from effdeg.distributed import process_group, rank_and_size, shared_from_first
 from effdeg.lab import Recipe, Row, Store, Task, chosen, find_recipe
 from effdeg.lab.settings import digest, parsed
 
@@ -44,16 +44,21 @@ def run(
     row = found.rows[0] if method is None else found.row(method)
     wanted = {"seed": seed, **parsed(found.settings, changes or ())}
     where, store = o.pick_device(device), Store(runs)
-    strengths, about_strengths = _tuned(found, row, store, wanted)
-    settings = found.resolved(row, {**strengths, **wanted})
-    work, console = store.run(settings), Console(highlight=False)
+    found.resolved(row, wanted)  # what is wrong with it is said before processes are joined
+    console = Console(highlight=False)
     with process_group():
+        # The first decides for all: what another sees in the folder may already be something else.
+        strengths, about_strengths = shared_from_first(
+            _tuned(found, row, store, wanted) if rank_and_size()[0] == 0 else ({}, "")
+        )
+        settings = found.resolved(row, {**strengths, **wanted})
+        work = store.run(settings)
         speaks = rank_and_size()[0] == 0 and not json
         if speaks:
             console.print(f"[bold]{escape(found.name)}[/]: {escape(row.title)}, seed {settings.seed}")
             if about_strengths:
                 console.print(escape(about_strengths), soft_wrap=True)
-        finished = work.finished
+        finished = shared_from_first(work.finished)
         if not finished:
             found.train(settings, Task(work, data, where, progress=speaks))
         if rank_and_size()[0] > 0:
@@ -81,7 +86,7 @@ def _tuned(found: Recipe[Any], row: Row, store: Store, wanted: dict[str, Any]) -
     if choice is None:
         own = {key: getattr(found.resolved(row, {}), key) for key in row.strengths}
         command = f"effdeg lab sweep {found.name} --method {row.name}"
-        return {}, f"{lo.assignments(own)}, not tuned yet: {command} tunes it"
+        return {}, f"{lo.assignments(own)}, not tuned yet: {command} tunes it, and then runs it with every seed"
     how = f"the best of {len(choice.tried)} on {found.tuning['held_out']:,} held-out examples"
     return choice.changes, f"{lo.assignments(choice.changes)}, {how} ({choice.score:.2%} after {choice.epochs} epochs)"
 

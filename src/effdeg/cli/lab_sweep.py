@@ -1,5 +1,7 @@
 """``effdeg lab sweep``: all runs of an experiment, less those that are finished."""
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +12,13 @@ from typer.core import TyperCommand
 
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.lab import Recipe, Store, find_recipe
+from effdeg.lab import Recipe, Store, all_recipes, find_recipe
 from effdeg.lab import sweep as carry_out
-from effdeg.lab.jobs import Job, final_jobs, tuning_jobs
+from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.settings import differences, digest, parsed, to_dict
+
+# A recipe of one's own, package.module:RECIPE, and no address, which ends with the number of a port.
+_OWN = re.compile(r"[\w.]+:[A-Za-z_]\w*")
 
 
 class Command(TyperCommand):
@@ -23,6 +28,11 @@ class Command(TyperCommand):
         """Fill in the address that was left out."""
         filled = []
         for argument, following in zip(args, [*args[1:], "-"], strict=True):
+            if argument == "--ray" and (following in all_recipes() or _OWN.fullmatch(following)):
+                raise ValueError(
+                    f"--ray {following}: the name of the recipe was taken for the address of Ray. Write the recipe "
+                    f"first: effdeg lab sweep {following} --ray."
+                )
             filled += [argument, "local"] if argument == "--ray" and following.startswith("-") else [argument]
         return super().parse_args(ctx, filled)
 
@@ -68,13 +78,16 @@ def sweep(
     plan: dict[str, Any] = {
         "methods": method or None,
         "changes": parsed(found.settings, changes or ()),
-        "tuning_changes": parsed(found.settings, tune or ()),
+        "tuning_changes": parsed(found.settings, tune or (), option="--tune"),
     }
     numbers = _seeds(seeds)
     console = Console(highlight=False)
     if dry_run:
         tuning = [] if no_tune else tuning_jobs(found, **plan)
-        console.print(_planned(found, store, tuning, final_jobs(found, store.records(), seeds=numbers, **plan)))
+        final = final_jobs(found, store.records(), seeds=numbers, **plan)
+        timed, notes = ([], []) if equal_time is None else equal_time_jobs(found, final, store, equal_time)
+        console.print(_planned(found, store, [*tuning, *final, *timed], equal_time))
+        _print_notes(console, notes)
         return
     outcome = carry_out(
         found,
@@ -93,8 +106,9 @@ def sweep(
         f"kept in {escape(str(runs))}",
         soft_wrap=True,
     )
+    _print_notes(console, outcome.notes)
     for failure in outcome.failed:
-        what = f"{failure.job.row}, {failure.job.purpose}, seed {_seed(failure.job)}"
+        what = f"{failure.job.row}, {failure.job.purpose}, seed {failure.job.settings.seed}"
         console.print(f"[red]{escape(what)}[/]: {escape(failure.error)} ({escape(str(failure.log))})", soft_wrap=True)
     if outcome.failed:
         raise typer.Exit(1)
@@ -108,26 +122,30 @@ def _seeds(text: str) -> list[int] | None:
         raise ValueError(f"--seeds {text} is not a list of whole numbers such as 0,1,2.") from None
 
 
-def _planned(found: Recipe[Any], store: Store, tuning: list[Job], final: list[Job]) -> Table:
+def _print_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
+
+
+def _planned(found: Recipe[Any], store: Store, jobs: list[Job], equal_time: str | None) -> Table:
     """List what would be run, and what of it is done."""
-    states = {digest(job.settings): _state(store, job) for job in [*tuning, *final]}
-    untuned = {job.row for job in tuning if states[digest(job.settings)] != "finished"}
+    states = {digest(job.settings): _state(store, job) for job in jobs}
+    untuned = {job.row for job in jobs if job.purpose == "tuning" and states[digest(job.settings)] != "finished"}
     table = Table(title=f"runs of {escape(found.name)}", title_justify="left")
     for column in ("method", "for", "seed", "settings", "run", "state"):
         table.add_column(column, no_wrap=column in {"method", "run"}, overflow="fold")
-    for job in [*tuning, *final]:
-        row, run, seed = found.row(job.row), digest(job.settings), _seed(job)
+    for job in jobs:
+        row, run, seed = found.row(job.row), digest(job.settings), job.settings.seed
         own = {key: new for key, (new, _) in differences(job.settings, found.resolved(row, {"seed": seed})).items()}
         own |= {key: to_dict(job.settings)[key] for key in row.strengths}
         state = states[run]
-        if job.purpose == "final" and job.row in untuned:
-            own, run, state = own | dict.fromkeys(row.strengths, "as tuned"), "–", "once tuned"
+        unknown = dict.fromkeys(row.strengths, "as tuned") if job.row in untuned else {}
+        if job.purpose == "equal time" and untuned & {job.row, equal_time}:
+            unknown["epochs"] = "as timed"
+        if job.purpose != "tuning" and unknown:
+            own, run, state = own | unknown, "–", "once tuned"
         table.add_row(*map(escape, (job.row, job.purpose, str(seed), lo.assignments(own), run, state)))
     return table
-
-
-def _seed(job: Job) -> int:
-    return int(to_dict(job.settings)["seed"])
 
 
 def _state(store: Store, job: Job) -> str:

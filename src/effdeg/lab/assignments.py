@@ -67,6 +67,8 @@ def work(assignment: Assignment) -> bool:
     except Exception:
         traceback.print_exc()
         run.fail(traceback.format_exc())
+    finally:
+        run.close()
     return run.finished
 
 

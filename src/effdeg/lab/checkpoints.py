@@ -48,6 +48,8 @@ class Checkpoints:
         for index, file in reversed(list(enumerate(files))):
             try:
                 return _read(file)
+            except (OSError, MemoryError):
+                raise  # it may be good, and be read another time
             except Exception as error:
                 self._damaged.add(file)
                 reason = str(error).split(". ")[0]  # torch adds advice that does not apply here

@@ -24,6 +24,15 @@ def write_whole(file: Path, content: bytes) -> None:
     _sync_folder(file.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for runs, or say why they cannot be kept there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise OSError(f"runs cannot be kept in {folder}: {reason}.") from error
+
+
 def to_json(value: Any) -> str:
     """Write JSON in one line; numbers that it does not know, NaN and infinities, become null."""
     return json.dumps(_finite(value), allow_nan=False)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import mean
 from typing import Any, Literal
 
+from effdeg._checks import check_choice
 from effdeg.lab.recipe import Recipe, Row
 from effdeg.lab.settings import Settings, changed, digest
 from effdeg.lab.store import Record, Store
@@ -22,13 +22,13 @@ class Job:
         recipe: The name of the experiment.
         row: The name of its line.
         settings: The settings of the run.
-        purpose: Whether it tunes strengths or gives the result.
+        purpose: Whether it tunes strengths, gives the result, or gives the result after as long as another line took.
     """
 
     recipe: str
     row: str
     settings: Settings
-    purpose: Literal["tuning", "final"]
+    purpose: Literal["tuning", "final", "equal time"]
 
 
 def tuning_jobs(
@@ -44,15 +44,16 @@ def tuning_jobs(
         recipe: The experiment.
         methods: The lines, by name; by default all.
         changes: A user's changes to all runs. Lines of which they set a strength are not tuned.
-        tuning_changes: A user's changes to these runs alone.
+        tuning_changes: A user's changes to these runs alone, which cannot name a strength.
 
     Returns:
         The jobs, no two of which have the same settings.
     """
-    changes, tuning_changes = changes or {}, tuning_changes or {}
+    changes, rows = changes or {}, _rows(recipe, methods)
+    tuned = _tuned(recipe, rows, changes, tuning_changes or {})
     return _once(
-        Job(recipe.name, row.name, recipe.resolved(row, {**_tuned(recipe, changes, tuning_changes), **point}), "tuning")
-        for row in _rows(recipe, methods)
+        Job(recipe.name, row.name, recipe.resolved(row, {**tuned, **point}), "tuning")
+        for row in rows
         if not row.strengths.keys() & changes.keys()
         for point in recipe.candidates(row)
     )
@@ -80,13 +81,14 @@ def final_jobs(
     Returns:
         The jobs, no two of which have the same settings.
     """
-    changes, tuning_changes, records = changes or {}, tuning_changes or {}, list(records)
+    changes, rows, records = changes or {}, _rows(recipe, methods), list(records)
+    tuned = _tuned(recipe, rows, changes, tuning_changes or {})
 
     def jobs() -> Iterator[Job]:
-        for row in _rows(recipe, methods):
+        for row in rows:
             strengths: Mapping[str, Any] = {}
             if row.strengths and not row.strengths.keys() & changes.keys():
-                choice = chosen(recipe, row, records, changes=_tuned(recipe, changes, tuning_changes))
+                choice = chosen(recipe, row, records, changes=tuned)
                 strengths = choice.changes if choice else {}
             for point in recipe.points():
                 for seed in seeds or recipe.seeds:
@@ -96,40 +98,64 @@ def final_jobs(
     return _once(jobs())
 
 
-def equal_time_jobs(recipe: Recipe[Any], finals: Sequence[Job], store: Store, reference: str) -> list[Job]:
+def equal_time_jobs(
+    recipe: Recipe[Any], finals: Sequence[Job], store: Store, reference: str
+) -> tuple[list[Job], list[str]]:
     """List the runs that give every line the time that one of them took, at the pace that the line was seen to have.
+
+    Paces and times are those of the runs with the smallest seed, at every point of the grid, so that all seeds have the
+    same epochs, however many of their runs are finished.
 
     Args:
         recipe: The experiment.
         finals: The runs that results come from.
-        store: Where they are; those that are not finished are left out.
+        store: Where they are.
         reference: The line whose time it is.
 
     Returns:
-        One job for each of the runs, with more epochs or fewer, but for those whose time is that of the reference.
+        A job for each of the runs, with more epochs or fewer, but for those whose time is that of the reference; and a
+        sentence on each line some of whose times are not known.
     """
-    seconds: dict[str, list[float]] = {}
+    check_choice("equal_time", reference, dict.fromkeys(job.row for job in finals))
+    first: dict[tuple[str, tuple[Any, ...]], Job] = {}
+    for job in sorted(finals, key=lambda job: job.settings.seed):
+        first.setdefault((job.row, _point(recipe, job)), job)
+    seconds = {key: _seconds(store, job) for key, job in first.items()}
+    jobs: list[Job] = []
+    unknown: dict[str, str] = {}
     for job in finals:
-        record = store.run(job.settings).record()
-        if record is not None and record.summary is not None:
-            seconds.setdefault(job.row, []).append(float(record.summary["seconds"]))
-    recipe.row(reference)
-    if reference not in seconds:
-        raise ValueError(f"{reference!r} has no finished run here, whose time the others could be given.")
-
-    def jobs() -> Iterator[Job]:
-        for job in finals:
-            if job.row in seconds:
-                longer = mean(seconds[reference]) / mean(seconds[job.row])
-                epochs = max(1, round(job.settings.epochs * longer))  # type: ignore[attr-defined]
-                if abs(longer - 1) > _SAME_TIME:
-                    yield replace(job, settings=changed(job.settings, {"epochs": epochs}))
-
-    return _once(jobs())
+        own, given = (seconds.get((row, _point(recipe, job))) for row in (job.row, reference))
+        if own and given:
+            epochs = max(1, round(job.settings.epochs * given / own))
+            if abs(given / own - 1) > _SAME_TIME:
+                jobs.append(replace(job, settings=changed(job.settings, {"epochs": epochs}), purpose="equal time"))
+        elif job.row != reference:
+            unknown[job.row] = (
+                f"{job.row} is not run at equal time: no finished run of {job.row if given else reference} with the "
+                "smallest seed says how long it took."
+            )
+    return _once(jobs), list(unknown.values())
 
 
-def _tuned(recipe: Recipe[Any], changes: Mapping[str, Any], tuning_changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {**changes, **recipe.tuning, **tuning_changes}
+def _point(recipe: Recipe[Any], job: Job) -> tuple[Any, ...]:
+    """Say at which point of the grid a run is."""
+    return tuple(getattr(job.settings, axis) for axis in recipe.grid)
+
+
+def _seconds(store: Store, job: Job) -> float | None:
+    """Give the time that a run took, if it is finished and says so."""
+    record = store.run(job.settings).record()
+    return record.summary.get("seconds") if record is not None and record.summary is not None else None
+
+
+def _tuned(
+    recipe: Recipe[Any], rows: Sequence[Row], changes: Mapping[str, Any], tuning_changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Give in what the runs that tune differ from the recipe's settings."""
+    tuning = {**recipe.tuning, **tuning_changes}
+    if recipe.tuning:
+        recipe.check_tuning(rows, tuning)
+    return {**changes, **tuning}
 
 
 def _rows(recipe: Recipe[Any], methods: Sequence[str] | None) -> list[Row]:

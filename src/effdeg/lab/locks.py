@@ -14,7 +14,7 @@ class Lock:
     """An advisory lock, held from the moment it is made; where the system has none, it locks nothing.
 
     Attributes:
-        taken: Whether another process holds it, so that this one does not.
+        taken: Whether it is held elsewhere, in this process or another, and so not here.
     """
 
     def __init__(self, file: Path) -> None:
@@ -24,11 +24,13 @@ class Lock:
         # Forgetting a run must end its lock, or an error would keep this process from trying again.
         self._close = weakref.finalize(self, os.close, handle)
 
-    def release(self, *, delete: bool = False) -> None:
-        """Let others work here; with ``delete`` nobody is to work here again."""
-        if delete:
-            self._file.unlink(missing_ok=True)
+    def release(self) -> None:
+        """Let others work here."""
         self._close()
+
+    def delete(self) -> None:
+        """Leave no trace of it, where nobody is to work again."""
+        self._file.unlink(missing_ok=True)
 
 
 def _locks(handle: int) -> bool:

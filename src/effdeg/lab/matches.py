@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from effdeg.lab.recipe import Recipe, Row
+from effdeg.lab.recipe import Recipe, Row, check_held_out
 from effdeg.lab.settings import Settings, to_dict
 from effdeg.lab.store import Record
 
@@ -34,7 +34,10 @@ def matching(
     changes = changes or {}
     if tuning and not recipe.tuning:
         return []
-    settings = recipe.resolved(row, {**(recipe.tuning if tuning else {}), **changes})
+    together = {**(recipe.tuning if tuning else {}), **changes}
+    if tuning:
+        check_held_out(together)
+    settings = recipe.resolved(row, together)
     free = {each.name for each in fields(settings) if _is_scale(each)} | (
         {*row.strengths, *recipe.grid} - changes.keys()
     )

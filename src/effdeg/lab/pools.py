@@ -14,6 +14,7 @@ from typing import TypeAlias
 import torch
 
 from effdeg.lab.assignments import Assignment
+from effdeg.lab.files import make_folder
 from effdeg.lab.store import Run
 
 # Seconds between two looks at what goes on.
@@ -36,7 +37,7 @@ class Order:
 
     def prepare(self) -> None:
         """Make room for the log, and forget an earlier failure."""
-        self.run.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.run.folder)
         (self.run.folder / "failure.txt").unlink(missing_ok=True)
 
     def error(self) -> str | None:
@@ -85,12 +86,15 @@ def on_this_machine(orders: Sequence[Order], processes: int) -> Generator[Progre
     running: dict[int, tuple[Order, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
+            ended = []
             for slot in range(processes):
                 if waiting and slot not in running:
                     order = waiting.pop(0)
-                    running[slot] = order, _start(order, slot, processes)
+                    try:
+                        running[slot] = order, _start(order, slot, processes)
+                    except OSError as error:  # its folder cannot be used, which is no matter of the others
+                        ended.append(Ended(order, str(error)))
             time.sleep(TICK)
-            ended = []
             for slot, (order, child) in list(running.items()):
                 if child.poll() is not None:
                     child.communicate()  # closes its standard input

@@ -25,12 +25,17 @@ def on_ray(orders: Sequence[Order], address: str, per_gpu: int) -> Generator[Pro
     with _connected(ray, address):
         # A process for each run, as on one machine, so that nothing a run does to its process touches another.
         task = ray.remote(max_calls=1, max_retries=0)(work_logged)
-        pending = {}
+        pending, unusable = {}, []
         for order in orders:
-            order.prepare()
+            try:
+                order.prepare()
+            except OSError as error:  # its folder cannot be used, which is no matter of the others
+                unusable.append(Ended(order, str(error)))
+                continue
             gpus = 1 / per_gpu if order.assignment.device.startswith("cuda") else 0
             pending[task.options(num_cpus=1, num_gpus=gpus).remote(order.assignment, str(order.log))] = order
         try:
+            yield list(pending.values()), unusable
             while pending:
                 ready, _ = ray.wait(list(pending), timeout=TICK)
                 ended = []

@@ -1,6 +1,6 @@
 """What an experiment is: settings, the lines of its table, what the paper found, and what tunes and repeats it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Generic, Literal
@@ -8,6 +8,9 @@ from typing import Any, Generic, Literal
 from effdeg._checks import check_choice
 from effdeg.lab.settings import S, changed
 from effdeg.lab.task import Task
+
+# What every generator of random numbers takes.
+_SEEDS = 2**32
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,15 @@ class Recipe(Generic[S]):
         paper: The table or figure of the paper.
         expects: What the paper found.
         cost: How long one run takes, and on what.
-        settings: The settings that all lines share: the paper's, but where ``departs`` says otherwise.
+        settings: The settings that all lines share: the paper's, but where ``departs`` says otherwise. They have a
+            ``seed`` and ``epochs``.
         train: Carries out one run.
         rows: The lines of its table.
         departs: Where the settings are not the paper's, and why.
         seeds: The seeds of a full run.
         grid: Hyperparameters whose every combination is run for every line; the axes of a pool.
-        tuning: In what the runs that tune strengths differ: what they hold out, and how long they train. Empty if
-            nothing is tuned.
+        tuning: In what the runs that tune strengths differ: what they hold out (``held_out``, never nothing), and how
+            long they train. Empty if nothing is tuned.
         shows: What its report shows: ``"methods"``, accuracies line by line, at equal epochs and at equal time;
             ``"prices"``, accuracy against the price of a step; ``"pool"``, how measures rank the models.
     """
@@ -74,6 +78,26 @@ class Recipe(Generic[S]):
     tuning: Mapping[str, Any] = field(default_factory=dict)
     shows: Literal["methods", "prices", "pool"] = "methods"
 
+    def __post_init__(self) -> None:
+        for name in ("seed", "epochs"):
+            if name not in self.settings.__dataclass_fields__:
+                raise TypeError(
+                    f"{self.name}: its settings, {type(self.settings).__name__}, have no field {name}, which every run "
+                    f"needs: add {name}: int."
+                )
+        if self.tuning:
+            self.check_tuning(self.rows, self.tuning)
+
+    def check_tuning(self, rows: Iterable[Row], tuning: Mapping[str, Any]) -> None:
+        """Raise unless runs with these changes can tune lines: on held-out examples, by strengths that vary."""
+        check_held_out(tuning)
+        for row in rows:
+            for key in row.strengths.keys() & tuning.keys():
+                raise ValueError(
+                    f"{key}={tuning[key]} cannot hold for the runs that tune {row.name!r}: {key} is what they try. Set "
+                    f"{key} for all runs, and it is not tuned."
+                )
+
     def row(self, name: str) -> Row:
         """Find a line by its name."""
         check_choice("method", name, [row.name for row in self.rows])
@@ -81,7 +105,10 @@ class Recipe(Generic[S]):
 
     def resolved(self, row: Row, changes: Mapping[str, Any]) -> S:
         """Give the settings of one run: the recipe's, then the line's, then a user's."""
-        return changed(self.settings, {**row.changes, **changes})
+        settings = changed(self.settings, {**row.changes, **changes})
+        if not 0 <= settings.seed < _SEEDS:
+            raise ValueError(f"seed={settings.seed} is out of range: it must lie between 0 and {_SEEDS - 1}.")
+        return settings
 
     def points(self) -> Iterator[dict[str, Any]]:
         """Walk through the combinations of the grid; one, empty, without a grid."""
@@ -93,3 +120,13 @@ class Recipe(Generic[S]):
         if row.strengths and self.tuning:
             for values in product(*row.strengths.values()):
                 yield dict(zip(row.strengths, values, strict=True))
+
+
+def check_held_out(tuning: Mapping[str, Any]) -> None:
+    """Raise unless runs with these changes hold out examples: strengths must not be tuned on the test set."""
+    held_out = tuning.get("held_out", 0)
+    if held_out < 1:
+        raise ValueError(
+            f"held_out={held_out} would have the test set decide strengths: runs that tune must hold out training "
+            "examples, held_out=1 or more."
+        )

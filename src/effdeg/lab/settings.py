@@ -2,18 +2,31 @@
 
 import hashlib
 import json
+import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from effdeg._checks import suggest
 
 
 class Settings(Protocol):
-    """Any frozen dataclass of plain values: everything that decides how a run ends."""
+    """Any frozen dataclass of plain values: everything that decides how a run ends.
+
+    Two fields are required: ``seed`` and ``epochs``. None may be called ``kind``.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seed(self) -> int:
+        """Which of several runs that are otherwise alike."""
+
+    @property
+    def epochs(self) -> int:
+        """How long it is."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -37,12 +50,19 @@ def changed(settings: S, changes: Mapping[str, Any]) -> S:
     return replace(settings, **checked)
 
 
-def parsed(settings: Settings, assignments: Iterable[str]) -> dict[str, Any]:
+def checked_fields(settings: Settings) -> dict[str, Any]:
+    """Give all settings by name, each checked and converted by its type hint, as :func:`changed` does."""
+    hints = get_type_hints(type(settings))
+    return {each.name: _as_type(each.name, getattr(settings, each.name), hints[each.name]) for each in fields(settings)}
+
+
+def parsed(settings: Settings, assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
     """Read what a user typed, ``key=value`` each, as values of the settings' types.
 
     Args:
         settings: The settings that are to be changed.
         assignments: What was typed.
+        option: Behind which option, for errors.
 
     Returns:
         Values by name, for :func:`changed`.
@@ -52,7 +72,7 @@ def parsed(settings: Settings, assignments: Iterable[str]) -> dict[str, Any]:
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals:
-            raise ValueError(f"--set {assignment} has no value: write it as --set {key}=VALUE.")
+            raise ValueError(f"{option} {assignment} has no value: write it as {option} {key}=VALUE.")
         check_key(settings, key)
         changes[key] = _parse(key, text, hints[key])
     return changes
@@ -73,6 +93,8 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 def digest(settings: Settings) -> str:
     """Give the name of the run with these settings: the beginning of their hash."""
+    if "kind" in settings.__dataclass_fields__:
+        raise TypeError(f"{type(settings).__name__} has a field called kind, where its own name goes: rename it.")
     text = json.dumps({"kind": type(settings).__name__, **to_dict(settings)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -92,7 +114,8 @@ def _choices(hint: Any) -> list[Any]:
 
 def _parse(key: str, text: str, hint: Any) -> Any:
     if get_origin(hint) is tuple:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        parts = [] if text.lower() == "none" else [part.strip() for part in text.split(",") if part.strip()]
+        return tuple(_parse(key, part, get_args(hint)[0]) for part in parts)
     choices = _choices(hint)
     if type(None) in choices and text.lower() in {"none", ""}:
         return None
@@ -101,9 +124,10 @@ def _parse(key: str, text: str, hint: Any) -> Any:
     for kind in (int, float):
         if kind in choices:
             try:
-                return kind(text)
+                number = kind(text)
             except ValueError:
                 continue
+            return _finite(key, number) if isinstance(number, float) else number
     if str in choices or text in choices:
         return text
     raise ValueError(f"{key}={text} is not possible: {_wanted(key, text, choices)}")
@@ -113,7 +137,7 @@ def _as_type(key: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple:
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise TypeError(f"{key}={value!r} is not possible: several names are expected, in a tuple.")
-        return tuple(value)
+        return tuple(_as_type(key, each, get_args(hint)[0]) for each in value)
     choices = _choices(hint)
     if value is None and type(None) in choices:
         return None
@@ -122,11 +146,17 @@ def _as_type(key: str, value: Any, hint: Any) -> Any:
     if isinstance(value, bool):
         if bool in choices:
             return value
-    elif isinstance(value, int) and int in choices:
+    elif isinstance(value, Integral) and int in choices:
         return int(value)
-    elif isinstance(value, int | float) and float in choices:
-        return float(value)
+    elif isinstance(value, Real) and float in choices:
+        return _finite(key, float(value))
     raise TypeError(f"{key}={value!r} is not possible: {_wanted(key, value, choices)}")
+
+
+def _finite(key: str, number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError(f"{key}={number} is not possible: {key} must be a finite number.")
+    return number + 0.0  # -0.0, which equals 0.0, would have another digest
 
 
 def _wanted(key: str, value: Any, choices: list[Any]) -> str:

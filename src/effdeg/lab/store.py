@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from effdeg.lab.checkpoints import Checkpoints
-from effdeg.lab.files import PARTIAL, to_json, write_whole
+from effdeg.lab.files import PARTIAL, make_folder, to_json, write_whole
 from effdeg.lab.locks import Lock
 from effdeg.lab.records import FORMAT, Record, read_json, read_record, read_settings, whole_lines
 from effdeg.lab.settings import Settings, digest, to_dict
@@ -82,12 +82,12 @@ class Run:
         Returns:
             The state of the newest good checkpoint; None if there is none.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self._take_lock()
         try:
             return self._restore(environment)
         except BaseException:
-            self._release_lock()
+            self.close()
             raise
 
     def log(self, entry: Mapping[str, Any]) -> None:
@@ -123,15 +123,23 @@ class Run:
         write_whole(self.folder / "summary.json", _pretty(summary))
         (self.folder / "failure.txt").unlink(missing_ok=True)
         self._checkpoints.delete()
-        self._release_lock(delete=True)
+        if self._lock is not None:
+            self._lock.delete()
+        self.close()
 
     def fail(self, text: str) -> None:
         """Keep the error that ended the run; the next attempt goes on from the last checkpoint."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         if not (self.folder / "settings.json").exists():
             self._write_settings()
         write_whole(self.folder / "failure.txt", text.encode())
-        self._release_lock()
+        self.close()
+
+    def close(self) -> None:
+        """Let others go on with the run, however it ended here; done again, it does nothing."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _restore(self, environment: Mapping[str, Any]) -> dict[str, Any] | None:
         self._check_settings()
@@ -148,16 +156,11 @@ class Run:
         return state
 
     def _take_lock(self) -> None:
-        self._release_lock()
+        self.close()
         self._lock = Lock(self.folder / "lock")
         if self._lock.taken:
-            self._release_lock()
-            raise RefusedError(f"another process works on the run {self.folder}: wait for it, or end it.")
-
-    def _release_lock(self, *, delete: bool = False) -> None:
-        if self._lock is not None:
-            self._lock.release(delete=delete)
-            self._lock = None
+            self.close()
+            raise RefusedError(f"this process or another works on the run {self.folder}: wait for it, or end it.")
 
     def _check_settings(self) -> None:
         """Refuse a folder that is not this run's, whatever it is called."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from effdeg._progress import progress_bar
 from effdeg.io.optional import require
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment
+from effdeg.lab.files import make_folder
 from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.pools import Order, Progress, on_this_machine
 from effdeg.lab.ray_pool import on_ray
@@ -49,18 +50,21 @@ class Outcome:
         finished: The runs that it carried out.
         skipped: Those that were finished before.
         failed: Those that failed.
+        notes: What could not be planned, and why.
     """
 
     finished: tuple[Job, ...] = ()
     skipped: tuple[Job, ...] = ()
     failed: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
-        return Outcome(self.finished + other.finished, self.skipped + other.skipped, self.failed + other.failed)
+        return Outcome(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def __str__(self) -> str:
         counts = f"{len(self.finished)} finished, {len(self.skipped)} skipped, {len(self.failed)} failed"
-        return "\n".join([counts, *(f"{each.job.row}: {each.error} (see {each.log})" for each in self.failed)])
+        failures = [f"{each.job.row}: {each.error} (see {each.log})" for each in self.failed]
+        return "\n".join([counts, *failures, *self.notes])
 
 
 def sweep(
@@ -101,15 +105,16 @@ def sweep(
         What was finished, skipped and failed.
     """
     check_count("processes", processes, least=1)
-    registry.find_recipe(recipe.name)
+    _check_found(recipe)
     if ray is not None:
         require("ray", extra="ray", purpose="a sweep on Ray")
     chosen: dict[str, Any] = {"methods": methods, "changes": changes, "tuning_changes": tuning_changes}
     # Planned before anything runs, so that what is wrong with it is said now and not in an hour.
     tuning = tuning_jobs(recipe, **chosen) if tune else []
     planned = final_jobs(recipe, [], seeds=seeds, **chosen)
-    if equal_time is not None and equal_time not in {job.row for job in planned}:
-        raise ValueError(f"equal_time={equal_time!r} is none of the lines that are run.")
+    if equal_time is not None:
+        equal_time_jobs(recipe, planned, store, equal_time)
+    make_folder(store.folder)
 
     carrier = _Carrier(recipe, store, data, device, processes, ray, progress)
     outcome = carrier.carry_out(tuning, "tuning") if tuning else Outcome()
@@ -117,7 +122,18 @@ def sweep(
     outcome += carrier.carry_out(finals, "runs")
     if equal_time is None:
         return outcome
-    return outcome + carrier.carry_out(equal_time_jobs(recipe, finals, store, equal_time), "at equal time")
+    jobs, notes = equal_time_jobs(recipe, finals, store, equal_time)
+    return outcome + carrier.carry_out(jobs, "at equal time") + Outcome(notes=tuple(notes))
+
+
+def _check_found(recipe: Recipe[Any]) -> None:
+    """Raise unless other processes, which know the recipe by its name alone, find what it does here."""
+    found = registry.find_recipe(recipe.name)
+    if found.train is not recipe.train or type(found.settings) is not type(recipe.settings):
+        raise ValueError(
+            f"{recipe.name!r} is the name of a recipe with another train or other settings than this one's. Other "
+            "processes would run that one: keep yours in a module, and give it as package.module:RECIPE."
+        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +182,7 @@ class _Carrier:
 
     def _label(self, job: Job) -> str:
         row = self.recipe.row(job.row)
-        title = f"{row.title} (tuning)" if job.purpose == "tuning" else row.title
+        title = row.title if job.purpose == "final" else f"{row.title} ({job.purpose})"
         told = {key: getattr(job.settings, key) for key in (*self.recipe.grid, *row.strengths, "seed")}
         return ", ".join([title, *(f"{key} {value}" for key, value in told.items())])
 

@@ -49,14 +49,14 @@ def chosen(
             scales.setdefault(json.dumps(scale_of(record, kind)), []).append(record)
     if not scales:
         return None
-    runs = max(scales.values(), key=lambda runs: (scale_of(runs[0], kind)["epochs"], len(runs)))
+    runs = max(scales.values(), key=lambda runs: (settings_of(runs[0], kind)["epochs"], len(runs)))
     strengths = [{key: settings_of(run, kind)[key] for key in row.strengths} for run in runs]
     tried = []
     for each in sorted(_distinct(strengths), key=lambda each: _place(each, row)):
         scores = [_score(run) for run, its in zip(runs, strengths, strict=True) if its == each]
         tried.append((each, fmean(scores)))
     best, score = max(tried, key=lambda pair: pair[1])
-    return Choice(best, score, tried, scale_of(runs[0], kind)["epochs"])
+    return Choice(best, score, tried, settings_of(runs[0], kind)["epochs"])
 
 
 def _distinct(strengths: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

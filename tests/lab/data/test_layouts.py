@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +35,40 @@ def test_folders_and_tables_of_images(tmp_path, train, test):
             pixels = train[0].astype(np.float64) / 255
             np.testing.assert_allclose(loaded.mean, pixels.mean((0, 2, 3)))
             np.testing.assert_allclose(loaded.std, pixels.std((0, 2, 3)))
+
+
+def test_a_path_from_where_one_stands_needs_no_folder(tmp_path, monkeypatch):
+    here, data = tmp_path / "here", tmp_path / "data"
+    for folder, count in ((here, 12), (data, 15)):
+        folder.mkdir()
+        sets.write_folders(folder / "plain", sets.examples(count, (1, 6, 5), seed=0, classes=3), GREY_TEST)
+        write_npz(folder / "set.npz", sets.examples(count, (1, 6, 5), seed=0, classes=3), GREY_TEST)
+    write_npz(data / "other.npz", TRAIN, TEST)
+    monkeypatch.chdir(here)
+    for name in ("./set.npz", "set.npz", "./plain", "../here/set.npz"):
+        assert len(load(name, None).train_labels) == len(load(name, data).train_labels) == 12
+    # What is not here, or could be any word, is looked for among the data.
+    assert len(load("other.npz", data).train_labels) == len(load("./other.npz", data).train_labels) == 24
+    assert len(load("plain", data).train_labels) == 15
+    with pytest.raises(ValueError, match=r"data='./other.npz' needs the folder that holds it"):
+        load("./other.npz", None)
+
+
+def test_the_fingerprint_tells_data_apart(tmp_path):
+    write_npz(tmp_path / "set.npz", TRAIN, TEST)
+    loaded = load("set.npz", tmp_path)
+    assert loaded.fingerprint() == load("set.npz", tmp_path).fingerprint()
+    assert re.fullmatch(r"[0-9a-f]{16}", loaded.fingerprint())
+    images = loaded.train_inputs.clone()
+    images[3, 0, 1, 2] ^= 1
+    others = [
+        replace(loaded, train_inputs=images),
+        replace(loaded, train_inputs=loaded.train_inputs.flip(0), train_labels=loaded.train_labels.flip(0)),
+        replace(loaded, train_inputs=loaded.train_inputs.reshape(24, 3, 5, 6)),
+        replace(loaded, train_labels=(loaded.train_labels + 1) % 3),
+        replace(loaded, test_inputs=loaded.test_inputs[1:], test_labels=loaded.test_labels[1:]),
+    ]
+    assert len({loaded.fingerprint(), *(each.fingerprint() for each in others)}) == 6
 
 
 def test_sorted_classes_come_in_a_random_order_that_is_always_the_same(tmp_path):

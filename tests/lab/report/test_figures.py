@@ -1,8 +1,10 @@
 import pytest
 
+from effdeg.lab import all_recipes
 from effdeg.lab.report import result_of
 from effdeg.lab.report.figures import colours_of, drawings, plot_accuracies, plot_curves, plot_degrees, plot_prices
 from effdeg.lab.store import Store
+from effdeg.plots import THEMES
 from tests.lab.report.stores import METHODS, PRICES, add
 
 
@@ -78,3 +80,28 @@ def test_lines_keep_their_colours():
     assert len(set(light.values())) == 4
     assert light["ed"] == "#0072b2"
     assert colours_of(PRICES, "light")["ed"] == light["ed"]
+
+
+def luminance(colour):
+    """Give the relative luminance of the Web Content Accessibility Guidelines."""
+    shares = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_labels_can_be_read(theme):
+    for recipe in all_recipes().values():
+        for colour in colours_of(recipe, theme).values():
+            dark, light = sorted((luminance(colour), luminance(THEMES[theme].ground)))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_figures_say_what_was_tested(tmp_path):
+    for row in ("plain", "ed"):
+        add(tmp_path, METHODS, row, 0.8, epochs=10, held_out=50)
+    (block,) = result_of(METHODS, Store(tmp_path).records(), {"held_out": 50}).blocks
+    figure = plot_accuracies(block)
+    assert figure.axes[0].get_title(loc="left") == "held-out accuracy, %, 10 epochs"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["paper (20 epochs)", "here"]
+    assert drawings(block)[0].caption.startswith("Held-out accuracy along training")

@@ -1,11 +1,13 @@
 import base64
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from effdeg.lab.report import result_of
 from effdeg.lab.report.page import page
+from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.store import Store
 from tests.lab.report.stores import METHODS, POOL, PRICES, add
 
@@ -18,7 +20,7 @@ class Reader(HTMLParser):
         self.open, self.text, self.anchors, self.references = [], [], set(), []
 
     def handle_starttag(self, tag, attrs):
-        if tag not in {"meta", "img", "source", "br"}:
+        if tag not in {"meta", "img", "source", "br", "wbr"}:
             self.open.append(tag)
         for name, value in attrs:
             if name == "id":
@@ -70,18 +72,23 @@ def test_the_page_says_it_all(read):
     for words in (
         "Three methods & a half",
         "ED is best.",
-        "Here Mixup (85.00%) is above ED (84.00%): the paper's order does not hold at 10 epochs, one seed.",
-        "does not hold",
+        "One seed: 2 of the 3 pairs that the paper tells apart stand in its order here, 2 of them by more than the "
+        "paper's own spread.",
+        "Against it, Mixup (85.00%) is above ED (84.00%), by more than the paper's own spread.",
+        "≈ not decided",
+        "The gap is training accuracy minus test accuracy",
+        "its numbers beside those of 6 runs on Thinking Machine, after 2 that tuned strengths.",
         "80.00 ± 0.50",
         "In the time of ED (17 s), Mixup reaches 90.00% in 17 epochs",
         "The rate is not the paper's.",
         "Thinking Machine",
-        "Tuning on 100 held-out training examples, 10 epochs",
+        "Tuning on 100 held-out training examples",
+        "ED (tuning)",
         "Mixup, 17 epochs, α = 1: 90.00%",
         "Also at another scale: 5 epochs",
         "1 experiment of 3 was run",
-        "effdeg lab sweep prices --data DIR",
-        "effdeg lab sweep pool --data DIR",
+        "effdeg lab sweep prices",
+        "effdeg lab sweep pool",
         "torch 2.13",
         "SAM",
     ):
@@ -99,6 +106,32 @@ def test_figures_are_drawn_for_light_and_dark(written, read):
 
 def test_what_shows_a_new_line_is_open(written):
     assert "<details open><summary>Also at another scale: 5 epochs" in written
+
+
+def test_an_experiment_without_a_run_of_its_own_was_not_run(tmp_path):
+    add(tmp_path, METHODS, "plain", 0.8)
+    copy = replace(METHODS, name="copy", rows=METHODS.rows[:2])
+
+    def results():
+        return [result_of(recipe, Store(tmp_path).records()) for recipe in (METHODS, copy)]
+
+    found = results()
+    assert run_and_not(found) == (found[:1], [(found[1], "shares 1 run with methods")])
+    text = page(found)
+    assert "1 experiment of 2 was run" in text
+    assert "Table 0 · shares 1 run with methods" in text
+    assert 'id="copy"' not in text
+    found = results()[::-1]
+    assert run_and_not(found) == (found[:1], [(found[1], "shares 1 run with copy")])
+    add(tmp_path, METHODS, "sam", 0.8)
+    found = results()[::-1]
+    assert run_and_not(found) == (found, [])
+
+
+def test_only_data_from_a_folder_needs_one():
+    images = replace(METHODS, settings=replace(METHODS.settings, data="cifar10"))
+    assert "<code>effdeg lab sweep methods</code>" in page([result_of(METHODS, [])])
+    assert "<code>effdeg lab sweep methods --data DIR</code>" in page([result_of(images, [])])
 
 
 def test_the_same_runs_give_the_same_page(tmp_path):

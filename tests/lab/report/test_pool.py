@@ -1,9 +1,12 @@
 import json
+import math
 import random
 
+import numpy as np
 import pytest
 
 from effdeg.lab.report import finding, plain, result_of
+from effdeg.lab.report.partial import partial_correlation
 from effdeg.lab.report.sheets import block_sheets
 from effdeg.lab.store import Store
 from effdeg.ranking import rank, read_table
@@ -61,7 +64,7 @@ def test_the_ranking_is_that_of_effdeg_ranking(models):
     cells = {row[0]: row[1:] for row in sheet.rows}
     for name, score in expected.scores.items():
         assert cells[name][0].startswith(f"{score.pearson.value:.2f} (")
-        assert cells[name][2].startswith(f"{score.kendall.value:.2f} (")
+        assert cells[name][3].startswith(f"{score.kendall.value:.2f} (")
     assert "18 models: 5 epochs, seeds 0, 1" in sheet.title
 
 
@@ -69,10 +72,13 @@ def test_the_papers_measures_at_their_best(models):
     pool = pool_in(models[0]).pool
     names = ["effective_degree", "sharpness@0.1", "adaptive_sharpness@0.5", "parameter_norm"]
     assert [score.measure for score in pool.best.values()] == names
-    assert pool.panels()[:4] == names
-    assert sorted(pool.panels()) == sorted(pool.measures)
+    assert pool.panels()[:5] == [*names, "effective_degree_random_pixels"]
+    # Of the two variants along random pixels, the better one is drawn.
+    assert sorted(pool.panels()) == sorted(set(pool.measures) - {"effective_degree_normalized_random_pixels"})
     assert not pool.best_rival.measure.startswith("effective_degree")
     assert {advantage.other for advantage in pool.advantages()} == {*names[1:], pool.best_rival.measure}
+    rivals = [score for name, score in pool.ranking.scores.items() if not name.startswith("effective_degree")]
+    assert pool.best_rival.pearson.value == max(score.pearson.value for score in rivals)
 
 
 def test_the_finding(models):
@@ -80,8 +86,14 @@ def test_the_finding(models):
     assert found.verdict == "holds"
     assert found.sentences[0].startswith("As in the paper, the effective degree has the highest correlation")
     assert "(18 models, 2 seeds)" in found.sentences[0]
-    assert "Along paths between random pixels it is 0." in str(found)
-    assert "effective_degree ranks better than" in str(found)
+    scores = pool_in(models[0]).pool.ranking
+    degree, rival = (scores.scores[name].pearson.value for name in ("effective_degree", "sharpness@0.1"))
+    low, high = scores.compare("effective_degree", "sharpness@0.1", "pearson").interval
+    decides = f"It is {degree - rival:.2f} (95% interval {low:.2f} to {high:.2f}, beyond the noise) above that of sharp"
+    assert decides in found.sentences[0]
+    random_pixels = scores.scores["effective_degree_random_pixels"].pearson
+    assert f"Along paths between random pixels the better variant has {random_pixels}: " in str(found)
+    assert "slightly weaker" in str(found)
 
 
 def test_another_measure_may_be_stronger(models):
@@ -94,6 +106,90 @@ def test_another_measure_may_be_stronger(models):
     found = finding(pool_in(folder))
     assert found.verdict == "does not hold"
     assert found.sentences[0].startswith("Unlike in the paper, sharpness@0.1 has the highest correlation")
+
+
+def with_training_accuracies(folder, accuracy):
+    """Give every model the training accuracy that its gap decides."""
+    for file in folder.glob("*/summary.json"):
+        summary = json.loads(file.read_text())
+        file.write_text(json.dumps(summary | {"train_accuracy": accuracy(summary["gap"])}))
+
+
+def test_training_accuracy_may_explain_it_all(models):
+    folder, rows = models
+    with_training_accuracies(folder, lambda gap: 0.5 + 2 * gap)
+    block = pool_in(folder)
+    found = finding(block)
+    assert found.verdict == "not decided"
+    assert found.sentences[0].startswith(
+        "Training accuracy alone has a correlation of 1.00 with the gap, effective degree"
+    )
+    assert "among these networks, measures mostly show how far each got." in found.sentences[0]
+    (sheet,) = block_sheets(block)
+    (reference,) = [row for row in sheet.rows if row[0] == "training accuracy (for reference)"]
+    assert reference[1].startswith("1.00")
+    low, high = (0.5 + 2 * end(row["gap"] for row in rows) for end in (min, max))
+    assert f"Training accuracies go from {100 * low:.2f}% to {100 * high:.2f}%." in sheet.notes
+    assert "train_accuracy" not in block.pool.measures
+    assert block.pool.best_rival.measure != "train_accuracy"
+
+
+def test_training_accuracy_that_explains_less_changes_no_verdict(models):
+    folder, rows = models
+    with_training_accuracies(folder, lambda gap: 0.9 + 0.05 * math.sin(1000 * gap))
+    block = pool_in(folder)
+    assert finding(block).verdict == "holds"
+    given = [0.9 + 0.05 * math.sin(1000 * row["gap"]) for row in rows]
+    for name in ("effective_degree", "sharpness@0.1", "parameter_norm"):
+        expected = closed_form(
+            *(np.array(each) for each in ([row[name] for row in rows], [row["gap"] for row in rows], given))
+        )
+        assert block.pool.given_training[name] == pytest.approx(expected)
+        (row,) = [row for row in block_sheets(block)[0].rows if row[0] == name]
+        assert row[2] == f"{expected:.2f}"
+
+
+def closed_form(one, other, given):
+    """Give the partial correlation from the three plain ones."""
+    (_, both, first), (_, _, second), _ = np.corrcoef([one, other, given])
+    return (both - first * second) / math.sqrt((1 - first**2) * (1 - second**2))
+
+
+def test_partial_correlations_have_a_closed_form():
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=40)
+    one, other = (given * slope + rng.normal(size=40) for slope in (2.0, -1.0))
+    expected = closed_form(one, other, given)
+    assert partial_correlation(one, other, given) == pytest.approx(expected)
+    assert partial_correlation(1e200 * one, other - 7, 1e-200 * given) == pytest.approx(expected)
+    assert partial_correlation(3 * given + 1, other, given) is None
+
+
+def test_what_was_not_measured_and_advice_that_is_for_others(models):
+    folder, _ = models
+    for file in folder.glob("*/summary.json"):
+        summary = json.loads(file.read_text())
+        summary["skipped"] = {"hessian_trace": "needs curvlinops", "hessian_eigenvalue": "needs curvlinops"}
+        # Large margins where gaps are large: the measure falls as the gap rises.
+        summary["proxies"]["margin@10"]["value"] = 20 * summary["gap"]
+        file.write_text(json.dumps(summary))
+    (sheet,) = block_sheets(pool_in(folder))
+    assert "Not measured: hessian_trace and hessian_eigenvalue (needs curvlinops)." in sheet.notes
+    (falling,) = [note for note in sheet.notes if "as the gap rises" in note]
+    assert falling == "parameter_norm, -margin@10 fall as the gap rises."
+    assert not any("rank it as" in note or "rank them as" in note for note in sheet.notes)
+
+
+def test_the_proxies_own_effective_degree_is_left_out(models):
+    folder, rows = models
+    for file in folder.glob("*/summary.json"):
+        summary = json.loads(file.read_text())
+        summary["proxies"]["effective_degree"] = {"value": 0.0, "stderr": None}
+        summary["proxies"]["effective_degree_of_another_kind"] = {"value": 0.0, "stderr": None}
+        file.write_text(json.dumps(summary))
+    pool = pool_in(folder).pool
+    assert sorted(row["effective_degree"] for row in pool.table) == sorted(row["effective_degree"] for row in rows)
+    assert "effective_degree_of_another_kind" not in pool.measures
 
 
 def test_the_table_can_be_ranked_again(models, tmp_path):
@@ -113,7 +209,7 @@ def test_a_pool_that_cannot_be_ranked_yet(tmp_path):
     block = pool_in(tmp_path)
     assert finding(block).verdict == "not decided"
     assert "needs at least 3 models" in str(finding(block))
-    assert "1 of 18 models were run." in block_sheets(block)[0].notes
+    assert block_sheets(block)[0].notes[0].startswith("1 of 9 configurations, 1 of 2 seeds. Every model is a point")
 
 
 def test_plain(models):

@@ -9,9 +9,11 @@ from tests.lab.report.stores import PRICES, add
 
 @pytest.fixture
 def listed(tmp_path):
-    """Plain 80%, all of the gain at 1.8 times, half of it at 1.3, and a little at 1.2."""
+    """Plain 80%, all of the gain at 1.8 times, most of it at 1.3, and a little at 1.2; two seeds."""
     for row, accuracy, step in (("plain", 0.80, 1), ("ed", 0.84, 1.8), ("half", 0.839, 1.3), ("cheap", 0.81, 1.2)):
-        add(tmp_path, PRICES, row, accuracy, step=step)
+        for seed in (0, 1):
+            noise = 0.002 * (1 if seed else -1) * (row == "plain")
+            add(tmp_path, PRICES, row, accuracy + noise, step=step, seed=seed)
 
     def block():
         return result_of(PRICES, Store(tmp_path).records()).blocks[0]
@@ -51,10 +53,10 @@ def test_the_aim_is_met(listed):
 def test_the_sheet(listed):
     (sheet,) = block_sheets(listed[1]())
     assert [row[:4] for row in sheet.rows] == [
-        ("Baseline", "1.00×", "80.00", "–"),
-        ("every 4th step ★", "1.20×", "81.00", "25%"),
-        ("half of it", "1.30×", "83.90", "98%"),
-        ("all of it", "1.80×", "84.00", "100%"),
+        ("Baseline", "1.00×", "80.00 ± 0.28", "–"),
+        ("every 4th step ★", "1.20×", "81.00 ± 0.00", "25%"),
+        ("half of it", "1.30×", "83.90 ± 0.00", "98%"),
+        ("all of it", "1.80×", "84.00 ± 0.00", "100%"),
         ("never run", "–", "not run", "–"),
     ]
     assert (1, 0) in sheet.strong
@@ -69,5 +71,29 @@ def test_there_may_be_no_gain(tmp_path):
     add(tmp_path, PRICES, "ed", 0.79, step=2)
     block = result_of(PRICES, Store(tmp_path).records()).blocks[0]
     assert finding(block).verdict == "not decided"
-    assert "it gains nothing" in str(finding(block))
+    assert "gains nothing" in str(finding(block))
     assert all(priced.share is None for priced in price_list(block))
+
+
+def test_one_seed_tells_no_shares(tmp_path):
+    add(tmp_path, PRICES, "plain", 0.80)
+    add(tmp_path, PRICES, "ed", 0.84, step=1.8)
+    alone = finding(result_of(PRICES, Store(tmp_path).records()).blocks[0])
+    assert "What a cheaper one would keep of it is not known: none was run." in str(alone)
+    add(tmp_path, PRICES, "half", 0.839, step=1.3)
+    block = result_of(PRICES, Store(tmp_path).records()).blocks[0]
+    assert finding(block).verdict == "not decided"
+    assert "Cheaper ones that were run, none of them at 1.25 times the plain step or less: half of it (1.30" in str(
+        finding(block)
+    )
+    assert "is not known" not in str(finding(block))
+    assert "It takes several seeds" in str(finding(block))
+    assert [row[3] for row in block_sheets(block)[0].rows] == ["–"] * 5
+
+
+def test_prices_on_a_cpu_are_rough(tmp_path):
+    for row, step in (("plain", 1), ("ed", 1.8), ("cheap", 1.2)):
+        add(tmp_path, PRICES, row, 0.8, step=step, device="CPU (x86, 2 threads)")
+    (sheet,) = block_sheets(result_of(PRICES, Store(tmp_path).records()).blocks[0])
+    assert not sheet.strong
+    assert any(note.startswith("Times on a CPU are rough") for note in sheet.notes)

@@ -141,6 +141,19 @@ def test_equal_time_takes_the_longest_that_is_not_longer(folder):
     assert (at.accuracy("mixup"), at.epochs("mixup")) == (None, None)  # 15 s are no 20 s
     assert (at.accuracy("sam").mean, at.epochs("sam")) == (0.84, 5)
     assert (at.accuracy("ed").mean, at.epochs("ed")) == (0.88, 10)
+    assert [line.row.name for line in at.missing(block.lines)] == ["mixup"]
+
+
+def test_lines_that_took_longer_at_equal_time(folder):
+    add(folder, METHODS, "ed", 0.88, step=2.0, epochs=10)
+    for row, step in (("sam", 4.0), ("mixup", 2.5)):
+        add(folder, METHODS, row, 0.80, step=step, epochs=10)
+    add(folder, METHODS, "sam", 0.85, step=4.0, epochs=8)
+    add(folder, METHODS, "mixup", 0.85, step=2.5, epochs=4)
+    block = next(block for block in found(folder).blocks if block.epochs == 10)
+    assert {name: line.seconds for name, line in block.equal_time.longer.items()} == {"sam": 32}
+    # Mixup took more with 10 epochs and less with 4: it could have been given the time.
+    assert [line.row.name for line in block.equal_time.missing(block.lines)] == ["mixup"]
 
 
 def test_equal_time_averages_seeds_and_compares_like_with_like(folder):

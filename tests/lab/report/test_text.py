@@ -1,10 +1,14 @@
+import io
 import json
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from effdeg.lab.files import to_json
 from effdeg.lab.report import plain, result_of
 from effdeg.lab.report.sheets import Sheet, block_sheets, further, runs_sheet, tuning_sheet
+from effdeg.lab.report.terminal import terminal
 from effdeg.lab.report.text import document, latex, markdown
 from effdeg.lab.report.wording import duration
 from effdeg.lab.store import Store
@@ -34,15 +38,37 @@ def result(tmp_path):
 def test_accuracies(result):
     sheet = block_sheets(result.blocks[0])[0]
     assert sheet.title == "At equal epochs: 10 epochs, seeds 0, 1, Thinking Machine"
-    assert sheet.head == ("", "paper, %", "here, %", "against Baseline", "training, %", "effective degree", "seeds")
+    assert sheet.head == ("", "paper (20 epochs), %", "here, %", "against Baseline", "training, %", "ED", "seeds")
     assert sheet.rows == (
-        ("Baseline", "80.00 ± 0.50", "80.50 ± 0.71", "–", "99.00", "0.5 ± 0.02", "0, 1"),
-        ("Mixup", "82.00 ± 0.50", "85.00", "+4.50", "99.00", "0.5 ± 0.03", "0"),
+        ("Baseline", "80.00 ± 0.50", "80.50 ± 0.71", "–", "99.00", "0.50 ± 0.02", "2"),
+        ("Mixup", "82.00 ± 0.50", "85.00", "+4.50", "99.00", "0.50 ± 0.03", "1"),
         ("SAM", "80.10 ± 0.50", "not run", "–", "–", "–", "–"),
-        ("ED", "84.00 ± 0.50", "84.50 ± 0.85", "+4.00 (+2.73 to +5.27)*", "99.00", "0.5 ± 0.02", "0, 1"),
+        ("ED", "84.00 ± 0.50", "84.50 ± 0.85", "+4.00 (+2.73 to +5.27)*", "99.00", "0.50 ± 0.02", "2"),
     )
     assert sheet.strong == {(3, 1), (1, 2)}
     assert "Shortened: 10 epochs instead of 20." in sheet.notes
+    assert "±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)." in sheet.notes
+
+
+def test_heads_say_what_is_the_same_for_all_lines(tmp_path):
+    for seed in (0, 1):
+        for row in ("plain", "ed"):
+            add(tmp_path, METHODS, row, 0.8, seed=seed, held_out=50)
+    sheet = block_sheets(result_of(METHODS, Store(tmp_path).records(), {"held_out": 50}).blocks[0])[0]
+    assert sheet.title == "At equal epochs: 20 epochs, seeds 0, 1, Thinking Machine"
+    assert sheet.head == ("", "paper, %", "here, held-out, %", "against Baseline", "training, %", "ED")
+    assert result_of(METHODS, Store(tmp_path).records(), {"held_out": 50}).tuning_runs == ()
+
+
+def test_scales_in_words(tmp_path):
+    scale = {"limit": 1200, "evaluate_every": 2, "measure_every": 2, "measure_paths": 100, "compile": False}
+    for row in ("plain", "ed"):
+        add(tmp_path, METHODS, row, 0.8, epochs=10, **scale)
+    sheet = block_sheets(result_of(METHODS, Store(tmp_path).records()).blocks[0])[0]
+    assert (
+        "Shortened: 10 epochs instead of 20; 1,200 of all training examples; not compiled; effective degree on 100 "
+        "paths instead of 400."
+    ) in sheet.notes
 
 
 def test_times(result):
@@ -56,18 +82,69 @@ def test_times(result):
     )
     assert "The recipe's own strength, not tuned: Mixup." in sheet.notes
     assert (
-        "ED: λ = 20, the best of 2 on 100 held-out examples (λ = 7: 70.00% and λ = 20: 75.00%); it is the largest that "
-        "was tried, so the best may lie beyond."
+        "ED: λ = 20, the best of 2, tuned in runs of 10 epochs on 100 held-out examples (λ = 7: 70.00% and λ = 20: "
+        "75.00%)."
     ) in sheet.notes
+    assert (
+        "Of the strengths that were tried, tuning chose the strongest for ED: the best may lie beyond." in sheet.notes
+    )
+    # The cheaper Baseline was not given this time: nothing can be the best in it.
+    assert not sheet.strong
+    assert sheet.notes[-1] == (
+        "To run what is missing: effdeg lab sweep methods --no-tune --seeds 0,1 --set epochs=10 --equal-time ed"
+    )
+
+
+def test_at_equal_time(tmp_path):
+    add(tmp_path, METHODS, "plain", 0.80, epochs=10)
+    add(tmp_path, METHODS, "plain", 0.85, epochs=20)
+    add(tmp_path, METHODS, "ed", 0.84, step=2.0, epochs=10)
+    add(tmp_path, METHODS, "sam", 0.81, step=4.0, epochs=10)
+
+    def sheet():
+        return block_sheets(result_of(METHODS, Store(tmp_path).records(), {"epochs": 10}).blocks[0])[1]
+
+    assert [row[-2] for row in sheet().rows] == ["not run", "not run", "took 40 s", "84.00"]
+    result = result_of(METHODS, Store(tmp_path).records())
+    times = block_sheets(next(block for block in result.blocks if block.epochs == 10))[1]
+    assert [row[-2] for row in times.rows] == ["85.00", "not run", "took 40 s", "84.00"]
+    assert times.strong == {(0, 5)}
+    assert "In more time than that, SAM (81.00%) ended lower than ED." in times.notes
+
+
+def test_all_chose_the_weakest(tmp_path):
+    for row, strength, values in (("mixup", "alpha", (0.2, 1.0)), ("ed", "weight", (7.0, 20.0))):
+        for value, accuracy in zip(values, (0.7, 0.6), strict=True):
+            add(tmp_path, METHODS, row, accuracy, held_out=100, epochs=4 if row == "ed" else 6, **{strength: value})
+        add(tmp_path, METHODS, row, 0.8, **{strength: values[0]})
+    result = result_of(METHODS, Store(tmp_path).records())
+    assert (
+        "Both tuned lines chose the weakest strength that was tried; they were tuned in 4 to 6 epochs and used for 20, "
+        "and short runs favour weak regularization."
+    ) in block_sheets(result.blocks[0])[1].notes
+    assert [row[2] for row in tuning_sheet(result).rows] == ["6", "6", "4", "4"]
+
+
+def test_strengths_that_are_not_tuned_are_shown_too(tmp_path):
+    rows = (METHODS.rows[0], replace(METHODS.rows[3], changes={"method": "mixup+ed", "weight": 7.0, "alpha": 1.0}))
+    recipe = replace(METHODS, rows=rows)
+    add(tmp_path, recipe, "plain", 0.8)
+    add(tmp_path, recipe, "ed", 0.8, weight=20.0)
+    sheet = block_sheets(result_of(recipe, Store(tmp_path).records()).blocks[0])[1]
+    assert [row[1] for row in sheet.rows] == ["–", "λ = 20, α = 1"]
 
 
 def test_tuning_runs_and_what_else_was_run(result):
     sheet = tuning_sheet(result)
-    assert sheet.title == "Tuning on 100 held-out training examples, 10 epochs"
-    assert sheet.rows == (("ED", "λ = 7", "70.00%"), ("ED", "λ = 20", "75.00%"))
-    assert sheet.strong == {(1, 1), (1, 2)}
+    assert sheet.title == "Tuning on 100 held-out training examples"
+    assert sheet.rows == (("ED", "λ = 7", "10", "70.00%"), ("ED", "λ = 20", "10", "75.00%"))
+    assert sheet.strong == {(1, 1), (1, 3)}
     runs = runs_sheet(result).rows
-    assert len(runs) == 6
+    assert len(runs) == 8
+    assert {row[1:5] for row in runs if "tuning" in row[1]} == {
+        ("ED (tuning)", "0", "–", "70.00%"),
+        ("ED (tuning)", "0", "weight 20 instead of 7", "75.00%"),
+    }
     assert ("ED", "1", "10 epochs instead of 20; weight 20 instead of 7", "85.10%") in [row[1:5] for row in runs]
     assert all(row[-1] == "torch 2.13, python 3.11, effdeg 0.4" for row in runs)
     assert further(result) == ["Mixup, 17 epochs, α = 1: 90.00% (one seed, 17 s, Thinking Machine)"]
@@ -102,9 +179,10 @@ def test_a_failure_is_told(tmp_path):
 
 
 def test_latex_is_escaped():
-    text = latex(ODD)
-    assert r"\caption{50\% \& more\_of \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \$." in text
-    assert r"$\alpha$ $\le$ 3." in " ".join(text.split())
+    text = latex(ODD, "tab:odd-1")
+    caption = r"50\% \& more\_of \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \$."
+    assert f"\\caption{{{caption}}}\n  \\label{{tab:odd-1}}" in text
+    assert text.index(r"\end{tabular}") < text.index(r"$\alpha$ $\le$ 3.") < text.index(r"\end{minipage}")
     assert r"     & $\lambda$\_max \textbar{} x \\" in text
     assert r"    a\_b\textbar{}c & \textbf{1 $\pm$ 2$\times$} \\" in text
     assert text.isascii()
@@ -129,6 +207,8 @@ def test_documents_hold_everything(result, language):
     for words in ("The paper: ED is best.", "Also run: Mixup, 17 epochs", "The rate is not the paper's.", "not run"):
         assert words in text
     assert text.isascii() == (language == "latex")
+    assert (r"\usepackage{booktabs}" in text) == (language == "latex")
+    assert (r"\label{tab:methods-2}" in text) == (language == "latex")
 
 
 def test_plain_numbers(result):
@@ -149,6 +229,31 @@ def test_plain_numbers(result):
     assert block["equal_time"] == {"reference": "ed", "seconds": 17.0}
     assert found["tuning"]["ed"]["changes"] == {"weight": 20.0}
     assert found["further"][0]["scale"]["epochs"] == 17
+
+
+WIDE = Sheet(
+    "numbers",
+    ("measure", "paper (300 epochs), %", "against the baseline", "spare"),
+    (
+        ("effective_degree_normalized_random_pixels", "87.80 ± 1.17", "+1.53 (+0.91 to +2.16)*", "0.90 (0.10…0.95)"),
+        ("Mixup + ED", "90.18 ± 0.14", "–", "0.10 (-0.90…0.95)"),
+    ),
+    spare=frozenset({3}),
+)
+
+
+@pytest.mark.parametrize("width", [120, 80, 64, 52, 50])
+def test_no_number_is_broken(width):
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(terminal(WIDE, width))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    for number in ("87.80 ± 1.17", "90.18 ± 0.14", "+1.53", "(+0.91 to +2.16)*", "0.90", "0.10"):
+        assert number in text
+    for part in ("effective_", "degree_", "normalized_", "random_", "pixels", "Mixup"):
+        assert part in text
+    assert ("+1.53 (+0.91 to +2.16)*" in text) == (width >= 64)
+    assert "…" not in text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.95, "0.95 s"), (89, "89 s"), (96, "1.6 min"), (7200, "2 h")])

@@ -1,5 +1,6 @@
 """Examples with their classes, some to train on and some to test on."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,6 +32,15 @@ class Labelled:
     classes: int
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+
+    def fingerprint(self) -> str:
+        """Give a short hash of all examples and their classes, in their order: equal for equal data alone."""
+        found = hashlib.sha256()
+        for tensor in (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels):
+            found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            # In place: a copy of it all may not fit beside it.
+            found.update(tensor.cpu().contiguous().numpy().data)
+        return found.hexdigest()[:16]
 
 
 class Split(NamedTuple):

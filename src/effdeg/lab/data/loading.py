@@ -17,8 +17,8 @@ def load(name: str, folder: Path | None) -> Labelled:
     """Load a data set.
 
     Args:
-        name: ``digits``, which needs no folder; ``cifar10`` or ``mnist``; or a file or folder in a known layout, within
-            the data folder or by its path.
+        name: ``digits``, which needs no folder; ``cifar10`` or ``mnist``; or a file or folder in a known layout, by its
+            path from where one stands (if it has a slash or a suffix) or within the data folder.
         folder: The folder that holds the data sets.
 
     Returns:
@@ -29,7 +29,9 @@ def load(name: str, folder: Path | None) -> Labelled:
         return load_digits()
     if name in _IN_FOLDER:
         return _IN_FOLDER[name](_existing(folder, name))
-    path = Path(name) if Path(name).is_absolute() else _existing(folder, name) / name
+    path = Path(name)
+    if not path.is_absolute() and not (("/" in name or path.suffix) and path.exists()):
+        path = _existing(folder, name) / name
     if not path.exists():
         raise FileNotFoundError(f"data={name!r} is not known, and {path} does not exist. {_known(name)}")
     return load_path(path)

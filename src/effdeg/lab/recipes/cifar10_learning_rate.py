@@ -1,6 +1,6 @@
 """Appendix F.1 of the paper trains ViT-Tiny with a learning rate of 0.005: which one trains here?
 
-Expected: the paper trains at 0.005; in a trial a plain pre-norm ViT-Tiny hardly did.
+Expected: the paper trains at 0.005; in a trial of which no record was kept a plain pre-norm ViT-Tiny hardly did.
 Cost on one H200: about half a minute per run of 30 epochs. On held-out training images, since it decides the settings
 of all other experiments.
 """

@@ -35,7 +35,7 @@ RECIPE = Recipe(
     rows=(Row("plain", "ResNet-18", {"method": "plain"}),),
     departs=(
         "The paper names neither the epochs nor the milestones of the rate, nor the momentum, nor whether images are "
-        "augmented: here 100 epochs, a tenth of the rate from half of them and again from three quarters, "
+        "augmented: the recipe has 100 epochs, a tenth of the rate from half of them and again from three quarters, "
         "momentum 0.9, bf16, and no augmentation, so that every network can open its gap. Sharpness is taken on 2,048 "
         "training images instead of all."
     ),

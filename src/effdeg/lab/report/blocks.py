@@ -9,6 +9,7 @@ from effdeg.lab.report.equal_time import EqualTime
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.pool import ModelPool
 from effdeg.lab.report.spread import Difference
+from effdeg.lab.settings import to_dict
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,23 @@ class Block:
         if self.pool:
             return list(self.pool.machines)
         return list(dict.fromkeys(machine for line in self.lines for machine in line.machines))
+
+    @property
+    def tested_on(self) -> str:
+        """What accuracies are of: the test set, or training examples that were held out."""
+        held_out = any(run.settings.get("held_out") for line in self.lines for run in line.runs)
+        return "held-out" if held_out else "test"
+
+    @property
+    def paper(self) -> str:
+        """What the paper's numbers are called here: with their epochs where ours are others."""
+        epochs = to_dict(self.recipe.settings).get("epochs", self.epochs)
+        return "paper" if epochs == self.epochs else f"paper ({epochs} epochs)"
+
+    @property
+    def rough(self) -> bool:
+        """Whether its times are of a CPU, which others may have used as well."""
+        return any("CPU" in machine for machine in self.machines)
 
     def line(self, name: str) -> Line:
         """Find a line by its name."""

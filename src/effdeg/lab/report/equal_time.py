@@ -1,6 +1,6 @@
 """Every line at the price of one: what the others reach when they may train as long, by the clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from effdeg.lab.report.lines import Line
@@ -18,11 +18,13 @@ class EqualTime:
         reference: The name of the line whose time is given to all.
         seconds: That time.
         lines: By name, each line as it was run in about that time, with its epochs; absent if it was not.
+        longer: By name, the shortest runs of the lines of which all runs took longer.
     """
 
     reference: str
     seconds: float
     lines: Mapping[str, tuple[Line, int]]
+    longer: Mapping[str, Line]
 
     def accuracy(self, name: str) -> Spread | None:
         """Give the accuracy of a line at this time."""
@@ -31,6 +33,11 @@ class EqualTime:
     def epochs(self, name: str) -> int | None:
         """Give the epochs that a line was trained for in this time."""
         return self.lines[name][1] if name in self.lines else None
+
+    def missing(self, lines: Iterable[Line]) -> list[Line]:
+        """Give those of some lines that were run, but neither in this time nor in more."""
+        known = {*self.lines, *self.longer}
+        return [line for line in lines if line.runs and line.row.name not in known]
 
 
 def equal_time(lines: Sequence[Line], candidates: Mapping[str, Mapping[int, Line]], epochs: int) -> EqualTime | None:
@@ -51,19 +58,22 @@ def equal_time(lines: Sequence[Line], candidates: Mapping[str, Mapping[int, Line
         reference = max(lines, key=lambda line: line.milliseconds_per_step or 0.0)
     if reference.seconds is None:
         return None
-    found = {reference.row.name: (reference, epochs)}
+    found, longer = {reference.row.name: (reference, epochs)}, {}
     for line in lines:
         if line is reference:
             continue
-        within = {
-            count: other
+        times = {
+            count: _relative(other, reference)
             for count, other in candidates[line.row.name].items()
-            if _comparable(other, reference) and _SHORTEST <= _relative(other, reference) <= _LONGEST
+            if _comparable(other, reference)
         }
+        within = [count for count, time in times.items() if _SHORTEST <= time <= _LONGEST]
         if within:
-            count = max(within, key=lambda count: _relative(within[count], reference))
-            found[line.row.name] = (within[count], count)
-    return EqualTime(reference.row.name, reference.seconds, found)
+            count = max(within, key=lambda count: times[count])
+            found[line.row.name] = (candidates[line.row.name][count], count)
+        elif times and min(times.values()) > _LONGEST:
+            longer[line.row.name] = candidates[line.row.name][min(times, key=lambda count: times[count])]
+    return EqualTime(reference.row.name, reference.seconds, found, longer)
 
 
 def _comparable(line: Line, reference: Line) -> bool:

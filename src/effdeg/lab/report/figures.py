@@ -13,13 +13,13 @@ from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.labels import Label, around, beside
 from effdeg.lab.report.lines import Line
-from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_line, price_list
+from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_gain, price_list
 from effdeg.plots import THEMES, drawing
 from effdeg.ranking.tables import Array
 
-# For lines that are neither the first nor ED; told apart also by colour-blind readers.
+# For lines that are neither the first nor ED; told apart also by colour-blind readers, and dark enough for labels.
 _COLOURS = {
-    "light": ("#d55e00", "#009e73", "#c0508f", "#a67c00", "#3f9bd1", "#8a5a44", "#6f3fa8"),
+    "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8"),
     "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff"),
 }
 
@@ -39,7 +39,8 @@ def drawings(block: Block) -> list[Drawing]:
         names = block.pool.panels()
         caption = (
             f"The generalization gap of {len(block.pool.table)} models against measures of them: the paper's four "
-            "first, each in its best variant and at its best radius, then those that rank best."
+            "first, each in its best variant and at its best radius; then, for reference, ED along random pixels and "
+            "training accuracy, which is no measure of complexity; then those that rank best."
         )
         ranking = block.pool.ranking
         return [Drawing("panels", caption, lambda theme: ranking.plot(names, theme=theme))] if ranking and names else []
@@ -47,19 +48,21 @@ def drawings(block: Block) -> list[Drawing]:
         return []
     if block.recipe.shows == "prices":
         caption = (
-            f"Accuracy against the price of a step, relative to a plain one. The dotted lines are the limit of {LIMIT} "
-            f"times and {AIM:.0%} of the full gain; filled, the best within the limit."
+            f"{block.tested_on.capitalize()} accuracy against the price of a step, relative to a plain one. Dotted the "
+            f"limit of {LIMIT} times and, where seeds tell the full gain, {AIM:.0%} of it; filled the best within it."
         )
         priced = any(priced.price for priced in price_list(block))
         return [Drawing("prices", caption, lambda theme: plot_prices(block, theme=theme))] if priced else []
     found = []
     if any(_curve(line, "epoch", "test_accuracy") for line in block.done):
-        caption = "Test accuracy along training, by epochs and by the time that training took."
+        caption = (
+            f"{block.tested_on.capitalize()} accuracy along training, by epochs and by the time that training took."
+        )
         if any(len(line.runs) > 1 for line in block.done):
             caption += " Strong lines are means, thin ones single seeds."
         found.append(Drawing("curves", caption, lambda theme: plot_curves(block, theme=theme)))
     beside_papers = " beside the paper's" if any(line.row.paper for line in block.lines) else ""
-    caption = f"Each line's accuracy here{beside_papers}; bars are standard deviations over seeds."
+    caption = f"Each line's {block.tested_on} accuracy here{beside_papers}; bars are standard deviations over seeds."
     found.append(Drawing("accuracies", caption, lambda theme: plot_accuracies(block, theme=theme)))
     curves = [_curve(line, "epoch", "effective_degree") for line in block.done]
     if any(curve is not None and curve[0].shape[1] > 2 for curve in curves):
@@ -99,7 +102,7 @@ def plot_curves(block: Block, *, theme: str = "light") -> Figure:
             axes.grid(color=colours.faint, lw=0.6)
             axes.set_axisbelow(True)
             beside(axes, labels)
-        by_epoch.set(title="test accuracy, %", xlabel="epoch")
+        by_epoch.set(title=f"{block.tested_on} accuracy, %", xlabel="epoch")
         by_time.set(title="the same by time", xlabel=f"{name} of training on {block.machines[0]}")
     return figure
 
@@ -131,7 +134,7 @@ def plot_accuracies(block: Block, *, theme: str = "light") -> Figure:
         axes = figure.subplots()
         inks = colours_of(block.recipe, theme)
         kinds: dict[str, dict[str, Any]] = {
-            "paper": {"marker": "o", "mfc": colours.ground},
+            block.paper: {"marker": "o", "mfc": colours.ground},
             "here": {"marker": "o"},
             "at equal time": {"marker": "D", "mfc": colours.ground},
         }
@@ -140,8 +143,8 @@ def plot_accuracies(block: Block, *, theme: str = "light") -> Figure:
         for place, line in enumerate(block.lines):
             for kind, (mean, std) in _marks(block, line).items():
                 drawn.add(kind)
-                height = place + (apart if kind == "paper" else -apart)
-                ink = colours.ink if kind == "paper" else inks[line.row.name]
+                height = place + (apart if kind == block.paper else -apart)
+                ink = colours.ink if kind == block.paper else inks[line.row.name]
                 axes.plot((mean - std, mean + std), (height, height), color=ink, lw=1.6, alpha=0.6)
                 axes.plot(mean, height, ms=6.5, mew=1.4, **{"mfc": ink, **kinds[kind]}, mec=ink)
             if not line.runs:
@@ -154,7 +157,7 @@ def plot_accuracies(block: Block, *, theme: str = "light") -> Figure:
         axes.set_axisbelow(True)
         axes.tick_params(left=False)
         axes.spines["left"].set_visible(False)
-        axes.set(title=f"test accuracy, %, {block.epochs} epochs")
+        axes.set(title=f"{block.tested_on} accuracy, %, {block.epochs} epochs")
         handles = [
             Line2D([], [], ls="", ms=6, mec=colours.ink, label=kind, **{"mfc": colours.ink, **look})
             for kind, look in kinds.items()
@@ -168,7 +171,7 @@ def plot_prices(block: Block, *, theme: str = "light") -> Figure:
     """Draw accuracy against the price of a step."""
     with drawing(theme, (11, 5.6)) as (colours, figure):
         axes = figure.subplots()
-        best, plain, whole = best_buy(block), block.lines[0], block.difference(full_line(block))
+        best, plain, whole = best_buy(block), block.lines[0], full_gain(block)
         labels = []
         for priced in price_list(block):
             line = priced.line
@@ -177,18 +180,19 @@ def plot_prices(block: Block, *, theme: str = "light") -> Figure:
             x, y = priced.price, 100 * line.accuracy.mean
             first = line is plain
             winner = best is not None and line is best.line
-            ink = colours.ink if first else colours.complex if winner else colours.simple
+            ink = colours.ink if first else _COLOURS[theme][0] if winner else colours.simple
             std = None if line.accuracy.std is None else [100 * line.accuracy.std]
             axes.errorbar([x], [y], std, fmt="none", ecolor=ink, elinewidth=1, alpha=0.5)
             axes.plot(x, y, "o", ms=7, mec=ink, mfc=ink if winner else colours.ground, mew=1.6, zorder=3)
             labels.append(Label(line.row.title, x, y, ink))
         axes.axvline(LIMIT, color=colours.ink, ls=":", lw=1)
-        if plain.accuracy and whole and whole.value > 0:
-            axes.axhline(100 * (plain.accuracy.mean + AIM * whole.value), color=colours.ink, ls=":", lw=1)
+        if plain.accuracy and whole:
+            axes.axhline(100 * (plain.accuracy.mean + AIM * whole), color=colours.ink, ls=":", lw=1)
         axes.margins(0.12)
         axes.grid(color=colours.faint, lw=0.6)
         axes.set_axisbelow(True)
-        axes.set(title=f"test accuracy, %, {block.epochs} epochs", xlabel="time of a step, in plain steps")
+        title = f"{block.tested_on} accuracy, %, {block.epochs} epochs"
+        axes.set(title=title, xlabel="time of a step, in plain steps")
         around(axes, labels)
     return figure
 
@@ -226,7 +230,7 @@ def _marks(block: Block, line: Line) -> dict[str, tuple[float, float]]:
     """Give the accuracies to draw for a line, with their spreads, 0 where there is none."""
     found = {}
     if line.row.paper is not None:
-        found["paper"] = (line.row.paper.mean, line.row.paper.std or 0.0)
+        found[block.paper] = (line.row.paper.mean, line.row.paper.std or 0.0)
     if line.accuracy is not None:
         found["here"] = (100 * line.accuracy.mean, 100 * (line.accuracy.std or 0.0))
     at = block.equal_time

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Row
 from effdeg.lab.report.spread import Spread
+from effdeg.lab.report.wording import SIGNS
 from effdeg.lab.settings import Settings
 from effdeg.lab.store import Record
 from effdeg.lab.tuning import Choice
@@ -28,6 +29,7 @@ class Line:
         own: The strengths that the recipe gives it.
         strengths: The strengths it was run with.
         choice: How tuning went, if this line was tuned.
+        fixed: Strengths that the recipe gives it and that are not tuned.
         also: Other strengths it was run with at the same scale, which are not shown, and their accuracies.
     """
 
@@ -38,7 +40,13 @@ class Line:
     own: Mapping[str, Any]
     strengths: Mapping[str, Any]
     choice: Choice | None
+    fixed: Mapping[str, Any]
     also: tuple[tuple[Mapping[str, Any], Spread], ...] = ()
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All strengths it was run with, tuned or not; none if it was not run."""
+        return {**self.strengths, **self.fixed} if self.runs else {}
 
     @cached_property
     def accuracies(self) -> dict[int, float]:
@@ -103,17 +111,19 @@ def line_of(row: Row, settings: Settings, runs: Sequence[Record], choice: Choice
         strength chosen by its test accuracy.
     """
     own = {key: getattr(settings, key) for key in row.strengths}
+    fixed = {key: getattr(settings, key) for key in SIGNS if key in row.changes and key not in row.strengths}
     usable = [run for run in runs if not math.isnan(value_in(run, "test_accuracy"))]
     groups = _by_strengths(row, settings, usable)
     if not groups:
-        return Line(row, (), *_state(runs), own, own, choice)
+        return Line(row, (), *_state(runs), own, own, choice, fixed)
     preferred = [*([choice.changes] if choice else []), own]
     groups.sort(key=lambda group: (*(group[0] != strengths for strengths in preferred), -len(group[1])))
     (strengths, picked), *others = groups
     # Older versions may have left a second run of the same seed.
     by_seed = {seed_of(run): run for run in reversed(picked)}
     also = tuple((each, Spread.of([value_in(run, "test_accuracy") for run in found])) for each, found in others)
-    return Line(row, tuple(by_seed[seed] for seed in sorted(by_seed)), "run", None, own, strengths, choice, also)
+    ordered = tuple(by_seed[seed] for seed in sorted(by_seed))
+    return Line(row, ordered, "run", None, own, strengths, choice, fixed, also)
 
 
 def _by_strengths(row: Row, settings: Settings, runs: Iterable[Record]) -> list[tuple[dict[str, Any], list[Record]]]:

@@ -1,18 +1,31 @@
 """What a reader of a table should know: how its runs depart from the recipe, and where strengths come from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from effdeg.lab.report.blocks import Block
+from effdeg.lab.report.naming import title
 from effdeg.lab.report.wording import listed, percent, points, setting, strengths
 from effdeg.lab.settings import to_dict
 from effdeg.lab.tuning import Choice
+
+# What two runs of one experiment differ in anyhow, and what changes the records of a run but not its end.
+_UNTOLD = {"seed", "evaluate_every", "measure_every"}
+_TOLD = {
+    "epochs": "{} epochs instead of {}",
+    "held_out": "{} held-out training examples instead of {}",
+    "measure_paths": "effective degree on {} paths instead of {}",
+    "measure_nodes": "effective degree with {} nodes on a path instead of {}",
+    "measure_degree": "effective degree up to degree {} instead of {}",
+    "proxy_examples": "proxies on {} examples instead of {}",
+}
+_TRAINING_IMAGES = {"cifar10": 50_000, "mnist": 60_000}
 
 
 def scale_notes(block: Block) -> list[str]:
     """Say in what the runs differ from the recipe in scale, and which lines failed."""
     own = to_dict(block.recipe.settings)
-    apart = settings_apart({key: own[key] for key in block.scale}, block.scale)
+    apart = settings_apart(own, own | dict(block.scale))
     found = []
     if apart and (block.done or (block.pool and block.pool.table)):
         shortened = block.epochs < own.get("epochs", 0)
@@ -24,41 +37,73 @@ def scale_notes(block: Block) -> list[str]:
 def strength_notes(block: Block) -> list[str]:
     """Say where the lines' strengths come from, and which others were run."""
     lines = [line for line in block.done if line.strengths]
-    own = [line.row.title for line in lines if line.choice is None and line.strengths == line.own]
+    own = [title(line) for line in lines if line.choice is None and line.strengths == line.own]
     found = [f"The recipe's own strength, not tuned: {listed(own)}".rstrip(".") + "."] if own else []
+    tuned = {}
     for line in lines:
         used = f"{line.row.title}: {strengths(line.strengths)}"
         if line.choice is None:
             found += [f"{used}, set by hand, not tuned."] * (line.strengths != line.own)
         elif line.strengths == line.choice.changes:
+            tuned[title(line)] = line.choice
             tried = listed([f"{strengths(each)}: {percent(score)}" for each, score in line.choice.tried])
-            held_out = f"{block.recipe.tuning['held_out']:,} held-out examples"
             found.append(
-                f"{used}, the best of {len(line.choice.tried)} on {held_out} ({tried}){_at_the_edge(line.choice)}."
+                f"{used}, the best of {len(line.choice.tried)}, tuned in runs of {line.choice.epochs} epochs on "
+                f"{block.recipe.tuning['held_out']:,} held-out examples ({tried})."
             )
         else:
             found.append(f"{used}; the tuned one, {strengths(line.choice.changes)}, was not run at this scale.")
         if line.also:
             also = listed([f"{strengths(each)} ({points(spread)}%)" for each, spread in line.also])
             found.append(f"{line.row.title} was also run with {also}, which is not shown.")
-    return found
+    return found + _edges(tuned, block.epochs)
 
 
-def _at_the_edge(choice: Choice) -> str:
-    """Say so where the best of several strengths is the last that was tried in its direction."""
-    for name, value in choice.changes.items():
-        tried = [each[name] for each, _ in choice.tried]
-        for extreme, word in ((min, "smallest"), (max, "largest")):
-            if min(tried) < max(tried) and value == extreme(tried):
-                return f"; it is the {word} that was tried, so the best may lie beyond"
-    return ""
+def spread_notes(block: Block) -> list[str]:
+    """Say what stands behind ±."""
+    spreads = [line for line in block.lines if len(line.runs) > 1 or (line.row.paper and line.row.paper.std)]
+    said = ["standard deviation over seeds for accuracies"] * bool(spreads)
+    said += ["standard error for effective degrees (ED)"] * any(line.effective_degree for line in block.lines)
+    return [f"±: {', '.join(said)}."] if said else []
 
 
 def settings_apart(own: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Name the settings, the seed apart, that are not the recipe's own."""
-    pairs = {name: (setting(found[name]), setting(own[name])) for name in own if own[name] != found[name]}
-    pairs.pop("seed", None)
+    """Name the settings that are not the recipe's own, but for those that do not change how a run ends."""
+    names = [name for name in own if name not in _UNTOLD and own[name] != found[name]]
+    return [_apart(name, own[name], found[name], str(own.get("data"))) for name in names]
+
+
+def _apart(name: str, own: Any, found: Any, data: str) -> str:
+    if name == "limit" and found is not None:
+        all_of_them = f"{_TRAINING_IMAGES[data]:,}" if data in _TRAINING_IMAGES else "all"
+        return f"{found:,} of {all_of_them} training examples" if own is None else f"{found:,} examples, not {own:,}"
+    if name == "compile":
+        return "compiled" if found else "not compiled"
+    return _TOLD.get(name, f"{name} {{}} instead of {{}}").format(setting(found), setting(own))
+
+
+def _edges(tuned: Mapping[str, Choice], epochs: int) -> list[str]:
+    """Say so where the best of several strengths is the last that was tried in its direction."""
+    several = {name: choice for name, choice in tuned.items() if len(choice.tried) > 1}
+    weakest, strongest = ([name for name, each in several.items() if _is(each, end)] for end in (min, max))
+    if not weakest and not strongest:
+        return []
+    if len(weakest) == len(several) > 1:
+        all_of_them = "Both" if len(several) == 2 else f"All {len(several)}"
+        found = f"{all_of_them} tuned lines chose the weakest strength that was tried"
+    else:
+        ends = {"weakest": weakest, "strongest": strongest}
+        chosen = [f"the {word} for {listed(titles)}" for word, titles in ends.items() if titles]
+        found = f"Of the strengths that were tried, tuning chose {', and '.join(chosen)}"
+    lengths = sorted({several[name].epochs for name in weakest})
+    if not lengths or lengths[-1] >= epochs:
+        return [f"{found}: the best may lie beyond."]
+    took = " to ".join(dict.fromkeys([str(lengths[0]), str(lengths[-1])]))
     return [
-        f"{there} epochs instead of {here}" if name == "epochs" else f"{name} {there} instead of {here}"
-        for name, (there, here) in pairs.items()
+        f"{found}; they were tuned in {took} epochs and used for {epochs}, and short runs favour weak regularization."
     ]
+
+
+def _is(choice: Choice, end: Callable[[list[Any]], Any]) -> bool:
+    """Whether a choice lies at an end of what was tried, in all its strengths."""
+    return all(value == end([tried[name] for tried, _ in choice.tried]) for name, value in choice.changes.items())

@@ -9,16 +9,17 @@ import matplotlib as mpl
 
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.figures import Drawing, drawings
-from effdeg.lab.report.findings import finding
 from effdeg.lab.report.result import Result
+from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.sheets import NOTHING, Sheet, block_sheets, further, heading, runs_sheet, tuning_sheet
 from effdeg.lab.report.style import STYLE
+from effdeg.lab.report.verdicts import Finding
+from effdeg.lab.report.wording import sweep_command
 from effdeg.ranking.tables import counted
 from effdeg.version import __version__
 
 _SIGNS = {
     "holds": "✓",
-    "holds so far": "✓",
     "aim met": "✓",
     "does not hold": "✗",
     "aim missed": "✗",
@@ -28,14 +29,23 @@ _SIGNS = {
 }
 
 
+_TERMS = (
+    "<p>The <b>effective degree</b> (ED) of a network says how much its outputs bend along straight paths between "
+    "examples: at some <b>nodes</b> on each path polynomials up to some <b>degree</b> are fitted to the outputs, and "
+    "every coefficient counts by its size times its degree. As a penalty ED has <b>anchors</b>: the true labels stand "
+    "in for the outputs at the two ends of a path. The <b>gap</b> is training accuracy minus test accuracy; λ is the "
+    "weight of a penalty, ρ the radius of SAM and ASAM, and α the parameter of mixup’s Beta distribution.</p>"
+)
+
+
 def page(results: Sequence[Result]) -> str:
-    """Write the page of several experiments; those that nothing was run of are listed at its end."""
-    shown = [result for result in results if result.runs]
-    absent = [result for result in results if not result.runs]
+    """Write the page of several experiments; those that no run of their own was done of are listed at its end."""
+    shown, absent = run_and_not(results)
     parts = [_head(shown, absent), *map(_experiment, shown)]
     if absent:
         parts.append(_absent(absent))
-    if any(tuned := [(result, sheet) for result in shown if (sheet := tuning_sheet(result))]):
+    tuned = [(result, sheet) for result in shown if (sheet := tuning_sheet(result))]
+    if tuned:
         parts.append('<section id="tuning"><h2>How strengths were tuned</h2>')
         parts += [f"<h3>{escape(result.recipe.title)}</h3>{_table(sheet)}" for result, sheet in tuned]
         parts.append("</section>")
@@ -52,17 +62,20 @@ def page(results: Sequence[Result]) -> str:
     ])
 
 
-def _head(shown: Sequence[Result], absent: Sequence[Result]) -> str:
+def _head(shown: Sequence[Result], absent: Sequence[tuple[Result, str]]) -> str:
     runs = {run.folder.name for result in shown for _, run in result.runs}
+    tuning = {run.folder.name for result in shown for _, run in result.tuning_runs}
     machines = sorted({machine for result in shown for block in result.blocks for machine in block.machines})
     where = f" on {escape(', '.join(machines))}" if machines else ""
+    where += f", after {len(tuning)} that tuned strengths" if tuning else ""
     rows = []
     for result in shown:
         block, recipe = result.blocks[0], result.recipe
+        found = result.findings[block]
         rows.append(
             f'<tr><td><a href="#{_anchor(result)}">{escape(recipe.title)}</a><br><span class="faint">'
-            f"{escape(recipe.paper)} · {escape(_scale(block))}</span></td>"
-            f"<td>{_verdict(block)}</td><td>{escape(finding(block).sentences[0])}</td></tr>"
+            f"{escape(recipe.paper)} · {escape(heading(block))}</span></td>"
+            f"<td>{_verdict(found)}</td><td>{escape(found.sentences[0])}</td></tr>"
         )
     table = f'<div class="wide"><table class="overview">{"".join(rows)}</table></div>' if rows else ""
     links = ['<a href="#absent">not run yet</a>'] * bool(absent)
@@ -73,7 +86,7 @@ def _head(shown: Sequence[Result], absent: Sequence[Result]) -> str:
         "<p><em>Quantifying and Optimizing Simplicity via Polynomial Representations</em> (Zhang et al., ICML 2026): "
         f"its numbers beside those of {counted(len(runs), 'run')}{where}. {counted(len(shown), 'experiment')} of "
         f"{len(shown) + len(absent)} {'was' if len(shown) == 1 else 'were'} run.</p>"
-        f"{table}<nav>{' · '.join(links)}</nav></header>"
+        f"{_TERMS}{table}<nav>{' · '.join(links)}</nav></header>"
     )
 
 
@@ -83,8 +96,8 @@ def _experiment(result: Result) -> str:
     parts = [
         f'<section id="{_anchor(result)}"><h2>{escape(recipe.title)}</h2>',
         f'<p class="faint">{escape(recipe.paper)} · <code>effdeg lab sweep {escape(recipe.name)}</code></p>',
-        f'<dl><dt>The paper</dt><dd>{escape(recipe.expects)}</dd><dt>Here</dt><dd class="finding">{_verdict(first)} ',
-        f"{escape(str(finding(first)))}</dd></dl>",
+        f'<dl><dt>The paper</dt><dd>{escape(recipe.expects)}</dd><dt>Here</dt><dd class="finding">',
+        f"{_verdict(result.findings[first])} {escape(str(result.findings[first]))}</dd></dl>",
         _block(first),
     ]
     known = {line.row.name for line in first.done}
@@ -94,7 +107,8 @@ def _experiment(result: Result) -> str:
         # What shows no new line need not be in the way.
         parts.append(
             f"<details{' open' * bool(new)}><summary>Also at another scale: {escape(heading(block))}</summary>"
-            f'<p class="finding">{_verdict(block)} {escape(str(finding(block)))}</p>{_block(block)}</details>'
+            f'<p class="finding">{_verdict(result.findings[block])} {escape(str(result.findings[block]))}</p>'
+            f"{_block(block)}</details>"
         )
     if found := further(result):
         parts.append(f"<p>Also run, with nothing to compare it with at its scale:</p>{_list(found)}")
@@ -109,14 +123,14 @@ def _block(block: Block) -> str:
     return f"{sheets}{figures}"
 
 
-def _absent(results: Sequence[Result]) -> str:
+def _absent(results: Sequence[tuple[Result, str]]) -> str:
     rows = []
-    for result in results:
+    for result, shares in results:
         recipe = result.recipe
+        about = " · ".join([recipe.paper, *([shares] if shares else [])])
         rows.append(
-            f"<tr><td>{escape(recipe.title)}<br><span class='faint'>{escape(recipe.paper)}</span></td>"
-            f"<td>{escape(recipe.cost)}</td>"
-            f"<td><code>effdeg lab sweep {escape(recipe.name)} --data DIR</code></td></tr>"
+            f"<tr><td>{escape(recipe.title)}<br><span class='faint'>{escape(about)}</span></td>"
+            f"<td>{escape(recipe.cost)}</td><td><code>{escape(sweep_command(recipe))}</code></td></tr>"
         )
     head = "<tr><th>experiment</th><th>cost</th><th>to run it</th></tr>"
     table = f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
@@ -136,9 +150,11 @@ def _table(sheet: Sheet, kind: str = "numbers") -> str:
         cells = []
         for column, cell in enumerate(row):
             names = ["strong"] * ((number, column) in sheet.strong)
-            names += ["faint"] * (cell in {NOTHING, "not run", "not finished", "failed"})
+            names += ["faint"] * (cell in {NOTHING, "not run", "not finished", "failed"} or cell.startswith("took "))
             attribute = f' class="{" ".join(names)}"' if names else ""
-            cells.append(f"<td{attribute}>{escape(cell)}</td>")
+            # Names may be broken behind their underscores.
+            text = escape(cell) if column else escape(cell).replace("_", "_<wbr>")
+            cells.append(f"<td{attribute}>{text}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     table = f'<table class="{kind}"><caption>{escape(sheet.title)}</caption><tr>{head}</tr>{"".join(rows)}</table>'
     return f'<div class="wide">{table}</div>{_list(sheet.notes, "note")}'
@@ -148,8 +164,8 @@ def _figure(drawn: Drawing) -> str:
     light, dark = (_image(drawn, theme) for theme in ("light", "dark"))
     caption = escape(drawn.caption)
     return (
-        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-        f'<img src="{light}" alt="{caption}"></picture><figcaption>{caption}</figcaption></figure>'
+        f'<figure><div class="wide"><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+        f'<img src="{light}" alt="{caption}"></picture></div><figcaption>{caption}</figcaption></figure>'
     )
 
 
@@ -161,13 +177,9 @@ def _image(drawn: Drawing, theme: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def _verdict(block: Block) -> str:
-    verdict = finding(block).verdict
+def _verdict(found: Finding) -> str:
+    verdict = found.verdict
     return f'<span class="verdict {verdict.replace(" ", "-")}">{_SIGNS[verdict]} {verdict}</span>'
-
-
-def _scale(block: Block) -> str:
-    return heading(block) if block.machines else f"{block.epochs} epochs"
 
 
 def _list(sentences: Sequence[str], name: str = "") -> str:

@@ -4,10 +4,10 @@ from dataclasses import asdict
 from typing import Any
 
 from effdeg.lab.report.blocks import Block
-from effdeg.lab.report.findings import finding
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.prices import price_list
 from effdeg.lab.report.result import Result
+from effdeg.lab.report.verdicts import Finding
 
 
 def to_dict(result: Result) -> dict[str, Any]:
@@ -19,14 +19,13 @@ def to_dict(result: Result) -> dict[str, Any]:
         "paper": recipe.paper,
         "expects": recipe.expects,
         "departs": recipe.departs,
-        "blocks": [_block(block) for block in result.blocks],
-        "further": [_block(block) for block in result.further],
+        "blocks": [_block(block, result.findings[block]) for block in result.blocks],
+        "further": [_block(block, result.findings[block]) for block in result.further],
         "tuning": {name: asdict(choice) for name, choice in result.tuning.items()},
     }
 
 
-def _block(block: Block) -> dict[str, Any]:
-    found = finding(block)
+def _block(block: Block, found: Finding) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "scale": dict(block.scale),
         "seeds": block.seeds,
@@ -39,12 +38,13 @@ def _block(block: Block) -> dict[str, Any]:
         return plain | {
             "models": [dict(row) for row in block.pool.table],
             "ranking": None if ranking is None else ranking.to_dict(),
+            "given_training_accuracy": block.pool.given_training,
             "comparisons": [asdict(advantage) for advantage in block.pool.advantages()],
         }
-    shares = {priced.line.row.name: priced.share for priced in price_list(block)}
     at = block.equal_time
     plain["lines"] = [_line(block, line) for line in block.lines]
     if block.recipe.shows == "prices":
+        shares = {priced.line.row.name: priced.share for priced in price_list(block)}
         plain["lines"] = [line | {"share_of_gain": shares[line["name"]]} for line in plain["lines"]]
     plain["equal_time"] = None if at is None else {"reference": at.reference, "seconds": at.seconds}
     return plain
@@ -63,7 +63,7 @@ def _line(block: Block, line: Line) -> dict[str, Any]:
         "difference": difference and asdict(difference),
         "train_accuracy": line.train_accuracy,
         "effective_degree": degree and {"value": degree[0], "stderr": degree[1]},
-        "strengths": dict(line.strengths),
+        "strengths": dict(line.strengths) | dict(line.fixed),
         "tuned": line.choice is not None and line.strengths == line.choice.changes,
         "seconds_per_epoch": line.seconds_per_epoch,
         "milliseconds_per_step": line.milliseconds_per_step,

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
+from effdeg.lab.report.partial import partial_correlation
 from effdeg.lab.store import Record
 from effdeg.ranking import Advantage, Ranking, Score, rank
 
@@ -23,6 +24,9 @@ _PAPERS = {
     "adaptive sharpness": ("adaptive_sharpness",),
     "parameter norm": ("parameter_norm",),
 }
+_RANDOM_PIXELS = tuple(f"{name}_random_pixels" for name in _PAPERS["effective degree"])
+# No measure of complexity; but a measure that follows the gap no closer than this says little.
+REFERENCE = "train_accuracy"
 _PANELS = 12
 # Below this share of the variance an axis counts as one that does nothing.
 _INERT = 0.01
@@ -36,10 +40,11 @@ class ModelPool:
         table: One row per model: its name, hyperparameters, seed, accuracies, gap and measures.
         axes: The hyperparameters that were varied.
         measures: The measures, larger meaning a larger gap: margins with a leading minus.
-        complete: How many models the recipe would have.
+        planned: How many configurations the recipe has, and how many seeds.
         machines: The machines the models were trained on.
+        skipped: Why measures were not taken, by their names.
         inert: The hyperparameters that hardly move the gap: models that differ in these alone are resampled together.
-        ranking: How the measures rank the pool; None if nothing can be ranked.
+        ranking: How the measures, and training accuracy beside them, rank the pool; None if nothing can be ranked.
         unranked: Why nothing can be ranked.
     """
 
@@ -47,8 +52,9 @@ class ModelPool:
     axes: Sequence[str]
     inert: Sequence[str]
     measures: Sequence[str]
-    complete: int
+    planned: tuple[int, int]
     machines: Sequence[str]
+    skipped: Mapping[str, str]
     ranking: Ranking | None
     unranked: str | None
 
@@ -57,30 +63,62 @@ class ModelPool:
         """The seeds of the models."""
         return sorted({int(row["seed"]) for row in self.table})
 
+    @property
+    def configurations(self) -> int:
+        """How many configurations the models have, seeds apart."""
+        return len({str(row["model"]).partition(" seed=")[0] for row in self.table})
+
+    @property
+    def reference(self) -> Score | None:
+        """How training accuracy alone ranks the pool; None where it is the same for all."""
+        score = self.ranking.scores.get(REFERENCE) if self.ranking else None
+        return score if score and score.pearson else None
+
+    @cached_property
+    def given_training(self) -> dict[str, float | None]:
+        """Each measure's partial correlation with the gap, given training accuracy; empty where that does not vary."""
+        if self.ranking is None or self.reference is None:
+            return {}
+        known = self.ranking.pool.measures
+        return {
+            name: partial_correlation(known[name], self.ranking.pool.gaps, known[REFERENCE])
+            for name in known
+            if name != REFERENCE
+        }
+
     @cached_property
     def best(self) -> dict[str, Score]:
         """The paper's four measures, each as the variant whose Pearson correlation is highest."""
         return {name: found for name, variants in _PAPERS.items() if (found := self._best_of(variants))}
 
     @property
+    def random_pixels(self) -> Score | None:
+        """The effective degree along paths between random pixels, as the better of its variants."""
+        return self._best_of(_RANDOM_PIXELS)
+
+    @cached_property
     def best_rival(self) -> Score | None:
-        """The measure that ranks best by Kendall's tau among all that are no effective degree."""
+        """The measure with the highest Pearson correlation among all that are no effective degree."""
         scores = self.ranking.scores.values() if self.ranking else []
-        rivals = (score for score in scores if not score.measure.startswith("effective_degree"))
-        return next((score for score in rivals if score.kendall), None)
+        return _highest(
+            score for score in scores if score.measure != REFERENCE and not score.measure.startswith("effective_degree")
+        )
 
     def advantages(self) -> list[Advantage]:
-        """Hold the effective degree against the paper's other three measures and the best of all rivals."""
+        """Hold the effective degree against the paper's other three measures and the best of all rivals, by Pearson."""
         if self.ranking is None or "effective degree" not in self.best:
             return []
         degree, *others = self.best.values()
         rivals = [*others, *([self.best_rival] if self.best_rival else [])]
-        return [self.ranking.compare(degree.measure, name) for name in dict.fromkeys(each.measure for each in rivals)]
+        names = dict.fromkeys(each.measure for each in rivals)
+        return [self.ranking.compare(degree.measure, name, "pearson") for name in names]
 
     def panels(self) -> list[str]:
-        """Name the measures to draw: the paper's four first, then the best of the rest."""
-        first = [score.measure for score in self.best.values()]
+        """Name the measures to draw: the paper's four first, training accuracy, then the best of the rest."""
+        first = [score.measure for score in (*self.best.values(), self.random_pixels, self.reference) if score]
         rest = [name for name, score in (self.ranking.scores if self.ranking else {}).items() if score.kendall]
+        # Shortened, the names of the two variants along random pixels look alike: the better one is enough.
+        rest = [name for name in rest if name not in _RANDOM_PIXELS]
         return list(dict.fromkeys([*first, *rest]))[:_PANELS]
 
     def write_csv(self, file: Path) -> None:
@@ -94,8 +132,7 @@ class ModelPool:
     def _best_of(self, variants: tuple[str, ...]) -> Score | None:
         """Find the variant, and the radius where there are several, with the highest correlation."""
         scores = self.ranking.scores.values() if self.ranking else []
-        found = [score for score in scores if score.pearson and score.measure.partition("@")[0] in variants]
-        return max(found, key=lambda score: score.pearson.value if score.pearson else -math.inf, default=None)
+        return _highest(score for score in scores if score.measure.partition("@")[0] in variants)
 
 
 def pool_of(recipe: Recipe[Any], runs: Sequence[tuple[str, Record]]) -> ModelPool:
@@ -109,16 +146,21 @@ def pool_of(recipe: Recipe[Any], runs: Sequence[tuple[str, Record]]) -> ModelPoo
         The pool.
     """
     table = [_model(recipe, name, run) for name, run in runs]
-    known = {"model", *recipe.grid, "seed", "train_accuracy", "test_accuracy", _TARGET}
+    known = {"model", *recipe.grid, "seed", REFERENCE, "test_accuracy", _TARGET}
     columns = list(dict.fromkeys(name for row in table for name in row if name not in known))
     # Large margins are good.
     measures = [f"-{name}" if "margin" in name else name for name in columns]
+    reference = [REFERENCE] if len({row[REFERENCE] for row in table}) > 1 else []
     ranking, unranked = None, None
     inert = _inert(table, list(recipe.grid))
     clusters = [axis for axis in recipe.grid if axis not in inert]
     try:
         ranking = rank(
-            table, target=_TARGET, measures=measures, hyperparameters=list(recipe.grid), clusters=clusters or None
+            table,
+            target=_TARGET,
+            measures=[*measures, *reference],
+            hyperparameters=list(recipe.grid),
+            clusters=clusters or None,
         )
     except ValueError as error:
         unranked = str(error)
@@ -127,8 +169,9 @@ def pool_of(recipe: Recipe[Any], runs: Sequence[tuple[str, Record]]) -> ModelPoo
         axes=list(recipe.grid),
         inert=inert,
         measures=measures,
-        complete=len(recipe.rows) * len(list(recipe.points())) * len(recipe.seeds),
+        planned=(len(recipe.rows) * len(list(recipe.points())), len(recipe.seeds)),
         machines=list(dict.fromkeys(machine_of(run) for _, run in runs)),
+        skipped={proxy: why for _, run in runs for proxy, why in ((run.summary or {}).get("skipped") or {}).items()},
         ranking=ranking,
         unranked=unranked,
     )
@@ -151,15 +194,25 @@ def _inert(table: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]
 def _model(recipe: Recipe[Any], name: str, run: Record) -> dict[str, Any]:
     complete = settings_of(run, type(recipe.settings))
     settings = {axis: complete[axis] for axis in recipe.grid} | {"seed": seed_of(run)}
-    outcome = {key: value_in(run, key) for key in ("train_accuracy", "test_accuracy", _TARGET)}
+    outcome = {key: value_in(run, key) for key in (REFERENCE, "test_accuracy", _TARGET)}
     summary = run.summary or {}
-    measured = {proxy: found["value"] for proxy, found in (summary.get("proxies") or {}).items()}
+    degrees: dict[str, float] = {}
     for suffix in ("", "_random_pixels"):
         degree = summary.get(f"effective_degree{suffix}")
         if degree:
-            measured[f"effective_degree{suffix}"] = degree["value"]
-            measured[f"effective_degree_normalized{suffix}"] = degree["normalized"]
-    # The effective degree first, whatever the proxies' order.
-    ordered = dict(sorted(measured.items(), key=lambda item: not item[0].startswith("effective_degree")))
+            degrees |= {f"effective_degree{suffix}": degree["value"]}
+            degrees |= {f"effective_degree_normalized{suffix}": degree["normalized"]}
+    # The proxies have an effective degree of their own, of fewer paths: the one at the end of training counts.
+    proxies = {
+        proxy: found["value"]
+        for proxy, found in (summary.get("proxies") or {}).items()
+        if not (degrees and proxy.startswith("effective_degree"))
+    }
     named = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
-    return {"model": named, **settings, **outcome, **ordered}
+    return {"model": named, **settings, **outcome, **degrees, **proxies}
+
+
+def _highest(scores: Iterable[Score]) -> Score | None:
+    """Give the score with the highest Pearson correlation."""
+    defined = [score for score in scores if score.pearson]
+    return max(defined, key=lambda score: score.pearson.value if score.pearson else -math.inf, default=None)

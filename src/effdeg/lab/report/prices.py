@@ -17,7 +17,7 @@ class Priced:
     Attributes:
         line: The line.
         price: The time of its step relative to a plain one; None if it was not run, or not where the plain one was.
-        share: Its share of the full gain; None where there is no such gain.
+        share: Its share of the full gain; None where there is no such gain, or seeds do not tell how large it is.
     """
 
     line: Line
@@ -27,12 +27,11 @@ class Priced:
 
 def price_list(block: Block) -> list[Priced]:
     """List the lines of a block by the price of their step, those without one last."""
-    full = full_line(block)
-    whole = block.difference(full)
+    whole = full_gain(block)
     found = []
     for line in block.lines:
         gain = block.difference(line)
-        share = gain.value / whole.value if gain and whole and whole.value > 0 else None
+        share = gain.value / whole if gain and whole else None
         found.append(Priced(line, block.price(line), share))
     return sorted(found, key=lambda priced: math.inf if priced.price is None else priced.price)
 
@@ -40,6 +39,12 @@ def price_list(block: Block) -> list[Priced]:
 def full_line(block: Block) -> Line:
     """Find the line whose gain is the full one: ``ed``, or else the second."""
     return next((line for line in block.lines if line.row.name == "ed"), block.lines[min(1, len(block.lines) - 1)])
+
+
+def full_gain(block: Block) -> float | None:
+    """Give the full gain; None if there is none, or a single seed, of which nobody knows how much is chance."""
+    whole = block.difference(full_line(block))
+    return whole.value if whole and whole.interval and whole.value > 0 else None
 
 
 def best_buy(block: Block) -> Priced | None:

@@ -9,8 +9,10 @@ from effdeg.lab.matches import matching, scale_of, settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.equal_time import equal_time
+from effdeg.lab.report.findings import finding
 from effdeg.lab.report.lines import Line, line_of
 from effdeg.lab.report.pool import pool_of
+from effdeg.lab.report.verdicts import Finding
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
 from effdeg.lab.tuning import Choice, chosen
@@ -25,15 +27,19 @@ class Result:
         blocks: What was run, scale by scale, most epochs first, but those with less than half as many lines as the
             fullest last; one that nothing was run of, if there is nothing.
         further: Scales at which a single line was run, so that there is nothing to compare it with there.
+        findings: What each of them shows.
         tuning: How the tuning of lines went, by name.
         runs: All its finished runs, each with the name of its line.
+        tuning_runs: The finished runs that tuned, likewise.
     """
 
     recipe: Recipe[Any]
     blocks: tuple[Block, ...]
     further: tuple[Block, ...]
+    findings: Mapping[Block, Finding]
     tuning: Mapping[str, Choice]
     runs: tuple[tuple[str, Record], ...]
+    tuning_runs: tuple[tuple[str, Record], ...]
 
 
 def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[str, Any] | None = None) -> Result:
@@ -68,7 +74,22 @@ def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[s
     blocks.sort(key=lambda block: (2 * block.size < most, -block.epochs, -block.size, _apart(block.scale, own)))
     compared = [block for block in blocks if block.size > 1] or blocks[:1]
     further = [block for block in blocks if block not in compared]
-    return Result(recipe, tuple(compared), tuple(further), tuning, finished)
+    final = {run.folder for _, run in finished}
+    return Result(
+        recipe=recipe,
+        blocks=tuple(compared),
+        further=tuple(further),
+        findings={block: finding(block) for block in blocks},
+        tuning=tuning,
+        runs=finished,
+        tuning_runs=tuple(
+            (row.name, run)
+            for row in recipe.rows
+            if row.strengths
+            for run in matching(records, recipe, row, tuning=True, changes=changes)
+            if run.finished and run.folder not in final
+        ),
+    )
 
 
 def _tables(

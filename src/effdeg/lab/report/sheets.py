@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Reported
 from effdeg.lab.report.blocks import Block
+from effdeg.lab.report.equal_time import EqualTime
 from effdeg.lab.report.lines import Line, machine_of, seed_of, value_in
-from effdeg.lab.report.notes import scale_notes, settings_apart, strength_notes
-from effdeg.lab.report.pool import ModelPool
+from effdeg.lab.report.notes import scale_notes, settings_apart, spread_notes, strength_notes
+from effdeg.lab.report.pool import REFERENCE, ModelPool
+from effdeg.lab.report.pool_notes import pool_notes
 from effdeg.lab.report.prices import LIMIT, best_buy, full_line, price_list
 from effdeg.lab.report.result import Result
 from effdeg.lab.report.spread import Spread
-from effdeg.lab.report.wording import duration, gain, listed, percent, points, seeds, strengths
+from effdeg.lab.report.time_notes import equal_time_notes, rough_notes
+from effdeg.lab.report.wording import degree, duration, gain, listed, percent, points, seeds, strengths
 from effdeg.lab.settings import to_dict
 from effdeg.ranking import Statistic
 
@@ -29,6 +32,7 @@ class Sheet:
         rows: Their cells.
         notes: What a reader should know, in sentences.
         strong: The rows and columns of the cells that stand out.
+        spare: The columns whose intervals can be left out where there is little room.
     """
 
     title: str
@@ -36,6 +40,12 @@ class Sheet:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     strong: frozenset[tuple[int, int]] = frozenset()
+    spare: frozenset[int] = frozenset()
+
+
+def bold(text: str, sheet: Sheet, row: int, column: int, around: str) -> str:
+    """Set the text of a cell, by a pattern such as ``**{}**`` if it stands out."""
+    return around.format(text) if (row, column) in sheet.strong else text
 
 
 def block_sheets(block: Block) -> list[Sheet]:
@@ -60,7 +70,7 @@ def further(result: Result) -> list[str]:
     found = []
     for block in result.further:
         for line in block.done:
-            given = f", {strengths(line.strengths)}" if line.strengths else ""
+            given = f", {strengths(line.given)}" if line.given else ""
             accuracy = points(Spread.of(list(line.accuracies.values())))
             time = NOTHING if line.seconds is None else duration(line.seconds)
             found.append(
@@ -78,30 +88,30 @@ def tuning_sheet(result: Result) -> Sheet | None:
         choice = result.tuning.get(row.name)
         for tried, score in choice.tried if choice else []:
             if choice and tried == choice.changes:
-                strong |= {(len(rows), 1), (len(rows), 2)}
-            rows.append((row.title, strengths(tried), percent(score)))
+                strong |= {(len(rows), 1), (len(rows), 3)}
+            rows.append((row.title, strengths(tried), str(choice.epochs if choice else NOTHING), percent(score)))
     if not rows:
         return None
-    epochs = sorted({choice.epochs for choice in result.tuning.values()})
-    held_out = result.recipe.tuning["held_out"]
-    title = f"Tuning on {held_out:,} held-out training examples, {listed(list(map(str, epochs)))} epochs"
-    return Sheet(title, ("line", "strength", "held-out accuracy"), tuple(rows), strong=frozenset(strong))
+    title = f"Tuning on {result.recipe.tuning['held_out']:,} held-out training examples"
+    return Sheet(title, ("line", "strength", "epochs", "held-out accuracy"), tuple(rows), strong=frozenset(strong))
 
 
 def runs_sheet(result: Result) -> Sheet:
-    """List the runs: what they are called, how they differ from their line, and where they were done."""
+    """List the runs, those that tuned too: what they are called, how they differ from their line, where they ran."""
     rows = []
     places = [row.name for row in result.recipe.rows]
+    marked = [(*each, "") for each in result.runs] + [(*each, " (tuning)") for each in result.tuning_runs]
     ordered = sorted(
-        result.runs, key=lambda each: (places.index(each[0]), value_in(each[1], "epochs"), seed_of(each[1]))
+        marked, key=lambda each: (places.index(each[0]), each[2], value_in(each[1], "epochs"), seed_of(each[1]))
     )
-    for name, run in ordered:
+    for name, run, mark in ordered:
         row = result.recipe.row(name)
-        own, found = result.recipe.resolved(row, {}), settings_of(run, type(result.recipe.settings))
+        own = result.recipe.resolved(row, result.recipe.tuning if mark else {})
+        found = settings_of(run, type(result.recipe.settings))
         versions = [f"{key} {run.environment[key]}" for key in ("torch", "python", "effdeg") if key in run.environment]
         rows.append((
             run.folder.name,
-            row.title,
+            row.title + mark,
             str(seed_of(run)),
             "; ".join(settings_apart(to_dict(own), found)) or NOTHING,
             percent(value_in(run, "test_accuracy")),
@@ -119,19 +129,19 @@ def _accuracies(block: Block) -> Sheet:
     strong = frozenset[tuple[int, int]]()
     if any(line.row.paper for line in block.lines):
         strong |= _largest([line.row.paper.mean if line.row.paper else None for line in block.lines], len(columns))
-        columns["paper, %"] = [_reported(line.row.paper) for line in block.lines]
+        columns[f"{block.paper}, %"] = [_reported(line.row.paper) for line in block.lines]
     strong |= _largest([line.accuracy.mean if line.accuracy else None for line in block.lines], len(columns))
-    columns["here, %"] = [points(line.accuracy) if line.accuracy else line.state for line in block.lines]
+    columns[_here(block)] = [_accuracy(line) for line in block.lines]
     differences = [block.difference(line) for line in block.lines]
     columns[f"against {first}"] = [gain(each) if each else NOTHING for each in differences]
     columns["training, %"] = [
         NOTHING if line.train_accuracy is None else f"{100 * line.train_accuracy:.2f}" for line in block.lines
     ]
-    columns["effective degree"] = [_degree(line) for line in block.lines]
-    columns["seeds"] = [", ".join(map(str, line.accuracies)) or NOTHING for line in block.lines]
-    notes = []
+    columns["ED"] = [_degree(line) for line in block.lines]
+    columns |= _seeds(block, block.lines)
+    notes = spread_notes(block)
     if any(each and each.interval for each in differences):
-        notes.append("Spreads are standard deviations over seeds. Differences have 95% intervals; * leaves out zero.")
+        notes.append("Differences have 95% intervals; * leaves out zero.")
     rows = tuple(zip(*columns.values(), strict=True))
     return Sheet(f"At equal epochs: {heading(block)}", tuple(columns), rows, (*notes, *scale_notes(block)), strong)
 
@@ -139,102 +149,113 @@ def _accuracies(block: Block) -> Sheet:
 def _times(block: Block) -> Sheet:
     at = block.equal_time
     title = "What it costs"
-    head = ["", "strength", "per epoch", "step", "in all"]
-    if at is not None:
-        title += f", and at equal time: {duration(at.seconds)}, that of {block.line(at.reference).row.title}"
-        head += ["at equal time, %", "in epochs"]
-    several = len(block.machines) > 1
-    head += ["device"] * several
-    rows = []
-    for line in block.lines:
-        price = block.price(line)
-        cells = [
-            strengths(line.strengths) if line.runs and line.strengths else NOTHING,
-            line.state if line.seconds_per_epoch is None else duration(line.seconds_per_epoch),
-            NOTHING if price is None else f"{price:.2f}×",
-            NOTHING if line.seconds is None else duration(line.seconds),
-        ]
-        if at is not None:
-            accuracy = at.accuracy(line.row.name)
-            cells += [points(accuracy) if accuracy else "not run", str(at.epochs(line.row.name) or NOTHING)]
-        cells += [listed(line.machines) or NOTHING] * several
-        rows.append((line.row.title, *cells))
+    columns: dict[str, list[str]] = {
+        "": [line.row.title for line in block.lines],
+        "strength": [strengths(line.given) or NOTHING for line in block.lines],
+        "per epoch": [
+            line.state if line.seconds_per_epoch is None else duration(line.seconds_per_epoch) for line in block.lines
+        ],
+        "step": [_price(block.price(line)) for line in block.lines],
+        "in all": [NOTHING if line.seconds is None else duration(line.seconds) for line in block.lines],
+    }
     strong = frozenset[tuple[int, int]]()
-    notes = strength_notes(block)
+    notes = [*strength_notes(block), *rough_notes(block)]
     if at is not None:
-        means = [at.accuracy(line.row.name) for line in block.lines]
-        strong = _largest([each.mean if each else None for each in means], 5)
-        notes.append(
-            "At equal time every line is shown by the longest of its finished runs that took 80 to 105% of that time; "
-            "where there is none, it was not run."
-        )
-    return Sheet(title, tuple(head), tuple(rows), tuple(notes), strong)
+        reference = block.line(at.reference)
+        title += f", and at equal time: {duration(at.seconds)}, that of {reference.row.title}"
+        accuracies = [at.accuracy(line.row.name) for line in block.lines]
+        cheaper = [line for line in block.done if _cheaper(line, reference)]
+        if not block.rough and all(line.row.name in at.lines for line in cheaper):
+            strong = _largest([each.mean if each else None for each in accuracies], len(columns))
+        columns["at equal time, %"] = [
+            points(accuracy) if accuracy else _no_equal_time(at, line)
+            for accuracy, line in zip(accuracies, block.lines, strict=True)
+        ]
+        columns["in epochs"] = [str(at.epochs(line.row.name) or NOTHING) for line in block.lines]
+        notes += equal_time_notes(block, at)
+    if len(block.machines) > 1:
+        columns["device"] = [listed(line.machines) or NOTHING for line in block.lines]
+    return Sheet(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), tuple(notes), strong)
 
 
 def _prices(block: Block) -> Sheet:
-    full, best = full_line(block), best_buy(block)
-    head = ("", "step", "here, %", "share of the full gain", "effective degree", "strength", "seeds")
-    rows: list[tuple[str, ...]] = []
-    strong: set[tuple[int, int]] = set()
-    for priced in price_list(block):
-        line = priced.line
-        if best is not None and line is best.line:
-            strong |= {(len(rows), column) for column in range(4)}
-        rows.append((
-            line.row.title + " ★" * (best is not None and line is best.line),
-            NOTHING if priced.price is None else f"{priced.price:.2f}×",
-            points(line.accuracy) if line.accuracy else line.state,
-            NOTHING if priced.share is None else f"{priced.share:.0%}",
-            _degree(line),
-            strengths(line.strengths) if line.runs and line.strengths else NOTHING,
-            ", ".join(map(str, line.accuracies)) or NOTHING,
-        ))
+    listing, best = price_list(block), best_buy(block)
+    lines = [priced.line for priced in listing]
+    stars = [" ★" * (best is not None and line is best.line) for line in lines]
+    columns: dict[str, list[str]] = {
+        "": [line.row.title + star for line, star in zip(lines, stars, strict=True)],
+        "step": [_price(priced.price) for priced in listing],
+        _here(block): [_accuracy(line) for line in lines],
+        "share of the full gain": [NOTHING if each.share is None else f"{each.share:.0%}" for each in listing],
+        "ED": [_degree(line) for line in lines],
+        "strength": [strengths(line.given) or NOTHING for line in lines],
+        **_seeds(block, lines),
+    }
     notes = [
         f"The step is relative to that of {block.lines[0].row.title}, averaged over all of training; the full gain is "
-        f"that of “{full.row.title}”.",
+        f"that of “{full_line(block).row.title}”.",
         *([f"★ The most accurate at {LIMIT} times the plain step or less."] if best else []),
+        *spread_notes(block),
         *strength_notes(block),
+        *rough_notes(block),
         *scale_notes(block),
     ]
-    return Sheet(f"By price: {heading(block)}", head, tuple(rows), tuple(notes), frozenset(strong))
+    strong = frozenset(
+        (row, column) for row, star in enumerate(stars) if star and not block.rough for column in range(4)
+    )
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Sheet(f"By price: {heading(block)}", tuple(columns), rows, tuple(notes), strong)
 
 
 def _scores(block: Block, pool: ModelPool) -> Sheet:
-    head = ("measure", "Pearson", "Spearman", "Kendall", "Ψ")
-    rows: list[tuple[str, ...]] = []
-    strong: set[tuple[int, int]] = set()
-    notes: list[str] = []
-    if pool.ranking is not None:
-        papers = {score.measure for score in pool.best.values()}
-        for score in pool.ranking.scores.values():
-            if score.measure in papers:
-                strong.add((len(rows), 0))
-            found = (score.pearson, score.spearman, score.kendall, score.psi)
-            rows.append((score.measure, *map(_statistic, found)))
-        notes = [
-            "In bold the paper's four measures, each in the variant and at the radius with the highest Pearson "
-            "correlation, as in the paper.",
-            pool.ranking.legend().partition(";")[0].removesuffix(".") + "; Ψ: granulated Kendall.",
-            *(note.removeprefix("note: ") for note in pool.ranking.warnings()),
-        ]
-        gaps = [row["gap"] for row in pool.table]
-        notes.append(f"Gaps go from {percent(min(gaps))} to {percent(max(gaps))}.")
-        if pool.inert:
-            notes.append(
-                f"{listed(pool.inert)} {'has' if len(pool.inert) == 1 else 'have'} less than 1% of the gap's variance: "
-                "models that differ there alone are resampled together."
-            )
-        notes += [f"{advantage}." for advantage in pool.advantages()]
-    if len(pool.table) < pool.complete:
-        notes.insert(0, f"{len(pool.table)} of {pool.complete} models were run.")
-    title = f"{len(pool.table)} models: {heading(block)}" if pool.table else "not run"
-    return Sheet(
-        title, head, tuple(rows) or (("not run", *[NOTHING] * 4),), (*notes, *scale_notes(block)), frozenset(strong)
+    head = ("measure", "Pearson", "given training", "Spearman", "Kendall", "Ψ")
+    scores = list(pool.ranking.scores.values()) if pool.ranking else []
+    papers = {score.measure for score in pool.best.values()}
+    rows = tuple(
+        (
+            "training accuracy (for reference)" if score.measure == REFERENCE else score.measure,
+            _statistic(score.pearson),
+            NOTHING if (left := pool.given_training.get(score.measure)) is None else f"{left:z.2f}",
+            *map(_statistic, (score.spearman, score.kendall, score.psi)),
+        )
+        for score in scores
     )
+    strong = frozenset((row, 0) for row, score in enumerate(scores) if score.measure in papers)
+    title = f"{len(pool.table)} models: {heading(block)}" if pool.table else "not run"
+    notes = (*pool_notes(pool), *scale_notes(block))
+    return Sheet(title, head, rows or (("not run", *[NOTHING] * 5),), notes, strong, frozenset({3, 5}))
+
+
+def _no_equal_time(at: EqualTime, line: Line) -> str:
+    longer = at.longer.get(line.row.name)
+    return f"took {duration(longer.seconds)}" if longer and longer.seconds else "not run"
+
+
+def _cheaper(line: Line, reference: Line) -> bool:
+    return (line.milliseconds_per_step or 0.0) < (reference.milliseconds_per_step or 0.0)
+
+
+def _seeds(block: Block, lines: Sequence[Line]) -> dict[str, list[str]]:
+    """Give the column of seeds; none where all lines have the same, which the heading names."""
+    if all(list(line.accuracies) == block.seeds for line in block.done):
+        return {}
+    return {"seeds": [str(len(line.runs) or NOTHING) for line in lines]}
+
+
+def _here(block: Block) -> str:
+    return "here, %" if block.tested_on == "test" else "here, held-out, %"
+
+
+def _accuracy(line: Line) -> str:
+    return points(line.accuracy) if line.accuracy else line.state
+
+
+def _price(price: float | None) -> str:
+    return NOTHING if price is None else f"{price:.2f}×"
 
 
 def _degree(line: Line) -> str:
-    return NOTHING if line.effective_degree is None else "{:.3g} ± {:.1g}".format(*line.effective_degree)
+    return NOTHING if line.effective_degree is None else degree(line.effective_degree)
 
 
 def _statistic(statistic: Statistic | None) -> str:

@@ -47,12 +47,13 @@ nav { margin-top: 1rem; }
 footer { margin: 4rem 0 1rem; color: var(--faint); font-size: 0.88rem; }
 .verdict { display: inline-block; white-space: nowrap; font-size: 0.85rem; font-weight: 600; padding: 0 0.55em;
            border: 1px solid currentColor; border-radius: 1em; color: var(--faint); }
-.holds, .holds-so-far, .aim-met { color: var(--good); }
+.holds, .aim-met { color: var(--good); }
 .does-not-hold, .aim-missed { color: var(--bad); }
 .not-decided { color: var(--open); }
 @media (max-width: 640px) {
   dl { grid-template-columns: 1fr; gap: 0.2rem; }
   dd { margin-bottom: 0.75rem; }
+  img { min-width: 640px; }
   .overview td { display: block; border: 0; padding: 0.15rem 0; }
   .overview tr { display: block; padding: 0.6rem 0; border-bottom: 1px solid var(--rule); } }
 @media print { details { display: block; } body { max-width: none; } }

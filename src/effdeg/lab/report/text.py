@@ -1,14 +1,10 @@
-"""Tables for a terminal, for Markdown and for LaTeX."""
+"""Results in Markdown and in LaTeX."""
 
 import textwrap
 from typing import Literal
 
-from rich.markup import escape
-from rich.table import Table
-
-from effdeg.lab.report.findings import finding
 from effdeg.lab.report.result import Result
-from effdeg.lab.report.sheets import Sheet, block_sheets, further
+from effdeg.lab.report.sheets import Sheet, block_sheets, bold, further
 
 _LATEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
@@ -39,30 +35,27 @@ _LATEX: dict[str, str | int | None] = {
 }
 
 
+_PACKAGES = r"% Its tables need \usepackage{booktabs}."
+
+
 def document(result: Result, language: Literal["markdown", "latex"]) -> str:
     """Write a whole result: what the paper found, what was found here, and its tables."""
     about = result.recipe
-    write, escaped = (markdown, _markdown) if language == "markdown" else (latex, _latex)
+    escaped = _markdown if language == "markdown" else _latex
     title = escaped(f"{about.title} ({about.paper})")
-    parts = [f"### {title}" if language == "markdown" else rf"\subsection*{{{title}}}"]
+    parts = [f"### {title}" if language == "markdown" else f"{_PACKAGES}\n\\subsection*{{{title}}}"]
     parts.append(escaped(f"The paper: {about.expects}"))
+    number = 0
     for block in result.blocks:
-        parts += [escaped(str(finding(block))), *(write(sheet).rstrip("\n") for sheet in block_sheets(block))]
+        parts.append(escaped(str(result.findings[block])))
+        for sheet in block_sheets(block):
+            number += 1
+            label = f"tab:{about.name.replace(':', '-')}-{number}"
+            parts.append((markdown(sheet) if language == "markdown" else latex(sheet, label)).rstrip("\n"))
     parts += [escaped(f"Also run: {sentence}.") for sentence in further(result)]
     if about.departs:
         parts.append(escaped(f"Not the paper's: {about.departs}"))
     return "\n\n".join(parts) + "\n"
-
-
-def terminal(sheet: Sheet) -> Table:
-    """Set a table for a terminal; its notes are the caller's."""
-    table = Table(title=escape(sheet.title), title_justify="left")
-    for index, name in enumerate(sheet.head):
-        table.add_column(escape(name), justify="left" if index == 0 else "right", overflow="fold")
-    for number, row in enumerate(sheet.rows):
-        cells = (_bold(escape(cell), sheet, number, column, "[bold]{}[/]") for column, cell in enumerate(row))
-        table.add_row(*cells)
-    return table
 
 
 def markdown(sheet: Sheet) -> str:
@@ -70,25 +63,30 @@ def markdown(sheet: Sheet) -> str:
     lines = [f"**{_markdown(sheet.title)}**", "", _joined([_markdown(name) for name in sheet.head])]
     lines.append("|---|" + "---:|" * (len(sheet.head) - 1))
     for number, row in enumerate(sheet.rows):
-        cells = [_bold(_markdown(cell), sheet, number, column, "**{}**") for column, cell in enumerate(row)]
+        cells = [bold(_markdown(cell), sheet, number, column, "**{}**") for column, cell in enumerate(row)]
         lines.append(_joined(cells))
     for note in sheet.notes:
         lines += ["", _markdown(note)]
     return "\n".join(lines) + "\n"
 
 
-def latex(sheet: Sheet) -> str:
-    """Set a table in LaTeX with booktabs, its title and notes as the caption."""
-    lines = [r"\begin{table}", r"  \centering"]
-    caption = " ".join([f"{sheet.title}.", *sheet.notes])
-    wrapper = textwrap.TextWrapper(110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    lines += wrapper.wrap(rf"  \caption{{{_latex(caption)}}}")
+def latex(sheet: Sheet, label: str) -> str:
+    """Set a table in LaTeX with booktabs, its title as the caption and its notes below."""
+    lines = [r"\begin{table}", r"  \centering", rf"  \caption{{{_latex(sheet.title)}.}}", rf"  \label{{{label}}}"]
     lines += [rf"  \begin{{tabular}}{{l{'r' * (len(sheet.head) - 1)}}}", r"    \toprule"]
     lines += [_row([_latex(name) for name in sheet.head]), r"    \midrule"]
     for number, row in enumerate(sheet.rows):
-        cells = [_bold(_latex(cell), sheet, number, column, r"\textbf{{{}}}") for column, cell in enumerate(row)]
+        cells = [bold(_latex(cell), sheet, number, column, r"\textbf{{{}}}") for column, cell in enumerate(row)]
         lines.append(_row(cells))
-    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    if sheet.notes:
+        wrapper = textwrap.TextWrapper(
+            110, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
+        lines += [r"  \par\medskip", r"  \begin{minipage}{\linewidth}\footnotesize"]
+        lines += wrapper.wrap(_latex(" ".join(sheet.notes)))
+        lines.append(r"  \end{minipage}")
+    lines.append(r"\end{table}")
     return "\n".join(lines) + "\n"
 
 
@@ -98,10 +96,6 @@ def _row(cells: list[str]) -> str:
 
 def _joined(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _bold(text: str, sheet: Sheet, row: int, column: int, around: str) -> str:
-    return around.format(text) if (row, column) in sheet.strong else text
 
 
 def _markdown(text: str) -> str:

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.spread import Difference, Spread
+from effdeg.lab.settings import to_dict
 
+# The paper's letters of the strengths.
 SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ", "eta": "η"}
 
 
@@ -27,6 +30,11 @@ def gain(difference: Difference) -> str:
     return f"{text} ({low:+.2f} to {high:+.2f})" + "*" * bool(difference.beyond_noise)
 
 
+def degree(found: tuple[float, float]) -> str:
+    """Write an effective degree with its standard error."""
+    return "{:.2f} ± {:.2f}".format(*found)
+
+
 def duration(seconds: float) -> str:
     """Write a time in the unit that suits it."""
     if seconds < 90:
@@ -41,6 +49,8 @@ def strengths(values: Mapping[str, Any]) -> str:
 
 def setting(value: Any) -> str:
     """Write the value of a setting."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
@@ -51,6 +61,12 @@ def setting(value: Any) -> str:
 def listed(names: Sequence[str]) -> str:
     """Write names as a list within a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def sweep_command(recipe: Recipe[Any]) -> str:
+    """Write the command that runs an experiment; the digits come with a package, all other data from a folder."""
+    known = to_dict(recipe.settings).get("data") == "digits"
+    return f"effdeg lab sweep {recipe.name}" + " --data DIR" * (not known)
 
 
 def seeds(count: int) -> str:

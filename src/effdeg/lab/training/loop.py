@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._progress import progress_bar
-from effdeg.distributed import rank_and_size, sum_over_ranks
+from effdeg.distributed import rank_and_size, shared_from_first, sum_over_ranks
 from effdeg.lab import data
 from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment
@@ -97,12 +97,8 @@ class _Running:
     def begin(self, fingerprint: str) -> None:
         """Open the run's folder, find its last checkpoint, and compile, which needs the GPU for moments only."""
         self._data = fingerprint
-        shared: list[State | None] = [None]
-        if self._rank == 0:
-            shared = [self._task.run.begin(environment(self._task.device) | {"data": fingerprint})]
-        if self._size > 1:
-            dist.broadcast_object_list(shared)
-        (self._state,) = shared
+        surroundings = environment(self._task.device) | {"data": fingerprint}
+        self._state: State | None = shared_from_first(self._task.run.begin(surroundings) if self._rank == 0 else None)
         if self._state is not None and self._state.get("data", fingerprint) != fingerprint:
             raise ValueError(
                 f"{self._task.run.folder} was begun with other data than those that {self._settings.data} names now. "
@@ -229,10 +225,7 @@ class _Running:
 
     def _at_risk(self) -> bool:
         """Tell whether much would be lost by now; all processes by the clock of the first, or they would part ways."""
-        due = [time.perf_counter() - self._saved > SECONDS_AT_RISK]
-        if self._size > 1:
-            dist.broadcast_object_list(due)
-        return due[0]
+        return bool(shared_from_first(time.perf_counter() - self._saved > SECONDS_AT_RISK))
 
     def _kinds(self) -> list[bool]:
         """Tell which steps there will be: without and with a penalty."""
