@@ -12,7 +12,7 @@ demo: $(INSTALLED)
 	$(BIN)/effdeg demo
 
 test: $(INSTALLED)
-	EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
