@@ -88,6 +88,7 @@ def test_replays_draw_anew_and_the_same_after_their_state_is_put_back():
 @pytest.mark.parametrize(
     ("method", "compiled"), [*((method, False) for method in METHODS), ("sam", True), ("mixup+ed", True)]
 )
+@pytest.mark.filterwarnings("ignore")  # of which torch's compiler has many on a GPU
 def test_every_method_learns(tmp_path, method, compiled):
     settings = small(
         method=method, epochs=20, evaluate_every=20, limit=400, lr=3e-3, compile=compiled, precision="bf16",
