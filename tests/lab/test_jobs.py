@@ -99,9 +99,9 @@ def test_the_runs_at_equal_time(tmp_path):
         Toy("ed", 2.0, epochs=2),
         Toy("ed", 2.0, seed=1, epochs=2),
     ]
-    with pytest.raises(ValueError, match=r"equal_time='edd' is not known. Did you mean 'ed'"):
+    with pytest.raises(ValueError, match=r"method='edd' is not known. Did you mean 'ed'"):
         equal_time_jobs(RECIPE, finals, store, "edd")
-    with pytest.raises(ValueError, match="equal_time='killed' is not known"):
+    with pytest.raises(ValueError, match="killed is not among the lines of this sweep"):
         equal_time_jobs(RECIPE, finals, store, "killed")
 
 

@@ -58,7 +58,8 @@ def main() -> None:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
         console.print(f"[bold red]error:[/] {escape(str(error))}")
         if isinstance(error, _FOREIGN):
-            console.print(f"[dim]({type(error).__name__} in the model; effdeg --traceback … shows where)[/]")
+            kind = type(error).__name__
+            console.print(f"[dim]({kind}, of a model or recipe most likely; effdeg --traceback … shows where)[/]")
         raise SystemExit(2) from error
 
 

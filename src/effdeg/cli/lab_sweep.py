@@ -87,7 +87,8 @@ def sweep(
         final = final_jobs(found, store.records(), seeds=numbers, **plan)
         timed, notes = ([], []) if equal_time is None else equal_time_jobs(found, final, store, equal_time)
         console.print(_planned(found, store, [*tuning, *final, *timed], equal_time))
-        _print_notes(console, notes)
+        if notes:
+            console.print(f"How many epochs take the time of {equal_time} is known for more lines once they are run.")
         return
     outcome = carry_out(
         found,
@@ -112,7 +113,9 @@ def sweep(
         console.print(f"[red]{escape(what)}[/]: {escape(failure.error)} ({escape(str(failure.log))})", soft_wrap=True)
     if outcome.failed:
         raise typer.Exit(1)
-    console.print(f"[dim]effdeg lab table {escape(name)} shows the result.[/]", soft_wrap=True)
+    where = "" if runs == lo.RUNS else f" --runs {runs}"
+    same = "".join(f" --set {change}" for change in changes or ())
+    console.print(f"[dim]effdeg lab table {escape(name + where + same)} shows the result.[/]", soft_wrap=True)
 
 
 def _seeds(text: str) -> list[int] | None:

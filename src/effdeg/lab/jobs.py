@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from effdeg._checks import check_choice
 from effdeg.lab.recipe import Recipe, Row
 from effdeg.lab.settings import Settings, changed, digest
 from effdeg.lab.store import Record, Store
@@ -116,7 +115,9 @@ def equal_time_jobs(
         A job for each of the runs, with more epochs or fewer, but for those whose time is that of the reference; and a
         sentence on each line some of whose times are not known.
     """
-    check_choice("equal_time", reference, dict.fromkeys(job.row for job in finals))
+    recipe.row(reference)
+    if reference not in {job.row for job in finals}:
+        raise ValueError(f"equal_time={reference!r}: {reference} is not among the lines of this sweep; add it.")
     first: dict[tuple[str, tuple[Any, ...]], Job] = {}
     for job in sorted(finals, key=lambda job: job.settings.seed):
         first.setdefault((job.row, _point(recipe, job)), job)

@@ -21,8 +21,6 @@ from effdeg.lab.recipe import Recipe
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Run, Store
 
-__all__ = ["Failure", "Job", "Outcome", "final_jobs", "sweep", "tuning_jobs"]
-
 # More than these do not fit beside the bar.
 _SHOWN = 3
 

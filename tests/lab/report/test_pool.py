@@ -92,7 +92,9 @@ def test_the_finding(models):
     decides = f"It is {degree - rival:.2f} (95% interval {low:.2f} to {high:.2f}, beyond the noise) above that of sharp"
     assert decides in found.sentences[0]
     random_pixels = scores.scores["effective_degree_random_pixels"].pearson
-    assert f"Along paths between random pixels the better variant has {random_pixels}: " in str(found)
+    assert f"Along paths between random pixels it is {random_pixels} with effective_degree_random_pixels, " in str(
+        found
+    )
     assert "slightly weaker" in str(found)
 
 

@@ -91,7 +91,8 @@ def test_times(result):
     # The cheaper Baseline was not given this time: nothing can be the best in it.
     assert not sheet.strong
     assert sheet.notes[-1] == (
-        "To run what is missing: effdeg lab sweep methods --no-tune --seeds 0,1 --set epochs=10 --equal-time ed"
+        "To run what is missing: `effdeg lab sweep methods --runs RUNS --no-tune --seeds 0,1 --set epochs=10 "
+        "--equal-time ed`"
     )
 
 

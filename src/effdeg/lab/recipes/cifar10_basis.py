@@ -1,7 +1,7 @@
 """Table 6 of the paper: ED by Legendre polynomials instead of Chebyshev's, for ViT-Tiny on CIFAR-10.
 
 Expected: Chebyshev 90.18 ± 0.14, Legendre 89.89 ± 1.29: no difference beyond the noise.
-Cost on one H200: about eight and a half minutes per run of 300 epochs.
+Cost on one H200: about eight minutes per run of 300 epochs.
 """
 
 from effdeg.lab.recipe import Recipe, Reported, Row
@@ -13,7 +13,7 @@ RECIPE = Recipe(
     title="ED by other polynomials",
     paper="Table 6, appendix C.2",
     expects="Chebyshev and Legendre polynomials do equally well.",
-    cost="8.5 min per run on one H200",
+    cost="8 min per run on one H200",
     settings=SETTINGS,
     train=train,
     rows=(

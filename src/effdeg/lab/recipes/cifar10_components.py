@@ -1,7 +1,7 @@
 """Table 9 of the paper: ED on principal components of the outputs, for ViT-Tiny on CIFAR-10.
 
 Expected: all outputs as they are 89.99, three components 89.84, two 89.90, one 88.75.
-Cost on one H200: about eight and a half minutes per run of 300 epochs.
+Cost on one H200: about eight minutes per run of 300 epochs.
 """
 
 from effdeg.lab.recipe import Recipe, Reported, Row
@@ -13,7 +13,7 @@ RECIPE = Recipe(
     title="ED on principal components of the outputs",
     paper="Table 9, appendix C.5",
     expects="Two or three components do as well as all outputs; a single one loses a point.",
-    cost="8.5 min per run on one H200",
+    cost="8 min per run on one H200",
     settings=SETTINGS,
     train=train,
     rows=(

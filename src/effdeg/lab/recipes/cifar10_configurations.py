@@ -1,7 +1,7 @@
 """Table 10 of the paper: ED's precise configuration against its efficient one, for ViT-Tiny on CIFAR-10.
 
 Expected: precise 90.82 ± 0.11, efficient 90.18 ± 0.14.
-Cost on one H200: about eight and a half minutes per efficient run of 300 epochs. The precise one runs thirteen times as
+Cost on one H200: about eight minutes per efficient run of 300 epochs. The precise one runs thirteen times as
 many points as examples: about 50 minutes.
 """
 
@@ -16,7 +16,7 @@ RECIPE = Recipe(
     title="ED's precise configuration against its efficient one",
     paper="Table 10, appendix F.1",
     expects="The precise configuration is 0.64 points better, and much dearer.",
-    cost="8.5 min per efficient run on one H200, 50 per precise run",
+    cost="8 min per efficient run on one H200, 50 per precise run",
     settings=SETTINGS,
     train=train,
     rows=(

@@ -1,7 +1,7 @@
 """Table 7 of the paper: ED along paths at a layer instead of the inputs, for ViT-Tiny on CIFAR-10.
 
 Expected: the baseline 86.49, at the inputs 89.99, after the embedding 88.92, after the first block 88.18.
-Cost on one H200: about five minutes per plain run of 300 epochs, eight and a half with ED at the inputs. Paths at a
+Cost on one H200: about five minutes per plain run of 300 epochs, eight with ED at the inputs. Paths at a
 layer cannot be compiled: about a quarter of an hour.
 """
 

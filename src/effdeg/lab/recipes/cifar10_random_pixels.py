@@ -2,7 +2,7 @@
 
 Expected: the baseline 87.80 ± 1.17, ED 90.82 ± 0.11 (90.18 ± 0.14 in the efficient configuration, Table 10), ED on
 random pixels 87.31 ± 0.80: nothing is left of its gain.
-Cost on one H200: about five minutes per plain run of 300 epochs, eight and a half with ED, twelve on random pixels,
+Cost on one H200: about five minutes per plain run of 300 epochs, eight with ED, twelve on random pixels,
 where the ends of the paths must be run too.
 """
 

@@ -2,7 +2,7 @@
 
 Expected: with 4 nodes and degree 3 cosine 89.99, Chebyshev 89.47, uniform 89.23; with 15 nodes and degree 14 cosine
 89.90, Chebyshev 90.40, and uniform 78.42, which is unstable there.
-Cost on one H200: about eight and a half minutes per run of 300 epochs with 4 nodes, about 26 with 15.
+Cost on one H200: about eight minutes per run of 300 epochs with 4 nodes, about 26 with 15.
 """
 
 from effdeg.lab.recipe import Recipe, Reported, Row
@@ -16,7 +16,7 @@ RECIPE = Recipe(
     title="Where ED samples its paths",
     paper="Table 8, appendix C.4",
     expects="At low degree all samplings do well; at high degree uniform nodes are unstable and lose 12 points.",
-    cost="8.5 min per run with 4 nodes on one H200, 26 with 15 nodes",
+    cost="8 min per run with 4 nodes on one H200, 26 with 15 nodes",
     settings=SETTINGS,
     train=train,
     rows=(

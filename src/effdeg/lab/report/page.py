@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -184,7 +185,9 @@ def _verdict(found: Finding) -> str:
 
 def _list(sentences: Sequence[str], name: str = "") -> str:
     attribute = f' class="{name}"' if name else ""
-    return f"<ul{attribute}>{''.join(f'<li>{escape(each)}</li>' for each in sentences)}</ul>" if sentences else ""
+    # What stands between backquotes is code.
+    items = [re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(each)) for each in sentences]
+    return f"<ul{attribute}>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
 
 
 def _anchor(result: Result) -> str:

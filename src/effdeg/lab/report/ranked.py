@@ -36,7 +36,7 @@ def ranked(block: Block, pool: ModelPool) -> tuple[Verdict, list[str]]:
         f"{listed([f'{score.measure} {score.pearson}' for score in pool.best.values()])} ({count}). It is "
         f"{_lead(advantage)} that of {rival.measure if above else degree.measure}.",
         *_best_of_all(pool, degree, rival),
-        *_random_pixels(pool, degree),
+        *_random_pixels(pool),
     ]
     if reference := _training_accuracy(block, pool, degree):
         return "not decided", [*reference, *sentences]
@@ -80,13 +80,18 @@ def _best_of_all(pool: ModelPool, degree: Score, rival: Score) -> list[str]:
     ]
 
 
-def _random_pixels(pool: ModelPool, degree: Score) -> list[str]:
+def _random_pixels(pool: ModelPool) -> list[str]:
     if pool.ranking is None or pool.random_pixels is None:
         return []
-    advantage = pool.ranking.compare(pool.random_pixels.measure, degree.measure, "pearson")
+    scores, sentences = pool.ranking.scores, []
+    for variant in ("effective_degree", "effective_degree_normalized"):
+        along, between = scores.get(variant), scores.get(f"{variant}_random_pixels")
+        if along and between:
+            lead = _lead(pool.ranking.compare(between.measure, along.measure, "pearson"))
+            sentences.append(f"{between.pearson} with {between.measure}, {lead} that of {variant}")
     return [
-        f"Along paths between random pixels the better variant has {pool.random_pixels.pearson}: {_lead(advantage)} "
-        "that along paths between examples; the paper, for ResNet-18, has it slightly weaker."
+        f"Along paths between random pixels it is {'; '.join(sentences)}. The paper, for ResNet-18, has it slightly "
+        "weaker."
     ]
 
 

@@ -1,5 +1,6 @@
 """Results in Markdown and in LaTeX."""
 
+import re
 import textwrap
 from typing import Literal
 
@@ -99,9 +100,10 @@ def _joined(cells: list[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    for sign in "|*_":
-        text = text.replace(sign, f"\\{sign}")
-    return text
+    parts = text.split("`")
+    # Every second part is code, in which Markdown has no other signs.
+    parts[::2] = [re.sub(r"([|*_])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _latex(text: str) -> str:

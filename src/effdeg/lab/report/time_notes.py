@@ -27,13 +27,13 @@ def equal_time_notes(block: Block, at: EqualTime) -> list[str]:
                 f"In more time than that, {listed(ended)} ended {word} than {block.line(at.reference).row.title}."
             )
     if at.longer or at.missing(block.lines):
-        found.append(f"To run what is missing: {_equal_time_command(block, at)}")
+        found.append(f"To run what is missing: `{_equal_time_command(block, at)}`")
     return found
 
 
 def _equal_time_command(block: Block, at: EqualTime) -> str:
-    """Write the command that runs what is missing, at the scale and with the strengths that are shown."""
-    own, parts = to_dict(block.recipe.settings), [sweep_command(block.recipe), "--no-tune"]
+    """Write the command that runs what is missing, at the scale shown; in the runs' own folder with their strengths."""
+    own, parts = to_dict(block.recipe.settings), [sweep_command(block.recipe), "--runs RUNS --no-tune"]
     if block.seeds != list(block.recipe.seeds):
         parts.append(f"--seeds {','.join(map(str, block.seeds))}")
     for name, value in block.scale.items():
