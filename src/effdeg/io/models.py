@@ -74,7 +74,8 @@ def fill(model: nn.Module, file: Path) -> None:
     model.load_state_dict(state)
 
 
-def _from_code(source: str) -> Model:
+def find_code(source: str) -> Any:
+    """Find what ``package.module:name`` names, among installed packages and where the user stands."""
     module_name, _, attribute = source.partition(":")
     # As with python -m, code is looked for where its user stands, also when the model imports more of it later.
     if str(Path.cwd()) not in sys.path:
@@ -90,7 +91,11 @@ def _from_code(source: str) -> Model:
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
         raise ValueError(f"{source!r}: {module_name} has no {attribute!r}. {suggest(attribute, names)}")
-    found = getattr(module, attribute)
+    return getattr(module, attribute)
+
+
+def _from_code(source: str) -> Model:
+    found = find_code(source)
     if isinstance(found, nn.Module):
         return found
     if not callable(found):

@@ -1,17 +1,14 @@
 """Models by name, made to fit the data."""
 
 import copy
-import importlib
 import inspect
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from torch import nn
 
 from effdeg._checks import suggest
-from effdeg.io import load_model
+from effdeg.io import find_code
 from effdeg.lab.models.mlp import MLP
 from effdeg.lab.models.resnet import ResNet18
 from effdeg.lab.models.vit import ViT
@@ -70,14 +67,7 @@ def _image(name: str, shape: Shape) -> tuple[int, int, int]:
 
 
 def _from_code(source: str, offered: dict[str, int]) -> nn.Module:
-    module_name, _, attribute = source.partition(":")
-    # As in load_model, code is looked for where its user stands.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError):
-        found = load_model(source)  # fails likewise, and says in words what is missing
+    found = find_code(source)
     if isinstance(found, nn.Module):
         return copy.deepcopy(found)  # so that the next run in this process begins with the same weights
     if not callable(found):
