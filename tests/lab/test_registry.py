@@ -75,10 +75,13 @@ def test_a_recipe_of_ones_own(own):
     [
         ("cifar10-method", "'cifar10-method' is not a recipe. Did you mean 'cifar10-methods'"),
         ("xyz", "'xyz' is not a recipe. Choose from: 'cifar10-methods', "),
-        ("own_experiments:RECIPES", "'own_experiments:RECIPES' cannot be found as package.module:RECIPE: module"),
-        ("own_experiment:RECIPE", "cannot be found as package.module:RECIPE: No module named 'own_experiment'."),
+        (
+            "own_experiments:RECIPES",
+            "'own_experiments:RECIPES': own_experiments has no 'RECIPES'. Did you mean 'RECIPE'",
+        ),
+        ("own_experiment:RECIPE", "'own_experiment:RECIPE': there is no Python module 'own_experiment' here"),
         ("own_experiments:LIST", "'own_experiments:LIST' is a list; expected an effdeg.lab.Recipe."),
-        ("a b:RECIPE", "'a b:RECIPE' cannot be found as package.module:RECIPE"),
+        ("a b:RECIPE", "'a b:RECIPE': there is no Python module 'a b' here"),
     ],
 )
 def test_names_that_lead_nowhere(own, name, message):

@@ -40,6 +40,14 @@ class Single(nn.Module):
         return torch.tanh(x).prod(1)
 
 
+# How people give a model two inputs: x, and keywords.
+FORMS = {
+    "tuple": lambda left, right: ((left, right), {}),
+    "mapping": lambda left, right: ({"left": left, "right": right}, {}),
+    "dataclass": lambda left, right: (Pair(left, right), {}),
+    "keywords": lambda left, right: (left, {"right": right}),
+}
+
 MODELS = {
     "linear": nn.Linear(6, 4).double(),
     "network": mlp().double(),
@@ -73,16 +81,11 @@ def test_a_linear_model_in_closed_form():
     torch.testing.assert_close(JacobianPenalty(-1)(model, X)[1], expected)
 
 
-@pytest.mark.parametrize("form", ["tuple", "mapping", "dataclass", "keywords"])
+@pytest.mark.parametrize("form", FORMS)
 def test_all_floating_inputs_count(form):
     model = TwoInputs().double()
     left, right = X[:, :3], X[:, 3:]
-    x, more = {
-        "tuple": ((left, right), {}),
-        "mapping": ({"left": left, "right": right}, {}),
-        "dataclass": (Pair(left, right), {}),
-        "keywords": (left, {"right": right}),
-    }[form]
+    x, more = FORMS[form](left, right)
     outputs, value = JacobianPenalty(-1)(model, x, **more)
     torch.testing.assert_close(value, jacobian_norm(model, left, right))
     torch.testing.assert_close(outputs, model(left, right))

@@ -9,8 +9,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg.rivals import JacobianPenalty, method
 from tests.batches import X, Y, tokens
-from tests.models import Pair, Tokens, TwoInputs, mlp
+from tests.models import Tokens, TwoInputs, mlp
 from tests.rivals.test_embedding_mixup import LABELS, sentences, tiny_bert
+from tests.rivals.test_jacobian import FORMS
 
 
 def by_loops(model, x):
@@ -69,16 +70,11 @@ def test_shares_of_batches_in_random_order_are_unbiased():
     torch.testing.assert_close(sum(parts) / 4, by_loops(model, X))
 
 
-@pytest.mark.parametrize("form", ["tuple", "mapping", "dataclass", "keywords"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_share_of_many_inputs(form):
     model = TwoInputs().double()
     left, right = X[:, :3], X[:, 3:]
-    x, more = {
-        "tuple": ((left, right), {}),
-        "mapping": ({"left": left, "right": right}, {}),
-        "dataclass": (Pair(left, right), {}),
-        "keywords": (left, {"right": right}),
-    }[form]
+    x, more = FORMS[form](left, right)
     outputs, value = JacobianPenalty(-1, share=0.25)(model, x, **more)
     torch.testing.assert_close(value, by_loops(lambda x: model(x[:, :3], x[:, 3:]), X[:3]))
     assert torch.equal(outputs, model(left, right))

@@ -11,7 +11,8 @@ PARTIAL = ".partial"
 
 def write_whole(file: Path, content: bytes) -> None:
     """Write a file so that at every moment either the former one or the whole new one lies on the disk."""
-    partial = file.with_name(file.name + PARTIAL)
+    # Another process may be writing the same file.
+    partial = file.with_name(f"{file.name}.{os.getpid()}{PARTIAL}")
     try:
         with partial.open("wb") as stream:
             stream.write(content)

@@ -28,7 +28,7 @@ class Record:
     metrics: list[dict[str, Any]]
     summary: dict[str, Any] | None
     failure: str | None
-    kind: str = "Training"
+    kind: str
 
     @property
     def finished(self) -> bool:

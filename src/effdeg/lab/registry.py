@@ -2,13 +2,12 @@
 
 import importlib
 import pkgutil
-import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from effdeg._checks import suggest
+from effdeg.io import find_code
 from effdeg.lab.recipe import Recipe
 
 # The table of methods first, then what varies it, then the rest; recipes that are not named here follow by their names.
@@ -63,13 +62,7 @@ def find_recipe(name: str) -> Recipe[Any]:
 
 
 def _own(source: str) -> Recipe[Any]:
-    # As with python -m, code is looked for where its user stands.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = pkgutil.resolve_name(source)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{source!r} cannot be found as package.module:RECIPE: {error}.") from error
+    found = find_code(source)
     if not isinstance(found, Recipe):
         raise ValueError(f"{source!r} is a {type(found).__name__}; expected an effdeg.lab.Recipe.")
     return found

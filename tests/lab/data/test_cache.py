@@ -72,7 +72,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "full"))
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(os, "fsync", full)
     sets.assert_holds(load("cifar10", folder), TRAIN, TEST)
     assert not list((tmp_path / "full" / "data").iterdir())
 

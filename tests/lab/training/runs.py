@@ -1,13 +1,15 @@
 """Small runs on the embedded digits."""
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 
 from effdeg.lab.store import Store
 from effdeg.lab.task import Task
-from effdeg.lab.training import Training, train
+from effdeg.lab.training import Training, loop, train
 
 SMALL = {
     "data": "digits",
@@ -34,6 +36,26 @@ def carried_out(folder, settings, **surroundings):
     run = Store(Path(folder)).run(settings)
     train(settings, Task(run, None, torch.device("cpu"), **surroundings))
     return run.folder
+
+
+class StoppedError(Exception):
+    pass
+
+
+@contextmanager
+def breaking_off(epoch):
+    """Let runs break off after this epoch was trained, before anything of it is kept."""
+    train_epoch = loop._Running._train_epoch
+
+    def breaks(self):
+        train_epoch(self)
+        if self._epoch == epoch:
+            raise StoppedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop._Running, "_train_epoch", breaks)
+        with pytest.raises(StoppedError):
+            yield
 
 
 def weights(folder):

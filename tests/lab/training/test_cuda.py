@@ -6,12 +6,12 @@ import torch
 from effdeg.lab import data, models
 from effdeg.lab.store import Store
 from effdeg.lab.task import Task
-from effdeg.lab.training import loop, train
+from effdeg.lab.training import train
 from effdeg.lab.training.capture import CapturedStep
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.methods import made_method, on_random_pixels
 from effdeg.lab.training.step import Step
-from tests.lab.training.runs import metrics, small, summary, weights
+from tests.lab.training.runs import breaking_off, metrics, small, summary, weights
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 GPU = torch.device("cuda", 0)
@@ -99,25 +99,12 @@ def test_every_method_learns(tmp_path, method, compiled):
     assert found["test_accuracy"] > 0.8
 
 
-class StoppedError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("method", ["mixup+ed", "sam"])
-def test_a_run_that_breaks_off_goes_on_where_it_was(tmp_path, method, monkeypatch):
+def test_a_run_that_breaks_off_goes_on_where_it_was(tmp_path, method):
     settings = small(method=method, epochs=5)
     whole = carried_out(tmp_path / "whole", settings)
-    train_epoch = loop._Running._train_epoch
-
-    def breaks(self):
-        train_epoch(self)
-        if self._epoch == 2:
-            raise StoppedError
-
-    monkeypatch.setattr(loop._Running, "_train_epoch", breaks)
-    with pytest.raises(StoppedError):
+    with breaking_off(2):
         carried_out(tmp_path / "broken", settings)
-    monkeypatch.undo()
     broken = carried_out(tmp_path / "broken", settings)
     for one, two in zip(weights(whole).values(), weights(broken).values(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)

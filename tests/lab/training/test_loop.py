@@ -13,7 +13,7 @@ from effdeg.lab import data, models
 from effdeg.lab.store import Store
 from effdeg.lab.task import Task
 from effdeg.lab.training import loop
-from tests.lab.training.runs import carried_out, metrics, small, summary, weights
+from tests.lab.training.runs import StoppedError, breaking_off, carried_out, metrics, small, summary, weights
 
 METHODS = ["plain", "mixup+ed", "sam"]
 
@@ -71,25 +71,12 @@ def test_the_same_seed_ends_the_same_and_another_does_not(tmp_path, method):
     )
 
 
-class StoppedError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_that_breaks_off_goes_on_where_it_was(tmp_path, method, monkeypatch):
+def test_a_run_that_breaks_off_goes_on_where_it_was(tmp_path, method):
     settings = small(method=method, epochs=5)
     whole = carried_out(tmp_path / "whole", settings)
-    train_epoch = loop._Running._train_epoch
-
-    def breaks(self):
-        train_epoch(self)
-        if self._epoch == 2:
-            raise StoppedError
-
-    monkeypatch.setattr(loop._Running, "_train_epoch", breaks)
-    with pytest.raises(StoppedError):
+    with breaking_off(2):
         carried_out(tmp_path / "broken", settings)
-    monkeypatch.setattr(loop._Running, "_train_epoch", train_epoch)
     assert_same_end(whole, carried_out(tmp_path / "broken", settings))
 
 

@@ -1,9 +1,9 @@
 """Decoded images, kept between runs: in ``EFFDEG_CACHE``, or else in ``~/.cache/effdeg``."""
 
 import hashlib
+import io
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from effdeg.lab.data.labelled import Split
+from effdeg.lab.files import write_whole
 
 _VERSION = 1
 """Goes up when the same files are decoded in another way."""
@@ -51,19 +52,9 @@ def _file(files: Sequence[Path]) -> Path | None:
 
 
 def _write(file: Path, train: Split, test: Split) -> None:
-    """Write all or nothing: another process may be reading, or writing the same."""
+    buffer = io.BytesIO()
+    np.savez(
+        buffer, train_inputs=train.inputs, train_labels=train.labels, test_inputs=test.inputs, test_labels=test.labels
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            np.savez(
-                stream,
-                train_inputs=train.inputs,
-                train_labels=train.labels,
-                test_inputs=test.inputs,
-                test_labels=test.labels,
-            )
-        Path(temporary).replace(file)
-    except BaseException:
-        Path(temporary).unlink()
-        raise
+    write_whole(file, buffer.getvalue())

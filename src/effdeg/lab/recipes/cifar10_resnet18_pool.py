@@ -2,7 +2,7 @@
 
 Expected: ED has the strongest correlation with the gap, ahead of both kinds of sharpness; the norm of the parameters
 correlates negatively. With paths between random pixels (figure 9) ED's correlation is slightly weaker.
-Cost on one H200: about ten minutes per run of 100 epochs, and a minute for the proxies.
+Cost on one H200: about two minutes per run of 100 epochs, proxies included (from the pace of shorter runs).
 """
 
 from effdeg.lab.recipe import Recipe, Row
@@ -16,7 +16,7 @@ RECIPE = Recipe(
         "ED has the strongest Pearson correlation with the gap, ahead of sharpness and adaptive sharpness; the "
         "parameter norm correlates negatively. Along paths between random pixels ED's correlation is slightly weaker."
     ),
-    cost="10 min per run on one H200",
+    cost="2 min per run on one H200",
     settings=Training(
         data="cifar10",
         model="resnet18",

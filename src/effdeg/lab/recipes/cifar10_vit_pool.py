@@ -2,7 +2,7 @@
 
 Expected: ED correlates strongly with the gap; both kinds of sharpness do so less, and the norm of the parameters
 negatively.
-Cost on one H200: about two minutes per run of 100 epochs, and a minute for the proxies.
+Cost on one H200: about two minutes per run of 100 epochs (from the pace of others); the proxies were not timed.
 """
 
 from effdeg.lab.recipe import Recipe, Row

@@ -10,6 +10,7 @@ import effdeg
 from effdeg import proxies
 from effdeg.lab.training.examples import Examples, Split
 from effdeg.lab.training.precision import autocast
+from effdeg.lab.training.randomness import seeds_kept
 from effdeg.lab.training.settings import Training
 
 # Enough to follow training by; the last evaluation counts every training example.
@@ -56,7 +57,7 @@ def measured(model: nn.Module, examples: Examples, settings: Training, *, noise:
     """Measure the effective degree of a trained model, on examples it was not trained on, or on noise like them."""
     inputs = examples.normalized(examples.test.first(2000).inputs)
     if noise:
-        with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
+        with seeds_kept(inputs.device):
             torch.manual_seed(0)
             inputs = examples.noise_like(inputs)
     trace = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)

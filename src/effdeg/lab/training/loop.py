@@ -87,6 +87,8 @@ class _Running:
             self._method = on_random_pixels(self._method, examples)
         steps = settings.epochs * self._per_epoch
         self._schedules = Schedules(settings, steps=steps, weight=self._method.weight)
+        # Which steps there will be: without a penalty, with it, or both.
+        self._kinds = sorted({self._weight(step) > 0 for step in range(steps)})
         called = DistributedDataParallel(compiled(self._model, settings)) if self._size > 1 else None
         self._step = Step(
             self._model, self._method, examples, settings, batch=settings.batch // self._size, called=called
@@ -105,14 +107,14 @@ class _Running:
                 "Name the former, or delete the folder to begin again."
             )
         self._fresh = {"model": _copied(self._model.state_dict()), "optimizer": {}}
-        for penalized in self._kinds():
+        for penalized in self._kinds:
             self._step.compile(penalized=penalized)
         if self._state is not None and self.shows:
             print(f"continuing at epoch {self._state['epoch']}")
 
     def capture(self) -> None:
         """Capture the steps, and only then put everything where it is to begin: capturing has trained a little."""
-        for penalized in self._kinds():
+        for penalized in self._kinds:
             self._step.capture(penalized=penalized)
         seed(self._settings.seed)
         state, self._state = self._state, None
@@ -226,10 +228,6 @@ class _Running:
     def _at_risk(self) -> bool:
         """Tell whether much would be lost by now; all processes by the clock of the first, or they would part ways."""
         return bool(shared_from_first(time.perf_counter() - self._saved > SECONDS_AT_RISK))
-
-    def _kinds(self) -> list[bool]:
-        """Tell which steps there will be: without and with a penalty."""
-        return sorted({self._weight(step) > 0 for step in range(self._schedules.steps)})
 
     def _weight(self, step: int) -> float:
         return self._schedules.weight(step) if self._method.penalty is not None else 0.0
