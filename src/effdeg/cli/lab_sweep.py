@@ -1,7 +1,7 @@
 """``effdeg lab sweep``: all runs of an experiment, less those that are finished."""
 
 import re
-from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.lab import Recipe, Store, all_recipes, find_recipe
+from effdeg.lab import Outcome, Recipe, Store, all_recipes, find_recipe
 from effdeg.lab import sweep as carry_out
 from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.settings import differences, digest, parsed, to_dict
@@ -102,15 +102,7 @@ def sweep(
         equal_time=equal_time,
         **plan,
     )
-    console.print(
-        f"{len(outcome.finished)} finished now, {len(outcome.skipped)} before, {len(outcome.failed)} failed; "
-        f"kept in {escape(str(runs))}",
-        soft_wrap=True,
-    )
-    _print_notes(console, outcome.notes)
-    for failure in outcome.failed:
-        what = f"{failure.job.row}, {failure.job.purpose}, seed {failure.job.settings.seed}"
-        console.print(f"[red]{escape(what)}[/]: {escape(failure.error)} ({escape(str(failure.log))})", soft_wrap=True)
+    _tell(console, outcome, runs)
     if outcome.failed:
         raise typer.Exit(1)
     where = "" if runs == lo.RUNS else f" --runs {runs}"
@@ -125,9 +117,18 @@ def _seeds(text: str) -> list[int] | None:
         raise ValueError(f"--seeds {text} is not a list of whole numbers such as 0,1,2.") from None
 
 
-def _print_notes(console: Console, notes: Iterable[str]) -> None:
-    for note in notes:
+def _tell(console: Console, outcome: Outcome, runs: Path) -> None:
+    """Say how a sweep went."""
+    console.print(
+        f"{len(outcome.finished)} finished now, {len(outcome.skipped)} before, {len(outcome.failed)} failed; "
+        f"kept in {escape(str(runs))}",
+        soft_wrap=True,
+    )
+    for note in outcome.notes:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
+    for failure in outcome.failed:
+        what = f"{failure.job.row}, {failure.job.purpose}, seed {failure.job.settings.seed}"
+        console.print(f"[red]{escape(what)}[/]: {escape(failure.error)} ({escape(str(failure.log))})", soft_wrap=True)
 
 
 def _planned(found: Recipe[Any], store: Store, jobs: list[Job], equal_time: str | None) -> Table:
