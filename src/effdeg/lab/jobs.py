@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from effdeg.lab.recipe import Recipe, Row
-from effdeg.lab.settings import Settings, changed, digest
+from effdeg.lab.settings import Settings, changed, digest, to_dict
 from effdeg.lab.store import Record, Store
 from effdeg.lab.tuning import chosen
 
@@ -116,6 +116,8 @@ def equal_time_jobs(
         sentence on each line some of whose times are not known.
     """
     recipe.row(reference)
+    if "epochs" not in recipe.settings.__dataclass_fields__:
+        raise ValueError(f"equal_time={reference!r}: the runs of {recipe.name} have no epochs, more or fewer.")
     if reference not in {job.row for job in finals}:
         raise ValueError(f"equal_time={reference!r}: {reference} is not among the lines of this sweep; add it.")
     first: dict[tuple[str, tuple[Any, ...]], Job] = {}
@@ -127,7 +129,7 @@ def equal_time_jobs(
     for job in finals:
         own, given = (seconds.get((row, _point(recipe, job))) for row in (job.row, reference))
         if own and given:
-            epochs = max(1, round(job.settings.epochs * given / own))
+            epochs = max(1, round(to_dict(job.settings)["epochs"] * given / own))
             if abs(given / own - 1) > _SAME_TIME:
                 jobs.append(replace(job, settings=changed(job.settings, {"epochs": epochs}), purpose="equal time"))
         elif job.row != reference:

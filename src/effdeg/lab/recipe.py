@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from effdeg._checks import check_choice
 from effdeg.lab.settings import S, changed
 from effdeg.lab.task import Task
+
+if TYPE_CHECKING:
+    from effdeg.lab.report.study import Study
 
 # What every generator of random numbers takes.
 _SEEDS = 2**32
@@ -52,7 +55,7 @@ class Recipe(Generic[S]):
         expects: What the paper found.
         cost: How long one run takes, and on what.
         settings: The settings that all lines share: the paper's, but where ``departs`` says otherwise. They have a
-            ``seed`` and ``epochs``.
+            ``seed``, and ``epochs`` if anything is tuned.
         train: Carries out one run.
         rows: The lines of its table.
         departs: Where the settings are not the paper's, and why.
@@ -61,7 +64,8 @@ class Recipe(Generic[S]):
         tuning: In what the runs that tune strengths differ: what they hold out (``held_out``, never nothing), and how
             long they train. Empty if nothing is tuned.
         shows: What its report shows: ``"methods"``, accuracies line by line, at equal epochs and at equal time;
-            ``"prices"``, accuracy against the price of a step; ``"pool"``, how measures rank the models.
+            ``"prices"``, accuracy against the price of a step; ``"pool"``, how measures rank the models; or a study,
+            which tells it in its own way.
     """
 
     name: str
@@ -76,10 +80,10 @@ class Recipe(Generic[S]):
     seeds: tuple[int, ...] = (0, 1, 2)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     tuning: Mapping[str, Any] = field(default_factory=dict)
-    shows: Literal["methods", "prices", "pool"] = "methods"
+    shows: "Literal['methods', 'prices', 'pool'] | Study" = "methods"
 
     def __post_init__(self) -> None:
-        for name in ("seed", "epochs"):
+        for name in ("seed", *["epochs"] * bool(self.tuning)):
             if name not in self.settings.__dataclass_fields__:
                 raise TypeError(
                     f"{self.name}: its settings, {type(self.settings).__name__}, have no field {name}, which every run "

@@ -11,11 +11,16 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, g
 
 from effdeg._checks import suggest
 
+# Marks a field that is younger than runs that are to be found again.
+NEWER = {"newer": True}
+
 
 class Settings(Protocol):
     """Any frozen dataclass of plain values: everything that decides how a run ends.
 
-    Two fields are required: ``seed`` and ``epochs``. None may be called ``kind``.
+    One field is required: ``seed``. Those that tune or run for equal time have ``epochs`` too. None may be called
+    ``kind``. A field that is added when there are runs already is marked ``metadata=NEWER``: at its default, it leaves
+    their names as they are.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -23,10 +28,6 @@ class Settings(Protocol):
     @property
     def seed(self) -> int:
         """Which of several runs that are otherwise alike."""
-
-    @property
-    def epochs(self) -> int:
-        """How long it is."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -91,11 +92,21 @@ def to_dict(settings: Settings) -> dict[str, Any]:
     return plain
 
 
+def identity(settings: Settings) -> dict[str, Any]:
+    """Give what a run is known by: its settings as JSON knows them, less newer ones at their default."""
+    unchanged = {
+        each.name
+        for each in fields(settings)
+        if each.metadata.get("newer") and getattr(settings, each.name) == each.default
+    }
+    return {key: value for key, value in to_dict(settings).items() if key not in unchanged}
+
+
 def digest(settings: Settings) -> str:
     """Give the name of the run with these settings: the beginning of their hash."""
     if "kind" in settings.__dataclass_fields__:
         raise TypeError(f"{type(settings).__name__} has a field called kind, where its own name goes: rename it.")
-    text = json.dumps({"kind": type(settings).__name__, **to_dict(settings)}, sort_keys=True)
+    text = json.dumps({"kind": type(settings).__name__, **identity(settings)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

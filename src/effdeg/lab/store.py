@@ -16,7 +16,7 @@ from effdeg.lab.checkpoints import Checkpoints
 from effdeg.lab.files import PARTIAL, make_folder, to_json, write_whole
 from effdeg.lab.locks import Lock
 from effdeg.lab.records import FORMAT, Record, read_json, read_record, read_settings, whole_lines
-from effdeg.lab.settings import Settings, digest, to_dict
+from effdeg.lab.settings import Settings, digest, identity
 
 __all__ = ["Record", "RefusedError", "Run", "Store"]
 
@@ -171,14 +171,14 @@ class Run:
             written = read_settings(file)
         except ValueError as error:
             raise RefusedError(f"{error} Move or delete the folder {self.folder}.") from error
-        if written != (type(self.settings).__name__, to_dict(self.settings)):
+        if written != (type(self.settings).__name__, identity(self.settings)):
             raise RefusedError(
                 f"{file} does not hold the settings that its folder's name stands for: it was edited, or the folder "
                 f"renamed. Move or delete the folder {self.folder}."
             )
 
     def _write_settings(self) -> None:
-        described = {"format": FORMAT, "kind": type(self.settings).__name__, "settings": to_dict(self.settings)}
+        described = {"format": FORMAT, "kind": type(self.settings).__name__, "settings": identity(self.settings)}
         write_whole(self.folder / "settings.json", _pretty(described))
 
     def _cut_metrics(self, lines: int) -> None:

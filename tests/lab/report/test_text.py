@@ -7,7 +7,8 @@ from rich.console import Console
 
 from effdeg.lab.files import to_json
 from effdeg.lab.report import plain, result_of
-from effdeg.lab.report.sheets import Sheet, block_sheets, further, runs_sheet, tuning_sheet
+from effdeg.lab.report.sheet import Sheet
+from effdeg.lab.report.sheets import block_sheets, further, runs_sheet, tuning_sheet
 from effdeg.lab.report.terminal import terminal
 from effdeg.lab.report.text import document, latex, markdown
 from effdeg.lab.report.wording import duration

@@ -1,7 +1,6 @@
 """The figures of a report: the paper beside our runs, accuracy along training, prices, and the panels of a pool."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.blocks import Block
+from effdeg.lab.report.drawing import Drawing
 from effdeg.lab.report.labels import Label, around, beside
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_gain, price_list
@@ -24,15 +24,6 @@ _COLOURS = {
 }
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure that can be drawn in any theme, and what it shows."""
-
-    name: str
-    caption: str
-    draw: Callable[[str], Figure]
-
-
 def drawings(block: Block) -> list[Drawing]:
     """Give the figures that a block has something to show in, the most telling first."""
     if block.pool is not None:
@@ -44,6 +35,8 @@ def drawings(block: Block) -> list[Drawing]:
         )
         ranking = block.pool.ranking
         return [Drawing("panels", caption, lambda theme: ranking.plot(names, theme=theme))] if ranking and names else []
+    if not isinstance(block.recipe.shows, str):
+        return block.recipe.shows.drawings(block) if block.done else []
     if len(block.done) < 2:
         return []
     if block.recipe.shows == "prices":

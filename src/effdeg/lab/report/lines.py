@@ -97,7 +97,9 @@ class Line:
         return None if not found or any(map(math.isnan, found)) else Spread.of(found).mean
 
 
-def line_of(row: Row, settings: Settings, runs: Sequence[Record], choice: Choice | None) -> Line:
+def line_of(
+    row: Row, settings: Settings, runs: Sequence[Record], choice: Choice | None, *, with_accuracy: bool = True
+) -> Line:
     """Put together a line.
 
     Args:
@@ -105,6 +107,7 @@ def line_of(row: Row, settings: Settings, runs: Sequence[Record], choice: Choice
         settings: Its settings, with the row's own strengths.
         runs: All its runs at one scale, finished or not.
         choice: How tuning went.
+        with_accuracy: Leave out runs that came to their end without an accuracy: they went wrong.
 
     Returns:
         The line, with the tuned strengths if they were run; else its own; else those with most seeds. Never is a
@@ -112,7 +115,9 @@ def line_of(row: Row, settings: Settings, runs: Sequence[Record], choice: Choice
     """
     own = {key: getattr(settings, key) for key in row.strengths}
     fixed = {key: getattr(settings, key) for key in SIGNS if key in row.changes and key not in row.strengths}
-    usable = [run for run in runs if not math.isnan(value_in(run, "test_accuracy"))]
+    usable = [run for run in runs if run.finished]
+    if with_accuracy:
+        usable = [run for run in usable if not math.isnan(value_in(run, "test_accuracy"))]
     groups = _by_strengths(row, settings, usable)
     if not groups:
         return Line(row, (), *_state(runs), own, own, choice, fixed)

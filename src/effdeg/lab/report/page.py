@@ -9,10 +9,12 @@ from html import escape
 import matplotlib as mpl
 
 from effdeg.lab.report.blocks import Block
-from effdeg.lab.report.figures import Drawing, drawings
+from effdeg.lab.report.drawing import Drawing
+from effdeg.lab.report.figures import drawings
 from effdeg.lab.report.result import Result
 from effdeg.lab.report.shared_runs import run_and_not
-from effdeg.lab.report.sheets import NOTHING, Sheet, block_sheets, further, heading, runs_sheet, tuning_sheet
+from effdeg.lab.report.sheet import NOTHING, Sheet
+from effdeg.lab.report.sheets import block_sheets, further, heading, runs_sheet, tuning_sheet
 from effdeg.lab.report.style import STYLE
 from effdeg.lab.report.verdicts import Finding
 from effdeg.lab.report.wording import sweep_command

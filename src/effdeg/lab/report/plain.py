@@ -41,6 +41,8 @@ def _block(block: Block, found: Finding) -> dict[str, Any]:
             "given_training_accuracy": block.pool.given_training,
             "comparisons": [asdict(advantage) for advantage in block.pool.advantages()],
         }
+    if not isinstance(block.recipe.shows, str):
+        return plain | {"lines": [_studied(line) for line in block.lines]}
     at = block.equal_time
     plain["lines"] = [_line(block, line) for line in block.lines]
     if block.recipe.shows == "prices":
@@ -48,6 +50,12 @@ def _block(block: Block, found: Finding) -> dict[str, Any]:
         plain["lines"] = [line | {"share_of_gain": shares[line["name"]]} for line in plain["lines"]]
     plain["equal_time"] = None if at is None else {"reference": at.reference, "seconds": at.seconds}
     return plain
+
+
+def _studied(line: Line) -> dict[str, Any]:
+    """Give all that the runs of a study's line came to."""
+    runs = {run.folder.name: run.summary for run in line.runs}
+    return {"name": line.row.name, "title": line.row.title, "state": line.state, "runs": runs}
 
 
 def _line(block: Block, line: Line) -> dict[str, Any]:

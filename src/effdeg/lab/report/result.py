@@ -72,7 +72,8 @@ def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[s
     most = max(block.size for block in blocks)
     # A longer run of a line or two must not push aside the table that has them all.
     blocks.sort(key=lambda block: (2 * block.size < most, -block.epochs, -block.size, _apart(block.scale, own)))
-    compared = [block for block in blocks if block.size > 1] or blocks[:1]
+    # A single line of a study says something, too.
+    compared = [block for block in blocks if not isinstance(recipe.shows, str) or block.size > 1] or blocks[:1]
     further = [block for block in blocks if block not in compared]
     final = {run.folder for _, run in finished}
     return Result(
@@ -104,7 +105,9 @@ def _tables(
     for row in recipe.rows:
         for key in scales:
             found = [run for run in runs[row.name] if _key(scale_of(run, type(recipe.settings))) == key]
-            lines[key][row.name] = line_of(row, settings[row.name], found, tuning.get(row.name))
+            lines[key][row.name] = line_of(
+                row, settings[row.name], found, tuning.get(row.name), with_accuracy=isinstance(recipe.shows, str)
+            )
     blocks = []
     for key, scale in scales.items():
         shorter_and_longer = [other for other in scales if _but_epochs(scales[other]) == _but_epochs(scale)]
@@ -118,7 +121,7 @@ def _tables(
         }
         shown = tuple(lines[key].values())
         # A line by itself has none to share its time with.
-        several = sum(bool(line.runs) for line in shown) > 1
+        several = isinstance(recipe.shows, str) and sum(bool(line.runs) for line in shown) > 1
         timed = equal_time(shown, candidates, scale.get("epochs", 0)) if several else None
         blocks.append(Block(recipe, scale, shown, timed))
     return blocks

@@ -1,10 +1,11 @@
-"""The tables of a report, as heads and cells of text; how they are set is another matter."""
+"""The tables of a report."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from effdeg.lab.matches import settings_of
-from effdeg.lab.recipe import Reported
+from effdeg.lab.recipe import Recipe, Reported
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.equal_time import EqualTime
 from effdeg.lab.report.lines import Line, machine_of, seed_of, value_in
@@ -13,45 +14,21 @@ from effdeg.lab.report.pool import REFERENCE, ModelPool
 from effdeg.lab.report.pool_notes import pool_notes
 from effdeg.lab.report.prices import LIMIT, best_buy, full_line, price_list
 from effdeg.lab.report.result import Result
+from effdeg.lab.report.sheet import NOTHING, Sheet
 from effdeg.lab.report.spread import Spread
 from effdeg.lab.report.time_notes import equal_time_notes, rough_notes
 from effdeg.lab.report.wording import degree, duration, gain, listed, percent, points, seeds, strengths
 from effdeg.lab.settings import to_dict
+from effdeg.lab.store import Record
 from effdeg.ranking import Statistic
-
-NOTHING = "–"
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table.
-
-    Attributes:
-        title: What it shows.
-        head: The heads of its columns; the first column names the lines.
-        rows: Their cells.
-        notes: What a reader should know, in sentences.
-        strong: The rows and columns of the cells that stand out.
-        spare: The columns whose intervals can be left out where there is little room.
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    strong: frozenset[tuple[int, int]] = frozenset()
-    spare: frozenset[int] = frozenset()
-
-
-def bold(text: str, sheet: Sheet, row: int, column: int, around: str) -> str:
-    """Set the text of a cell, by a pattern such as ``**{}**`` if it stands out."""
-    return around.format(text) if (row, column) in sheet.strong else text
 
 
 def block_sheets(block: Block) -> list[Sheet]:
     """Give the tables of a block."""
     if block.pool is not None:
         return [_scores(block, block.pool)]
+    if not isinstance(block.recipe.shows, str):
+        return block.recipe.shows.sheets(block) if block.done else []
     if block.recipe.shows == "prices":
         return [_prices(block)]
     return [_accuracies(block), _times(block)]
@@ -59,7 +36,7 @@ def block_sheets(block: Block) -> list[Sheet]:
 
 def heading(block: Block) -> str:
     """Say what was done: epochs, seeds and machines."""
-    parts = [f"{block.epochs} epochs"]
+    parts = [f"{block.epochs} epochs"] if block.epochs else []
     if block.seeds:
         parts.append(f"{'seed' if len(block.seeds) == 1 else 'seeds'} {', '.join(map(str, block.seeds))}")
     return ", ".join([*parts, *block.machines])
@@ -114,13 +91,17 @@ def runs_sheet(result: Result) -> Sheet:
             row.title + mark,
             str(seed_of(run)),
             "; ".join(settings_apart(to_dict(own), found)) or NOTHING,
-            percent(value_in(run, "test_accuracy")),
-            duration(value_in(run, "seconds")),
+            _score(result.recipe, run),
+            NOTHING if math.isnan(seconds := value_in(run, "seconds")) else duration(seconds),
             machine_of(run),
             ", ".join(versions),
         ))
-    head = ("run", "line", "seed", "differs from the recipe", "accuracy", "time", "device", "versions")
+    head = ("run", "line", "seed", "differs from the recipe", "result", "time", "device", "versions")
     return Sheet("By line, epochs and seed", head, tuple(rows))
+
+
+def _score(recipe: Recipe[Any], run: Record) -> str:
+    return percent(value_in(run, "test_accuracy")) if isinstance(recipe.shows, str) else recipe.shows.score(run)
 
 
 def _accuracies(block: Block) -> Sheet:

@@ -5,7 +5,7 @@ import re
 from rich.markup import escape
 from rich.table import Table
 
-from effdeg.lab.report.sheets import Sheet, bold
+from effdeg.lab.report.sheet import Sheet, bold
 
 _NOWHERE, _SPACES = re.compile("(?!)"), re.compile(" ")
 # Intervals and further strengths may stand below what they follow; only where nothing else helps, spreads too.

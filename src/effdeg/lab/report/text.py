@@ -5,7 +5,8 @@ import textwrap
 from typing import Literal
 
 from effdeg.lab.report.result import Result
-from effdeg.lab.report.sheets import Sheet, block_sheets, bold, further
+from effdeg.lab.report.sheet import Sheet, bold
+from effdeg.lab.report.sheets import block_sheets, further
 
 _LATEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",

@@ -65,7 +65,7 @@ def listed(names: Sequence[str]) -> str:
 
 def sweep_command(recipe: Recipe[Any]) -> str:
     """Write the command that runs an experiment; the digits come with a package, all other data from a folder."""
-    known = to_dict(recipe.settings).get("data") == "digits"
+    known = to_dict(recipe.settings).get("data", "digits") == "digits"
     return f"effdeg lab sweep {recipe.name}" + " --data DIR" * (not known)
 
 
