@@ -1,9 +1,14 @@
-"""Draw the pictures of the README and fill the tables of the docs, from the demo and from ``results/``."""
+"""Draw the pictures of the README and fill the tables of the docs, from the demo and from ``results/``.
+
+With names of studies, such as ``grokking``, their figures alone are drawn, in seconds; tables are always filled.
+"""
 
 import json
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,7 @@ from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
 from effdeg.lab import Store, all_recipes, find_recipe
 from effdeg.lab.report import Result, result_of
-from effdeg.lab.report.figures import plot_curves
+from effdeg.lab.report.figures import drawings, plot_curves
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.text import document
 from effdeg.lab.report.wording import degree
@@ -60,6 +65,20 @@ def draw() -> None:
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
         draw_lab(theme)
+    draw_studies(studies())
+
+
+def draw_studies(names: Iterable[str]) -> None:
+    """Draw the figures of studies that were run."""
+    FIGURES.mkdir(exist_ok=True)
+    for name, theme in product(names, THEMES):
+        for each in drawings(lab(name).blocks[0]):
+            each.draw(theme).savefig(FIGURES / f"{name}-{each.name}-{theme}.png")
+
+
+def studies() -> list[str]:
+    """Name the studies of the lab: what has a page of its own."""
+    return [name for name, recipe in all_recipes().items() if not isinstance(recipe.shows, str)]
 
 
 def plot_rescaling(theme: str) -> Figure:
@@ -190,7 +209,7 @@ def _records() -> list[Record]:
 
 def lab_runs() -> str:
     """Set everything that was run in the lab, and name what was not."""
-    run, others = run_and_not([lab(name) for name in all_recipes()])
+    run, others = run_and_not([lab(name) for name in all_recipes() if name not in studies()])
     parts = [document(result, "markdown") for result in run]
     missing = [
         f"`{result.recipe.name}` ({'; '.join([result.recipe.paper, *([shares] if shares else [])])})"
@@ -266,6 +285,7 @@ def fill() -> None:
     tables["earlier-runs"] = earlier_runs()
     tables["contest"] = contest_findings()
     tables |= {"pool": pool_table(), "proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
+    tables |= {name: document(lab(name), "markdown") for name in studies()}
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():
@@ -326,5 +346,8 @@ def _rows(case: str, spec: Callable[[str], str]) -> str:
 
 
 if __name__ == "__main__":
-    draw()
+    if names := sys.argv[1:]:
+        draw_studies(names)
+    else:
+        draw()
     fill()

@@ -16,9 +16,11 @@ class Endless:
 
 
 @pytest.mark.parametrize(("settings", "missing"), [(Seedless(), "seed"), (Endless(), "epochs")])
-def test_settings_need_a_seed_and_epochs(settings, missing):
+def test_settings_need_a_seed_and_where_strengths_are_tuned_epochs(settings, missing):
     with pytest.raises(TypeError, match=rf"toy: its settings, \w+, have no field {missing}, which every run needs"):
         replace(RECIPE, settings=settings)
+    if missing == "epochs":
+        assert replace(RECIPE, settings=settings, tuning={}).settings is settings
 
 
 @pytest.mark.parametrize(

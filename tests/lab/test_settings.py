@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from effdeg.cli.lab_options import shown
 from effdeg.lab.registry import all_recipes
-from effdeg.lab.settings import changed, checked_fields, differences, digest, parsed, to_dict
+from effdeg.lab.settings import NEWER, changed, checked_fields, differences, digest, identity, parsed, to_dict
 from effdeg.lab.training import Training
 
 
@@ -196,3 +196,17 @@ def test_the_digest_is_the_same_for_whole_numbers():
 def test_impossible_trainings_are_refused(changes, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         changed(Training(), changes)
+
+
+def test_a_newer_setting_at_its_default_leaves_the_names_of_runs_as_they_are():
+    older = make_dataclass("Older", [("seed", int, 0), ("weight", float, 1.0)], frozen=True)
+    newer = make_dataclass(
+        "Older",
+        [("seed", int, 0), ("weight", float, 1.0), ("also", str, field(default="", metadata=NEWER))],
+        frozen=True,
+    )
+    assert digest(newer()) == digest(older())
+    assert identity(newer()) == to_dict(older())
+    assert to_dict(newer())["also"] == ""
+    assert digest(newer(also="this")) != digest(older())
+    assert identity(newer(also="this"))["also"] == "this"
