@@ -1,0 +1,1 @@
+"""Experiments that tell their results in their own way: a package each."""

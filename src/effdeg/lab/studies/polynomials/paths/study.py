@@ -1,0 +1,59 @@
+"""How the degrees along paths are told."""
+
+from typing import TYPE_CHECKING
+
+from effdeg.lab.records import Record
+from effdeg.lab.report.blocks import Block
+from effdeg.lab.report.drawing import Drawing
+from effdeg.lab.report.sheet import Sheet
+from effdeg.lab.report.verdicts import Finding
+from effdeg.lab.studies.polynomials.paths.findings import finding
+from effdeg.lab.studies.polynomials.paths.sheets import sheets
+from effdeg.lab.studies.polynomials.paths.values import shown_with_noise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class DegreesAlongPaths:
+    """Theorem 3.1 in numbers, and what it does not say."""
+
+    def finding(self, block: Block) -> Finding:
+        """Say whether the degree along paths is the total degree, and what noise does to it."""
+        return finding(block)
+
+    def sheets(self, block: Block) -> list[Sheet]:
+        """Give the tables."""
+        return sheets(block)
+
+    def drawings(self, block: Block) -> list[Drawing]:
+        """Give the degrees found, with and without noise, and the effective degrees."""
+        degrees = (
+            "Left, the mean degree found along paths against the total degree. Middle, for three total degrees D, the "
+            "same with noise on the values; right, their effective degree with the same noise "
+            f"({shown_with_noise(block).row.title})."
+        )
+        effective = (
+            "The effective degree against the total degree, raw (polynomials scaled to equal variance) and normalized; "
+            "bars are standard errors."
+        )
+        return [
+            Drawing("degrees", degrees, lambda theme: _drawn("degrees", block, theme)),
+            Drawing("effective", effective, lambda theme: _drawn("effective", block, theme)),
+        ]
+
+    def score(self, run: Record) -> str:
+        """Say how often the degree found is the total degree."""
+        entries = (run.summary or {})["degrees"]
+        count, dropped, vanishing = (
+            sum(entry[key] for entry in entries) for key in ("followed", "dropped", "vanishing")
+        )
+        return f"total degree found on {count - dropped:,} of {count:,}; leading coefficient zero on {vanishing:,}"
+
+
+def _drawn(name: str, block: Block, theme: str) -> "Figure":
+    # Only what is drawn needs matplotlib.
+    from effdeg.lab.studies.polynomials.paths import figures
+
+    plot = {"degrees": figures.plot_degrees, "effective": figures.plot_effective}[name]
+    return plot(block, theme=theme)
