@@ -1,0 +1,1 @@
+"""Grokking: a network memorizes a part of modular arithmetic and, much later, understands it (section 4.2)."""

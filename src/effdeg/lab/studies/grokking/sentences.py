@@ -1,0 +1,101 @@
+"""What was found of grokking, in sentences."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from effdeg.lab.report.blocks import Block
+from effdeg.lab.report.lines import Line
+from effdeg.lab.report.naming import title
+from effdeg.lab.report.wording import listed, percent, seeds
+from effdeg.lab.studies.grokking.claim import is_near, judged
+from effdeg.lab.studies.grokking.course import DEGREE, Course
+
+OTHERS = {"parameter_norm": "parameter norm", "sharpness": "sharpness", "adaptive_sharpness": "adaptive sharpness"}
+"""The measures that the paper puts beside the effective degree."""
+
+# What falls by no more than this share of its highest so far is called monotone.
+_LEVEL = 0.01
+
+
+def outcome(line: Line) -> str:
+    """Say what the claim comes to in the runs of a line."""
+    courses = courses_of(line)
+    known = [(course, found) for course in courses if (found := judged(course)) is not None]
+    if not known:
+        best = max(float(course.values("validation_accuracy").max()) for course in courses)
+        return (
+            f"{title(line)} ({seeds(len(courses))}): the validation loss does not drop within "
+            f"{courses[0].steps[-1]:,.0f} steps, and validation accuracy is {percent(best)} at most, so that the claim "
+            "cannot be tested."
+        )
+    failing = [(course, found) for course, found in known if not found.holds]
+    runs = seeds(len(known)) if len(known) == len(courses) else f"{len(known)} of {seeds(len(courses))}"
+    if not failing:
+        return (
+            f"{title(line)} ({runs}): ED rises while the network memorizes, is highest near the drop of the validation "
+            "loss, and falls."
+        )
+    at = _leads((course, course.peak(DEGREE)) for course, _ in failing)
+    before = _leads((course, course.before) for course, _ in failing)
+    words = {
+        "does not rise while the network memorizes": any(not found.rises for _, found in failing),
+        f"is highest not near the drop of the validation loss, but at {at} times its step (until the drop, at {before} "
+        "times)": any(not found.near for _, found in failing),
+        "does not end below its highest": any(not found.falls for _, found in failing),
+    }
+    some = "" if len(failing) == len(known) else f" in {len(failing)} of {len(known)}"
+    said = listed([each for each, so in words.items() if so])
+    return f"{title(line)} ({runs}): the claim fails{some}: ED {said}."
+
+
+def others(block: Block) -> list[str]:
+    """Say what the other measures do, of which the paper says that only ED peaks at the transition."""
+    falls = {
+        title(line): max(course.largest_fall("parameter_norm") for course in courses_of(line)) for line in block.done
+    }
+    rising = [name for name, fall in falls.items() if fall <= _LEVEL]
+    falling = [f"{name} (by {fall:.0%} of its highest)" for name, fall in falls.items() if fall > _LEVEL]
+    norm = [f"rises throughout, as in the paper, in {listed(rising)}"] if rising else []
+    norm += [f"falls in {listed(falling)}"] if falling else []
+    found = [f"The parameter norm {', and '.join(norm)}."]
+    generalized = [line for line in block.done if any(course.drop is not None for course in courses_of(line))]
+    if generalized:
+        peaks = [
+            f"{word} in {title(line)}"
+            for name, word in OTHERS.items()
+            for line in generalized
+            if all(is_near(lead) for course in courses_of(line) if (lead := course.lead(course.peak(name))) is not None)
+        ]
+        found.append(
+            f"Of the other measures these are highest near the drop: {listed(peaks)}."
+            if peaks
+            else "None of the other measures is highest near the drop."
+        )
+    return found
+
+
+def at_the_end(block: Block) -> list[str]:
+    """Compare the effective degrees at the end of runs that generalized and of runs that did not, if there are both."""
+    ends: dict[bool, list[float]] = {True: [], False: []}
+    for course in (course for line in block.done for course in courses_of(line)):
+        ends[course.transition is not None].append(float(course.values(DEGREE)[course.end(DEGREE)]))
+    if not all(ends.values()):
+        return []
+    generalized, memorized = (between(ends[so], "{:.2f}".format) for so in (True, False))
+    return [f"At the end ED is {generalized} where the network generalized and {memorized} where it did not."]
+
+
+def _leads(moments: Iterable[tuple[Course, int | None]]) -> str:
+    """Write the steps of evaluations as multiples of that of the drop."""
+    leads = [course.lead(at) for course, at in moments if at is not None]
+    return between([lead for lead in leads if lead is not None], "{:.2g}".format)
+
+
+def courses_of(line: Line) -> list[Course]:
+    """Read what the runs of a line did, by seed."""
+    return [Course.of(run) for run in line.runs]
+
+
+def between(values: Iterable[float], write: Callable[[float], str]) -> str:
+    """Write a value, or the least and the largest of several."""
+    ends: Sequence[float] = sorted(values)
+    return " to ".join(dict.fromkeys([write(ends[0]), write(ends[-1])]))
