@@ -280,12 +280,21 @@ def contest_findings() -> str:
 
 def fill() -> None:
     """Put the tables made from ``results/`` between their marks in every page."""
+    for page, text in filled().items():
+        page.write_text(text)
+
+
+def filled() -> dict[Path, str]:
+    """Give every page as it is with the tables made from ``results/``."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
     tables |= {"lab-methods": lab_methods(), "lab-pool": lab_pool(), "lab-runs": lab_runs(), "engine": engine()}
     tables["earlier-runs"] = earlier_runs()
     tables["contest"] = contest_findings()
     tables |= {"pool": pool_table(), "proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
-    tables |= {name: document(lab(name), "markdown") for name in studies()}
+    for name in studies():
+        tables[name] = document(lab(name), "markdown")
+        tables |= {f"caption {name}-{each.name}": f"*{each.caption}*\n" for each in drawings(lab(name).blocks[0])}
+    pages = {}
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = page.read_text()
         for name, table in tables.items():
@@ -295,7 +304,8 @@ def fill() -> None:
                 text,
                 flags=re.DOTALL,
             )
-        page.write_text(text)
+        pages[page] = text
+    return pages
 
 
 def benchmarks() -> str:

@@ -87,6 +87,39 @@ def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
     assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
 
 
+def test_what_lies_in_the_upper_half_of_the_degrees_is_told():
+    spectrum = torch.tensor([9.0, 4.0, 1.0, 1.0, 0.5], dtype=torch.float64)  # weighed: 0, 4, 2, 3, 2
+    measured = dataclasses.replace(
+        effdeg.measure(mlp(), X, paths=5, nodes=12, degree=4), spectrum=spectrum, residual=0.0
+    )
+    assert measured.upper_half == pytest.approx(5 / 11)
+    assert "45% of the value lies in the upper half of the degrees; a higher degree=, with" in str(measured)
+    settled = dataclasses.replace(measured, spectrum=torch.tensor([9.0, 4.0, 1.0, 0.1, 0.05], dtype=torch.float64))
+    assert settled.upper_half == pytest.approx(0.5 / 6.5)
+    assert settled.warnings() == []
+    assert json.loads(json.dumps(settled.to_dict()))["upper_half"] == settled.upper_half
+    # Odd degrees: of 1, 2 and 3 the upper half is 2 and 3.
+    assert dataclasses.replace(measured, spectrum=torch.ones(4, dtype=torch.float64)).upper_half == pytest.approx(5 / 6)
+    assert dataclasses.replace(measured, spectrum=torch.zeros(5)).upper_half == 0.0
+
+
+def test_a_straight_line_has_nothing_in_the_upper_half():
+    line = torch.nn.Linear(6, 2).double()
+    measured = effdeg.measure(line, X.double(), paths=5, nodes=12, degree=6, output="identity")
+    assert measured.upper_half < 1e-9
+    assert measured.warnings() == []
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_the_residual_warns_above_its_limit(above):
+    measured = effdeg.measure(mlp(), X, paths=5, nodes=12, degree=4)
+    residual = effdeg.measurement.RESIDUAL_LIMIT + (1e-6 if above else -1e-6)
+    assert (
+        any("the fit misses 5%" in note for note in dataclasses.replace(measured, residual=residual).warnings())
+        is above
+    )
+
+
 def test_numbers_from_numpy_are_numbers(tmp_path):
     measured = effdeg.measure(mlp(), X, paths=np.int64(5), nodes=np.int64(8), degree=np.int64(3))
     assert effdeg.Measurement.load(measured.save(tmp_path / "m.json")).settings == measured.settings

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = 1
+RESIDUAL_LIMIT = 0.05
+"""Above this residual a measurement warns."""
+
+UPPER_HALF_LIMIT = 0.1
+"""Above this share of the value in the upper half of the degrees a measurement warns. In docs/estimator.md that catches
+all values that are more than 5% off, of which the residual sees less than half, and warns of many that are not."""
+
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
 
 
@@ -100,6 +107,17 @@ class Measurement:
         """The standard error of the normalized effective degree."""
         return self.estimate(normalized=True)[1]
 
+    @property
+    def upper_half(self) -> float:
+        """The share of the value that lies in the upper half of the degrees: what the last doubling of them brought.
+
+        Above a tenth, a higher degree may find notably more. For a piecewise linear function it always does: there the
+        value grows with the logarithm of the degree.
+        """
+        weighed = torch.arange(len(self.spectrum), dtype=self.spectrum.dtype) * self.spectrum
+        whole = weighed.sum().item()
+        return weighed[(len(weighed) + 1) // 2 :].sum().item() / whole if whole > 0 else 0.0
+
     def interval(self, level: float = 0.95, *, normalized: bool = False) -> tuple[float, float]:
         """Give the interval that covers the true mean over pairs with probability ``level``."""
         return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
@@ -157,6 +175,7 @@ class Measurement:
             "normalized": self.normalized,
             "normalized_stderr": finite(self.normalized_stderr),
             "residual": self.residual,
+            "upper_half": self.upper_half,
             "settings": asdict(self.settings),
             **{name: finite(getattr(self, name).tolist()) for name in _TENSORS},
         }
@@ -183,9 +202,14 @@ class Measurement:
             found.append(
                 "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
             )
-        elif self.residual > 0.05:
+        elif self.residual > RESIDUAL_LIMIT:
             found.append(
                 f"note: the fit misses {self.residual:.0%} of the variation; a higher degree= would see more of it."
+            )
+        if settings.degree > 1 and self.upper_half > UPPER_HALF_LIMIT:
+            found.append(
+                f"note: {self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
+                "with nodes= to match, may find more. Compare at equal degree only."
             )
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             found.append(

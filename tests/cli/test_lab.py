@@ -73,14 +73,18 @@ def tuned(store):
 
 
 def test_list_shows_every_recipe_and_what_it_takes(run):
-    code, out, _ = run("list", width=250)
+    code, out, _ = run("list", width=400)
     assert code == 0
     lines = out.splitlines()
     for name, found in all_recipes().items():
         line = next(line for line in lines if f" {name} " in line)
         assert found.title in line
         assert found.paper in line
-    runs = {"cifar10-cost": "17 methods × 3 seeds = 51, and 48 to tune", "cifar10-basis": "2 methods × 3 seeds = 6"}
+    runs = {
+        "cifar10-cost": "17 methods × 3 seeds = 51, and 48 to tune",
+        "cifar10-basis": "2 methods × 3 seeds = 6",
+        "pnn": "6 lines × 3 seeds = 18",
+    }
     for name, text in (runs | {"cifar10-vit-pool": "27 settings × 3 seeds = 81"}).items():
         assert text in next(line for line in lines if f" {name} " in line)
 

@@ -44,6 +44,13 @@ def test_all_recipes_are_found_in_their_order():
         "cifar10-resnet18-pool",
         "cifar10-vit-pool",
         "digits-methods",
+        "pnn",
+        "path-degrees",
+        "grokking",
+        "mnist-cifar",
+        "estimator",
+        "digits-estimators",
+        "cifar10-estimators",
     ]
     for name, found in all_recipes().items():
         assert found.name == name

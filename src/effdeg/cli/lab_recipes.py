@@ -56,7 +56,7 @@ def show(
     console.print(facts)
     console.print(_lines(found))
     console.print(_settings(found, settings, "all lines" if row is None else row.name))
-    console.print(f"[dim]A run with these settings is kept as {digest(settings)}.[/]")
+    console.print(f"[dim]A run with these settings has the name {digest(settings)}.[/]")
 
 
 def _settings(found: Recipe[Any], settings: Settings, whose: str) -> Table:
@@ -110,7 +110,8 @@ def _described(found: Recipe[Any]) -> dict[str, Any]:
 def _runs(found: Recipe[Any]) -> str:
     """Count the runs, and say what they are."""
     described, points = _described(found), len(list(found.points()))
-    factors = [(len(found.rows), "methods"), (points, "settings"), (len(found.seeds), "seeds")]
+    what = "methods" if isinstance(found.shows, str) else "lines"
+    factors = [(len(found.rows), what), (points, "settings"), (len(found.seeds), "seeds")]
     counted = [f"{count} {what}" for count, what in factors if count > 1]
     tuning = described["tuning_runs"]
     product = " × ".join(counted) + (f" = {described['runs']}" if len(counted) > 1 else "")

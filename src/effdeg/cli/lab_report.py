@@ -55,7 +55,7 @@ def table(
     if format == "json":
         print(to_json(plain.to_dict(result)))
     elif format == "terminal":
-        _print(result, runs)
+        _print(result, runs, kept)
         for file in (plot, csv):
             if file is not None:
                 Console(highlight=False).print(f"written: {escape(str(file))}", soft_wrap=True)
@@ -91,11 +91,13 @@ def report(
     console.print(f"written: {escape(str(out))}", soft_wrap=True)
 
 
-def _print(result: Result, runs: Path) -> None:
+def _print(result: Result, runs: Path, kept: dict[str, Any]) -> None:
     console = Console(highlight=False)
     about = result.recipe
     console.print(f"[bold]{escape(about.name)}[/]: {escape(about.title)} ({escape(about.paper)})")
     console.print(f"[dim]the paper: {escape(about.expects)}[/]")
+    if kept:
+        console.print(f"only runs with {escape(lo.assignments(kept))}")
     for block in result.blocks:
         console.print(f"\n{escape(str(result.findings[block]))}")
         for sheet in block_sheets(block):

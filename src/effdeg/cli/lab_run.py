@@ -13,7 +13,7 @@ from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.distributed import process_group, rank_and_size, shared_from_first
 from effdeg.lab import Recipe, Row, Store, Task, chosen, find_recipe
-from effdeg.lab.settings import digest, parsed
+from effdeg.lab.settings import digest, parsed, to_dict
 
 _FACTS = {
     "training accuracy": "{train_accuracy:.2%}",
@@ -68,7 +68,7 @@ def run(
         raise ValueError(f"{found.name} has ended without a summary: its train must call task.run.finish(summary).")
     if json:
         what = {"recipe": found.name, "method": row.name, "run": digest(settings), "folder": str(work.folder)}
-        how = {"settings": record.settings, "tuned": bool(strengths), "environment": record.environment}
+        how = {"settings": to_dict(settings), "tuned": bool(strengths), "environment": record.environment}
         print(json_module.dumps({**what, **how, "summary": record.summary}))
         return
     if finished:

@@ -20,6 +20,9 @@ from effdeg.lab.settings import differences, digest, parsed, to_dict
 # A recipe of one's own, package.module:RECIPE, and no address, which ends with the number of a port.
 _OWN = re.compile(r"[\w.]+:[A-Za-z_]\w*")
 
+# Longer names of lines are broken, or nothing else would have room.
+_LONGEST_NAME = 24
+
 
 class Command(TyperCommand):
     """Takes ``--ray`` without an address for a Ray of this machine's own."""
@@ -135,9 +138,11 @@ def _planned(found: Recipe[Any], store: Store, jobs: list[Job], equal_time: str 
     """List what would be run, and what of it is done."""
     states = {digest(job.settings): _state(store, job) for job in jobs}
     untuned = {job.row for job in jobs if job.purpose == "tuning" and states[digest(job.settings)] != "finished"}
+    names = [job.row for job in jobs] or [""]
     table = Table(title=f"runs of {escape(found.name)}", title_justify="left")
     for column in ("method", "for", "seed", "settings", "run", "state"):
-        table.add_column(column, no_wrap=column in {"method", "run"}, overflow="fold")
+        whole = column == "run" or (column == "method" and max(map(len, names)) <= _LONGEST_NAME)
+        table.add_column(column, no_wrap=whole, overflow="fold")
     for job in jobs:
         row, run, seed = found.row(job.row), digest(job.settings), job.settings.seed
         own = {key: new for key, (new, _) in differences(job.settings, found.resolved(row, {"seed": seed})).items()}

@@ -10,7 +10,8 @@ from effdeg._checks import suggest
 from effdeg.io import find_code
 from effdeg.lab.recipe import Recipe
 
-# The table of methods first, then what varies it, then pools, then studies of a known truth; recipes that are not named here follow by their names.
+# The table of methods first, then what varies it, then pools, then studies of a known truth; recipes that are not named
+# here follow by their names.
 _FIRST = (
     "cifar10-methods",
     "cifar10-learning-rate",

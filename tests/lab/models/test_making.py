@@ -41,6 +41,7 @@ def code(tmp_path, monkeypatch):
     [
         ("vit-tiny", (3, 32, 32)),
         ("vit-tiny", (1, 28, 28)),
+        ("vit-tiny", (3, 64, 32)),
         ("resnet18", (3, 32, 32)),
         ("resnet18", (1, 20, 12)),
         ("mlp", (64,)),
@@ -106,8 +107,8 @@ def test_a_ready_model_begins_every_run_with_the_same_weights():
         ("resnet81", (3, 8, 8), ValueError, "model='resnet81' is not known. Did you mean 'resnet18'.*package.module:c"),
         ("vit-tiny", (64,), ValueError, "takes images, and the examples have the shape 64: use model='mlp'"),
         ("resnet18", (64,), ValueError, "takes images"),
-        ("vit-tiny", (3, 8, 12), ValueError, "takes square images; these have 8 × 12 pixels"),
         ("vit-tiny", (3, 30, 30), ValueError, "cannot be cut into patches of 4 × 4"),
+        ("vit-tiny", (3, 8, 30), ValueError, "images of 8 × 30 pixels cannot be cut into patches of 4 × 4"),
         ("no_such_module:net", (4,), ValueError, "there is no Python module 'no_such_module'"),
         ("own_nets:neithr", (4,), ValueError, "own_nets has no 'neithr'. Did you mean 'neither'"),
         (

@@ -19,16 +19,18 @@ def test_vit_tiny_has_as_many_parameters_as_counted_by_hand():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels):
+@pytest.mark.parametrize("size", [12, (12, 12), (16, 8), (4, 12)])
+def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
     torch.manual_seed(0)
-    embed = Embedding(size=12, patch=4, channels=channels, width=7).double()
+    embed = Embedding(size=size, patch=4, channels=channels, width=7).double()
     nn.init.normal_(embed.token)
-    images = torch.rand(2, channels, 12, 12, dtype=torch.float64)
+    height, width = (size, size) if isinstance(size, int) else size
+    images = torch.rand(2, channels, height, width, dtype=torch.float64)
     weight, bias = embed.patches.weight.view(7, channels, 4, 4), embed.patches.bias
     for image, tokens in zip(images, embed(images), strict=True):
         expected = [embed.token[0, 0] + embed.position[0, 0]]
-        for row in range(3):
-            for column in range(3):
+        for row in range(height // 4):
+            for column in range(width // 4):
                 patch = image[:, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
                 mapped = torch.stack([(one * patch).sum() for one in weight]) + bias
                 expected.append(mapped + embed.position[0, len(expected)])
@@ -45,6 +47,15 @@ def test_the_embedding_begins_as_a_convolution_would_and_takes_its_weights():
     images = torch.rand(2, 3, 8, 8)
     expected = convolution(images).flatten(2).transpose(1, 2) + embed.position[:, 1:]
     torch.testing.assert_close(embed(images)[:, 1:], expected)
+
+
+def test_a_square_given_by_height_and_width_begins_with_the_same_weights():
+    made = []
+    for size in (8, (8, 8)):
+        torch.manual_seed(0)
+        made.append(ViT(**{**SMALL, "size": size}).state_dict())
+    assert made[0].keys() == made[1].keys()
+    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
 
 
 def test_images_may_lie_in_memory_with_the_channels_last():
@@ -90,5 +101,7 @@ def test_compiled_in_one_graph_it_gives_the_same():
 def test_images_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="images of 30 × 30 pixels cannot be cut into patches of 4 × 4"):
         ViT(size=30)
+    with pytest.raises(ValueError, match="images of 32 × 30 pixels cannot be cut into patches of 4 × 4"):
+        ViT(size=(32, 30))
     with pytest.raises(ValueError, match="made for images of 3 × 8 × 8, not of 1 × 8 × 8"):
         ViT(**SMALL)(torch.rand(2, 1, 8, 8))

@@ -9,7 +9,7 @@ from effdeg.lab.task import Task
 from effdeg.lab.training import train
 from effdeg.lab.training.capture import CapturedStep
 from effdeg.lab.training.examples import Examples
-from effdeg.lab.training.methods import made_method, on_random_pixels
+from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.step import Step
 from tests.lab.training.runs import breaking_off, metrics, small, summary, weights
 
@@ -35,9 +35,7 @@ def trained(settings, *, captured, steps=30):
     examples = Examples(data.load("digits", None), settings, GPU)
     model = models.make("mlp", shape=examples.shape, classes=10).to(GPU)
     fresh = {name: value.clone() for name, value in model.state_dict().items()}
-    method = made_method(settings)
-    if settings.ends == "random-pixels":
-        method = on_random_pixels(method, examples)
+    method = on_examples(made_method(settings), settings, examples)
     step = Step(model, method, examples, settings, batch=20)
     for penalized in (False, True):
         if captured:

@@ -6,10 +6,13 @@ import time
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
+import effdeg
 from effdeg.lab import data, models
+from effdeg.lab.settings import identity
 from effdeg.lab.store import Store
 from effdeg.lab.task import Task
 from effdeg.lab.training import loop
@@ -150,6 +153,50 @@ def test_proxies_at_the_end(tmp_path):
     assert found["proxies"]["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
     assert found["proxies"].keys() == set(settings.proxies)
     assert found["effective_degree_random_pixels"]["value"] != found["effective_degree"]["value"]
+
+
+def test_other_nodes_and_degrees_at_the_end(tmp_path):
+    settings = small(measure_also=("4/3", "15/7"))
+    folder = carried_out(tmp_path, settings)
+    model = models.make("mlp", shape=(64,), classes=10)
+    model.load_state_dict(weights(folder))
+    inputs = data.load("digits", None).test_inputs
+
+    def measure(nodes, degree, output="softmax"):
+        return effdeg.measure(model, inputs, paths=20, nodes=nodes, degree=degree, output=output)
+
+    found = summary(folder)["measured_also"]
+    assert list(found) == ["4/3", "15/7"]
+    precise, coarse = measure(20, 8), measure(4, 3)
+    assert torch.equal(precise.pairs, coarse.pairs)
+    assert summary(folder)["effective_degree"]["value"] == pytest.approx(precise.value)
+    assert found["4/3"]["value"] == pytest.approx(coarse.value)
+    assert found["4/3"]["stderr"] == pytest.approx(coarse.stderr)
+    assert found["4/3"]["normalized"] == pytest.approx(measure(4, 3, "identity").normalized)
+    assert found["15/7"]["normalized_stderr"] == pytest.approx(measure(15, 7, "identity").normalized_stderr)
+    correlation = np.corrcoef(coarse.per_path, precise.per_path)[0, 1]
+    assert found["4/3"]["per_path_correlation"] == pytest.approx(correlation)
+    assert found["4/3"]["value_at_degree"] == pytest.approx(measure(20, 3).value)
+    assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
+
+
+def test_measuring_in_more_ways_changes_neither_the_training_nor_older_runs_names(tmp_path):
+    plain, more = small(), small(measure_also=(" 4 / 3 ",))
+    assert more == small(measure_also=("4/3",))
+    assert "measure_also" not in identity(plain)
+    assert identity(more) == identity(plain) | {"measure_also": ["4/3"]}
+    folders = [carried_out(tmp_path, settings) for settings in (plain, more)]
+    assert all(torch.equal(one, two) for one, two in zip(*(weights(each).values() for each in folders), strict=True))
+    assert "measured_also" not in summary(folders[0])
+
+
+@pytest.mark.parametrize(
+    ("also", "match"),
+    [("4", "write nodes/degree, such as 4/3"), ("4/x", "write nodes/degree"), ("3/3", "nodes=3"), ("64/20", "lower")],
+)
+def test_what_cannot_be_measured_also_is_refused(also, match):
+    with pytest.raises(ValueError, match=match):
+        small(measure_also=(also,))
 
 
 class Watching(torch.nn.Module):

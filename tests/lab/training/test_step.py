@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from effdeg import Penalty, rivals
 from effdeg.lab import data, models
 from effdeg.lab.training.examples import Examples
-from effdeg.lab.training.methods import made_method, on_random_pixels
+from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.step import Step
 from tests.lab.training.runs import small
 
@@ -33,9 +33,7 @@ def made(settings):
 
 def stepped(settings, weight, steps=3):
     examples, model = made(settings)
-    method = made_method(settings)
-    if settings.ends == "random-pixels":
-        method = on_random_pixels(method, examples)
+    method = on_examples(made_method(settings), settings, examples)
     step = Step(model, method, examples, settings, batch=20)
     for penalized in (False, True):
         step.capture(penalized=penalized)

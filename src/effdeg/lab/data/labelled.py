@@ -1,7 +1,8 @@
 """Examples with their classes, some to train on and some to test on."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ class Labelled:
         classes: How many classes there are.
         mean: The mean of the pixels in [0, 1], channel by channel; empty for features.
         std: Their standard deviation.
+        further_tests: Other inputs to test on, by name: the test inputs changed in some way, with the same classes.
     """
 
     train_inputs: Tensor
@@ -32,11 +34,13 @@ class Labelled:
     classes: int
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    further_tests: Mapping[str, Tensor] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
         """Give a short hash of all examples and their classes, in their order: equal for equal data alone."""
         found = hashlib.sha256()
-        for tensor in (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels):
+        tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
+        for tensor in (*tensors, *self.further_tests.values()):
             found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
             # In place: a copy of it all may not fit beside it.
             found.update(tensor.cpu().contiguous().numpy().data)

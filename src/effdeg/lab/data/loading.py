@@ -9,16 +9,22 @@ from effdeg.lab.data.digits import load_digits
 from effdeg.lab.data.labelled import Labelled
 from effdeg.lab.data.layouts import LAYOUTS, load_path
 from effdeg.lab.data.mnist import load_mnist
+from effdeg.lab.data.mnist_cifar import load_mnist_cifar
 
-_IN_FOLDER: dict[str, Callable[[Path], Labelled]] = {"cifar10": load_cifar10, "mnist": load_mnist}
+_IN_FOLDER: dict[str, Callable[[Path], Labelled]] = {
+    "cifar10": load_cifar10,
+    "mnist": load_mnist,
+    "mnist-cifar": load_mnist_cifar,
+}
 
 
 def load(name: str, folder: Path | None) -> Labelled:
     """Load a data set.
 
     Args:
-        name: ``digits``, which needs no folder; ``cifar10`` or ``mnist``; or a file or folder in a known layout, by its
-            path from where one stands (if it has a slash or a suffix) or within the data folder.
+        name: ``digits``, which needs no folder; ``cifar10``, ``mnist`` or ``mnist-cifar``, which is made of both; or a
+            file or folder in a known layout, by its path from where one stands (if it has a slash or a suffix) or
+            within the data folder.
         folder: The folder that holds the data sets.
 
     Returns:

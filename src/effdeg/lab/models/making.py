@@ -38,9 +38,7 @@ def make(name: str, *, shape: Shape, classes: int) -> nn.Module:
 
 def _vit_tiny(name: str, shape: Shape, classes: int) -> nn.Module:
     channels, height, width = _image(name, shape)
-    if height != width:
-        raise ValueError(f"model={name!r} takes square images; these have {height} × {width} pixels.")
-    return ViT(size=height, channels=channels, classes=classes)
+    return ViT(size=(height, width), channels=channels, classes=classes)
 
 
 def _resnet18(name: str, shape: Shape, classes: int) -> nn.Module:

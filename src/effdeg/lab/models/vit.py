@@ -8,24 +8,26 @@ from torch.nn.functional import scaled_dot_product_attention
 class Embedding(nn.Module):
     """Images as sequences of tokens: a class token, then the patches, each with its position."""
 
-    def __init__(self, *, size: int, patch: int, channels: int, width: int) -> None:
+    def __init__(self, *, size: int | tuple[int, int], patch: int, channels: int, width: int) -> None:
         super().__init__()
-        if size % patch:
-            raise ValueError(f"images of {size} × {size} pixels cannot be cut into patches of {patch} × {patch}.")
-        self.shape, self.patch = (channels, size, size), patch
+        height, across = (size, size) if isinstance(size, int) else size
+        if height % patch or across % patch:
+            raise ValueError(f"images of {height} × {across} pixels cannot be cut into patches of {patch} × {patch}.")
+        self.shape, self.patch = (channels, height, across), patch
         # A strided convolution would be the same map; on a GPU its backward is much slower than that of a product.
         self.patches = nn.Linear(channels * patch**2, width)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.position = nn.Parameter(0.02 * torch.randn(1, 1 + (size // patch) ** 2, width))
+        self.position = nn.Parameter(0.02 * torch.randn(1, 1 + (height // patch) * (across // patch), width))
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed a batch of images."""
         if images.shape[1:] != self.shape:
             given, made_for = (" × ".join(map(str, shape)) for shape in (images.shape[1:], self.shape))
             raise ValueError(f"this transformer was made for images of {made_for}, not of {given}.")
-        (channels, size, _), patch = self.shape, self.patch
-        cut = images.view(len(images), channels, size // patch, patch, size // patch, patch).permute(0, 2, 4, 1, 3, 5)
-        patches = self.patches(cut.reshape(len(images), (size // patch) ** 2, channels * patch**2))
+        (channels, height, across), patch = self.shape, self.patch
+        rows, columns = height // patch, across // patch
+        cut = images.view(len(images), channels, rows, patch, columns, patch).permute(0, 2, 4, 1, 3, 5)
+        patches = self.patches(cut.reshape(len(images), rows * columns, channels * patch**2))
         tokens = torch.cat([self.token.to(patches.dtype).expand(len(images), -1, -1), patches], dim=1)
         # Under autocast, positions in float32 would promote all that the blocks add up, and double its memory.
         return (tokens + self.position).to(patches.dtype)
@@ -52,12 +54,12 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer with a class token."""
+    """A vision transformer with a class token, for images of one size: that of their sides, or height and width."""
 
     def __init__(
         self,
         *,
-        size: int = 32,
+        size: int | tuple[int, int] = 32,
         patch: int = 4,
         channels: int = 3,
         width: int = 192,

@@ -15,7 +15,7 @@ from effdeg.lab.studies.grokking.study import Tracked
 
 RECIPE = Recipe(
     name="grokking",
-    title="The effective degree while a network groks division modulo 97",
+    title="The effective degree while a network groks modular division",
     paper="Section 4.2 and its figure, appendix D",
     expects=(
         "ED rises while the network memorizes, peaks near the drop of the validation loss, and then falls. The "

@@ -2,7 +2,7 @@
 
 Expected: it orders the maps by their degree in every column, doubles when the outputs do, unless it is normalized; the
 paper's values are 0.72, 1.17, 2.92, and 1.34, 2.33, 5.30 for the doubled maps (Chebyshev). Exact are 0.667, 1.185,
-2.959 and their doubles.
+2.958 and their doubles.
 Cost: 35 s per run on a core of its own; 10 minutes in all.
 """
 

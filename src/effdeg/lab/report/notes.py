@@ -10,7 +10,7 @@ from effdeg.lab.settings import to_dict
 from effdeg.lab.tuning import Choice
 
 # What two runs of one experiment differ in anyhow, and what changes the records of a run but not its end.
-_UNTOLD = {"seed", "evaluate_every", "measure_every"}
+_UNTOLD = {"seed", "evaluate_every", "measure_every", "measure_also"}
 _TOLD = {
     "epochs": "{} epochs instead of {}",
     "held_out": "{} held-out training examples instead of {}",
@@ -19,7 +19,7 @@ _TOLD = {
     "measure_degree": "effective degree up to degree {} instead of {}",
     "proxy_examples": "proxies on {} examples instead of {}",
 }
-_TRAINING_IMAGES = {"cifar10": 50_000, "mnist": 60_000}
+_TRAINING_IMAGES = {"cifar10": 50_000, "mnist": 60_000, "mnist-cifar": 10_000}
 
 
 def scale_notes(block: Block) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import effdeg
@@ -11,7 +11,9 @@ from effdeg import proxies
 from effdeg.lab.training.examples import Examples, Split
 from effdeg.lab.training.precision import autocast
 from effdeg.lab.training.randomness import seeds_kept
-from effdeg.lab.training.settings import Training
+from effdeg.lab.training.settings import Training, nodes_and_degree
+from effdeg.measurement import Measurement
+from effdeg.tracing import Trace
 
 # Enough to follow training by; the last evaluation counts every training example.
 WATCHED = 10_000
@@ -37,12 +39,17 @@ def accuracy_and_loss(model: nn.Module, examples: Examples, split: Split, precis
     return float(right) / len(split), float(loss) / len(split)
 
 
-def evaluated(model: nn.Module, examples: Examples, settings: Training, *, last: bool) -> dict[str, float]:
-    """Give accuracy and loss on the examples that are trained and tested on."""
+def evaluated(model: nn.Module, examples: Examples, settings: Training, *, last: bool) -> dict[str, Any]:
+    """Give accuracy and loss on the examples that are trained and tested on, and the accuracies of further tests."""
     train = examples.train if last else examples.train.first(WATCHED)
-    found = {}
+    found: dict[str, Any] = {}
     for name, split in (("train", train), ("test", examples.test)):
         found[f"{name}_accuracy"], found[f"{name}_loss"] = accuracy_and_loss(model, examples, split, settings.precision)
+    if examples.further_tests:
+        found["further_tests"] = {
+            name: accuracy_and_loss(model, examples, split, settings.precision)[0]
+            for name, split in examples.further_tests.items()
+        }
     return found
 
 
@@ -60,16 +67,58 @@ def measured(model: nn.Module, examples: Examples, settings: Training, *, noise:
         with seeds_kept(inputs.device):
             torch.manual_seed(0)
             inputs = examples.noise_like(inputs)
-    trace = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)
-    # As in the paper: raw on probabilities, normalized on logits.
-    probabilities = trace.fit(degree=settings.measure_degree)
-    logits = trace.fit(degree=settings.measure_degree, output="identity")
+    return _values(*_fits(_trace(model, inputs, settings, settings.measure_nodes), settings.measure_degree))
+
+
+def measured_also(model: nn.Module, examples: Examples, settings: Training) -> dict[str, dict[str, float]]:
+    """Measure a trained model again, along the same pairs, with the other nodes and degrees that are asked for.
+
+    Args:
+        model: The trained model.
+        examples: The examples of the run.
+        settings: The settings of the run.
+
+    Returns:
+        By ``nodes/degree``: what :func:`measured` gives; how the values of single paths correlate with those of the
+        measurement proper; and what the nodes of that give at this degree.
+    """
+    inputs = examples.normalized(examples.test.first(2000).inputs)
+    proper = _trace(model, inputs, settings, settings.measure_nodes)
+    raw, logits = _fits(proper, settings.measure_degree)
+    found = {}
+    for setting in settings.measure_also:
+        nodes, degree = nodes_and_degree(setting)
+        fits = _fits(_trace(model, inputs, settings, nodes), degree)
+        at_degree = _values(*_fits(proper, degree))
+        found[setting] = _values(*fits) | {
+            "per_path_correlation": _correlation(fits[0].per_path, raw.per_path),
+            "normalized_per_path_correlation": _correlation(fits[1].per_path_normalized, logits.per_path_normalized),
+            "value_at_degree": at_degree["value"],
+            "normalized_at_degree": at_degree["normalized"],
+        }
+    return found
+
+
+def _trace(model: nn.Module, inputs: Tensor, settings: Training, nodes: int) -> Trace:
+    return effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=nodes)
+
+
+def _fits(trace: Trace, degree: int) -> tuple[Measurement, Measurement]:
+    """Fit as the paper does: probabilities, whose raw value counts, and logits, whose normalized one does."""
+    return trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
+
+
+def _values(probabilities: Measurement, logits: Measurement) -> dict[str, float]:
     return {
         "value": probabilities.value,
         "stderr": probabilities.stderr,
         "normalized": logits.normalized,
         "normalized_stderr": logits.normalized_stderr,
     }
+
+
+def _correlation(one: Tensor, other: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([one, other]))[0, 1])
 
 
 def proxied(

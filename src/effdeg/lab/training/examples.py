@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from effdeg.lab.data import Labelled
-from effdeg.lab.training.augmentation import augmented, bordered
+from effdeg.lab.training.augmentation import Augment, augmented, bordered
 from effdeg.lab.training.settings import Training
 
 
@@ -31,6 +31,7 @@ class Examples:
     Attributes:
         train: The training examples.
         test: The examples to evaluate on.
+        further_tests: The test set changed in ways that the data set names; none where examples were held out.
         classes: How many classes there are.
     """
 
@@ -42,7 +43,10 @@ class Examples:
                 f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out "
                 f"leave of {len(data.train_labels)}."
             )
-        self.classes, self._augment = data.classes, settings.augment
+        self.classes = data.classes
+        augment = settings.augment
+        # To recombine images is left to the method, which has the whole batch.
+        self._augment: Augment = "none" if augment == "cutmix" or augment == "swap-simple-half" else augment
         self._pixels = data.train_inputs.dtype == torch.uint8
         if not self._pixels and settings.augment != "none":
             raise ValueError(f"augment={settings.augment!r} is for images; {settings.data} has features: use none.")
@@ -53,6 +57,8 @@ class Examples:
             if settings.held_out
             else Split(data.test_inputs.to(device), data.test_labels.to(device))
         )
+        further = {} if settings.held_out else data.further_tests
+        self.further_tests = {name: Split(each.to(device), self.test.labels) for name, each in further.items()}
         channels = len(data.mean)
         self._scale = [torch.tensor(each, device=device).view(-1, 1, 1) for each in (data.mean, data.std)]
         if self._pixels and channels != data.train_inputs.shape[1]:

@@ -15,9 +15,9 @@ from effdeg.distributed import rank_and_size, shared_from_first, sum_over_ranks
 from effdeg.lab import data
 from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment
-from effdeg.lab.training.evaluation import evaluated, followed, measured, proxied
+from effdeg.lab.training.evaluation import evaluated, followed, measured, measured_also, proxied
 from effdeg.lab.training.examples import Examples
-from effdeg.lab.training.methods import made_method, on_random_pixels
+from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.network import check_network, made_network
 from effdeg.lab.training.randomness import random_states, seed, seeds_kept, set_random_state
 from effdeg.lab.training.schedules import Schedules
@@ -82,9 +82,7 @@ class _Running:
         self._per_epoch = len(examples.train) // settings.batch
         self._model = made_network(settings, examples, task.device)
         check_network(self._model, settings, examples)
-        self._method = made_method(settings, classes=examples.classes)
-        if settings.ends == "random-pixels":
-            self._method = on_random_pixels(self._method, examples)
+        self._method = on_examples(made_method(settings, classes=examples.classes), settings, examples)
         steps = settings.epochs * self._per_epoch
         self._schedules = Schedules(settings, steps=steps, weight=self._method.weight)
         # Which steps there will be: without a penalty, with it, or both.
@@ -142,7 +140,10 @@ class _Running:
     def summary(self) -> State:
         """Say how training ended, and measure the model."""
         settings = self._settings
-        summary = {key: self._last[key] for key in ("test_accuracy", "test_loss", "train_accuracy", "train_loss")}
+        kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
+        summary = {key: self._last[key] for key in kept if key in self._last}
+        if settings.measure_also:
+            summary["measured_also"] = measured_also(self._model, self._examples, settings)
         return summary | {
             "gap": summary["train_accuracy"] - summary["test_accuracy"],
             "epochs": settings.epochs,

@@ -1,12 +1,15 @@
 """From the settings of a run to its method."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
-
+from effdeg.lab.training.cuts import cut_mixed
+from effdeg.lab.training.ends import ENDS, check_ends
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.settings import Training
+from effdeg.lab.training.simple_half import half_swapped, simple_half
 from effdeg.penalty import Penalty
 from effdeg.rivals import Method, method
 
@@ -17,6 +20,11 @@ _SETTINGS = {
     "asam": ("rho", "eta"),
     "jacobian": ("projections",),
     "ed": _PENALTY,
+}
+# What recombines the images of a batch, and possibly their labels, made to fit the examples.
+_RECOMBINED: dict[str, Callable[[Examples], Callable[..., Any]]] = {
+    "cutmix": lambda examples: partial(cut_mixed, classes=examples.classes),
+    "swap-simple-half": lambda examples: partial(half_swapped, half=simple_half(examples)),
 }
 
 
@@ -41,36 +49,30 @@ def made_method(settings: Training, *, classes: int = 10) -> Method:
     made = method(settings.method, **given)
     if settings.weight is not None and made.penalty is not None:
         made = method(settings.method, weight=settings.weight, **given)
-    _check_ends(settings, made)
+    check_ends(settings, made.penalty)
+    if settings.augment in _RECOMBINED and made.mix is not None:
+        raise ValueError(
+            f"augment={settings.augment} and method={settings.method} both mix the batch: use one of them."
+        )
     return made
 
 
-def on_random_pixels(made: Method, examples: Examples) -> Method:
-    """Let the penalty's paths join images of noise instead of the batch's."""
-    assert isinstance(made.penalty, Penalty)
-    return replace(made, penalty=RandomPixels(made.penalty, examples))
+def on_examples(made: Method, settings: Training, examples: Examples) -> Method:
+    """Complete a method with what depends on the examples: the ends of its paths, and how images are recombined.
 
+    Args:
+        made: The method.
+        settings: The settings of the run.
+        examples: Its examples.
 
-class RandomPixels(nn.Module):
-    """A penalty whose paths join images of noise; the batch rides along in the same forward pass."""
-
-    def __init__(self, penalty: Penalty, examples: Examples) -> None:
-        super().__init__()
-        self.penalty, self._examples = penalty, examples
-
-    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Give the batch's outputs and the effective degree along the paths."""
-        points = self.penalty.points(self._examples.noise_like(x))
-        outputs = model(points.append_to(x))
-        return points.first_rows(outputs), self.penalty.degree(outputs, points)
-
-
-def _check_ends(settings: Training, made: Method) -> None:
-    if settings.ends == "data":
-        return
-    if not isinstance(made.penalty, Penalty):
-        raise ValueError(f"ends={settings.ends} is about the paths of method=ed, not of {settings.method}.")
-    if settings.anchor_labels:
-        raise ValueError("ends=random-pixels joins noise, which has no labels: set anchor_labels=false.")
-    if settings.sampling == "uniform" or settings.at is not None or settings.batchnorm == "frozen":
-        raise ValueError("ends=random-pixels goes with sampling=cosine or chebyshev, at=none and batchnorm=joint only.")
+    Returns:
+        The method as it is to be trained with.
+    """
+    if settings.ends in ENDS:
+        assert isinstance(made.penalty, Penalty)
+        if settings.ends != "random-pixels" and len(examples.shape) != 3:
+            raise ValueError(f"ends={settings.ends} is for images; {settings.data} has features.")
+        made = replace(made, penalty=ENDS[settings.ends](made.penalty, examples))
+    if settings.augment in _RECOMBINED:
+        made = replace(made, mix=_RECOMBINED[settings.augment](examples))
+    return made

@@ -6,7 +6,7 @@ from typing import Literal
 from effdeg._checks import check_count, check_fit
 from effdeg.functional.bases import Basis
 from effdeg.joined import BatchNorm
-from effdeg.lab.settings import checked_fields
+from effdeg.lab.settings import NEWER, checked_fields
 from effdeg.paths import Sampling
 from effdeg.proxies import check_names
 
@@ -19,7 +19,8 @@ class Training:
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape.
 
     Attributes:
-        data: ``cifar10``, ``digits``, or a file or folder in a known layout, within the data folder or by its path.
+        data: ``cifar10``, ``mnist``, ``mnist-cifar``, ``digits``, or a file or folder in a known layout, within the
+            data folder or by its path.
         model: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``.
         method: A name of :func:`effdeg.rivals.names`, or several joined by ``+``.
         seed: Decides the first weights, the order of the examples and everything drawn.
@@ -35,7 +36,9 @@ class Training:
             epochs, or not at all (``constant``).
         warm_up: The share of training in which the rate rises linearly.
         clip: The highest norm of a gradient.
-        augment: What is done to training images: nothing, ``crop`` (from a border of 4 pixels), or ``crop-flip``.
+        augment: What is done to training images: nothing; ``crop`` (from a border of 4 pixels) or ``crop-flip``;
+            ``cutmix``: each is joined with a part of another, and its label mixed by area; ``swap-simple-half``: every
+            second one is given another's simple half.
         precision: ``float32``, or ``bf16`` by autocast; a CPU always computes in float32.
         compile: Compile the step, on a GPU.
         weight: The weight of the method's penalty (λ); by default the method's own.
@@ -56,12 +59,17 @@ class Training:
         components: Principal components of the outputs; by default all outputs as they are.
         at: The layer at which the paths live; by default the inputs.
         batchnorm: What BatchNorm makes of the points.
-        ends: What the paths join: examples (``data``) or uniform noise (``random-pixels``), which has no labels.
+        ends: What the paths join. ``data``: two examples. ``random-pixels``: images of noise. ``simple-half``: an
+            example and itself with another's simple half, from which a linear function tells the classes. ``cuts``: an
+            example and itself with a random part of another, the label mixed by area. ``balanced``: the same by a part
+            and by the rest, of which the larger effective degree counts. Only ``data`` and ``cuts`` have labels.
         evaluate_every: Epochs between evaluations.
         measure_every: Epochs between measurements of the effective degree; 0 measures at the end alone.
         measure_paths: Paths of the measurement at the end.
         measure_nodes: Nodes on them.
         measure_degree: The highest degree of their fits.
+        measure_also: Other numbers of nodes and degrees to measure with along the same pairs, each as ``nodes/degree``:
+            how far does ``4/3`` follow the measurement proper?
         proxies: Proxies to evaluate at the end, ``all`` for all of them.
         proxy_examples: Training examples that the proxies see.
     """
@@ -81,7 +89,7 @@ class Training:
     decay: Literal["cosine", "steps", "constant"] = "cosine"
     warm_up: float = field(default=1 / 30, metadata=SCALE)
     clip: float | None = 1.0
-    augment: Literal["none", "crop", "crop-flip"] = "crop-flip"
+    augment: Literal["none", "crop", "crop-flip", "cutmix", "swap-simple-half"] = "crop-flip"
     precision: Literal["float32", "bf16"] = field(default="bf16", metadata=SCALE)
     compile: bool = field(default=True, metadata=SCALE)
     weight: float | None = None
@@ -102,12 +110,13 @@ class Training:
     components: int | None = None
     at: str | None = None
     batchnorm: BatchNorm = "joint"
-    ends: Literal["data", "random-pixels"] = "data"
+    ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = "data"
     evaluate_every: int = field(default=10, metadata=SCALE)
     measure_every: int = field(default=0, metadata=SCALE)
     measure_paths: int = field(default=400, metadata=SCALE)
     measure_nodes: int = field(default=200, metadata=SCALE)
     measure_degree: int = field(default=40, metadata=SCALE)
+    measure_also: tuple[str, ...] = field(default=(), metadata=SCALE | NEWER)
     proxies: tuple[str, ...] = field(default=(), metadata=SCALE)
     proxy_examples: int = field(default=2048, metadata=SCALE)
 
@@ -136,4 +145,22 @@ class Training:
             check_count("limit", self.limit, least=1)
         check_count("measure_paths", self.measure_paths, least=2)
         check_fit(self.measure_nodes, self.measure_degree)
+        also = [nodes_and_degree(each) for each in self.measure_also]
+        for nodes, degree in also:
+            if degree >= self.measure_nodes:
+                raise ValueError(
+                    f"measure_also={nodes}/{degree} is held against a fit of the same degree on measure_nodes="
+                    f"{self.measure_nodes}, which determine degree {self.measure_nodes - 1} at most: lower the one or "
+                    "raise the other."
+                )
+        object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
         check_names(name for name in self.proxies if name != "all")
+
+
+def nodes_and_degree(text: str) -> tuple[int, int]:
+    """Read a number of nodes and a degree that they determine, written as ``4/3``."""
+    nodes, _, degree = (part.strip() for part in text.partition("/"))
+    if not (nodes.isdecimal() and degree.isdecimal()):
+        raise ValueError(f"measure_also={text!r} is not understood: write nodes/degree, such as 4/3.")
+    check_fit(int(nodes), int(degree), least_degree=1)
+    return int(nodes), int(degree)

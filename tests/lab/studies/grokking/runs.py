@@ -57,17 +57,20 @@ def breaking_off(step):
             yield
 
 
-def made_up(folder, row, *, degrees, accuracies, losses, stderr=0.01, norms=None, sharpness=None, **changes):
+def made_up(
+    folder, row, *, degrees, accuracies, losses, stderr=0.01, norms=None, sharpness=None, normalized=None, **changes
+):
     """Write a finished run of the recipe that was looked at after 10, 20, 40, … steps; give its record."""
     steps = [10 * 2**number for number in range(len(degrees))]
     settings = RECIPE.resolved(RECIPE.row(row), {"steps": steps[-1], **changes})
     run = Store(Path(folder)).run(settings)
     run.begin({"device": "a slide rule"})
     norms, sharpness = norms or [1.0] * len(steps), sharpness or [0.5] * len(steps)
-    for step, degree, accuracy, loss, norm, sharp in zip(
-        steps, degrees, accuracies, losses, norms, sharpness, strict=True
+    normalized = normalized or [1.0] * len(steps)
+    for step, degree, scaled, accuracy, loss, norm, sharp in zip(
+        steps, degrees, normalized, accuracies, losses, norms, sharpness, strict=True
     ):
-        measured = {"value": degree, "stderr": stderr, "normalized": 1.0, "normalized_stderr": 0.1}
+        measured = {"value": degree, "stderr": stderr, "normalized": scaled, "normalized_stderr": stderr}
         run.log({
             "step": step,
             "seconds": step / 100,

@@ -22,7 +22,7 @@ class Judged:
     Attributes:
         rises: Whether ED, when the training equations are memorized (or at the drop, if that comes first), is above
             that of the first evaluation.
-        near: Whether the step at which ED is highest is within a factor of two of that of the drop.
+        near: Whether ED within a factor of two of the step of the drop reaches its highest, but for the error bars.
         falls: Whether ED ends below its highest, in all of its last five evaluations.
     """
 
@@ -36,16 +36,26 @@ class Judged:
         return self.rises and self.near and self.falls
 
 
-def judged(course: Course) -> Judged | None:
-    """Judge a run; None if its validation loss does not drop, so that there is nothing to judge."""
-    lead = course.lead(course.peak(DEGREE))
-    if course.drop is None or lead is None:
+def judged(course: Course, degree: str = DEGREE) -> Judged | None:
+    """Judge a run; None if its validation loss does not drop, so that there is nothing to judge.
+
+    Args:
+        course: The run.
+        degree: Which effective degree the claim is about.
+
+    Returns:
+        What the claim comes to.
+    """
+    if course.drop is None:
         return None
+    peak = course.peak(degree)
+    leads = [course.lead(at) for at in range(len(course.steps))]
+    around = [at for at, lead in enumerate(leads) if lead is not None and is_near(lead)]
     memorized = course.drop if course.memorized is None else min(course.memorized, course.drop)
     return Judged(
-        rises=_above(course, memorized, 0),
-        near=is_near(lead),
-        falls=_above(course, course.peak(DEGREE), course.end(DEGREE)),
+        rises=_above(course, degree, memorized, 0),
+        near=not all(_above(course, degree, peak, at) for at in around),
+        falls=_above(course, degree, peak, course.end(degree)),
     )
 
 
@@ -62,7 +72,7 @@ def verdict(courses: Sequence[Course]) -> Verdict:
     return "holds" if all(known) else "does not hold"
 
 
-def _above(course: Course, one: int, other: int) -> bool:
+def _above(course: Course, degree: str, one: int, other: int) -> bool:
     """Whether ED at one evaluation is above that at another, by more than their error bars."""
-    values, errors = course.values(DEGREE), course.errors(DEGREE)
+    values, errors = course.values(degree), course.errors(degree)
     return bool(values[one] - values[other] > _ERRORS * math.hypot(errors[one], errors[other]))

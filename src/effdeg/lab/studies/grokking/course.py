@@ -13,6 +13,9 @@ DEGREE = "validation_effective_degree"
 """The effective degree that is shown and judged: along paths between equations that are not trained on, as the loss
 that it is compared with is of these. Along paths between the others it takes the same course, within a third."""
 
+NORMALIZED = "normalized_effective_degree"
+"""The normalized effective degree of the logits, along the same paths."""
+
 _MEMORIZED = 0.99
 _TRANSITION = (0.1, 0.9)
 _LAST = 5
@@ -36,7 +39,7 @@ class Course:
     def of(cls, run: Record) -> "Course":
         """Read the course of a run."""
         steps = np.array([entry["step"] for entry in run.metrics], dtype=float)
-        return cls(int(run.settings["measure_paths"]), steps, tuple(run.metrics))
+        return cls(int(run.settings["measure_paths"]), steps, tuple(map(_with_normalized, run.metrics)))
 
     def values(self, name: str) -> Array:
         """Give a measure at every evaluation."""
@@ -103,3 +106,9 @@ class Course:
         """Give by what share of its highest so far a measure fell, at most."""
         values = self.values(name)
         return float((1 - values / np.maximum.accumulate(values)).max())
+
+
+def _with_normalized(entry: dict[str, Any]) -> dict[str, Any]:
+    """Let the normalized effective degree stand beside the raw one."""
+    found = entry[DEGREE]
+    return entry | {NORMALIZED: {"value": found["normalized"], "stderr": found["normalized_stderr"]}}

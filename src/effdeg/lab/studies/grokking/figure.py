@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from effdeg.lab.report.lines import Line
-from effdeg.lab.studies.grokking.course import DEGREE, Course
+from effdeg.lab.studies.grokking.course import DEGREE, NORMALIZED, Course
 from effdeg.lab.studies.grokking.sentences import OTHERS, courses_of
 from effdeg.plots import Theme, drawing
 from effdeg.statistics import student_quantile
@@ -65,6 +65,7 @@ def _mark(column: Sequence[Axes], course: Course, colours: Theme) -> None:
     margin = student_quantile(0.975, course.paths - 1) * course.errors(DEGREE)
     degree.fill_between(course.steps, values - margin, values + margin, color=colours.ink, alpha=0.2, lw=0)
     degree.plot(course.steps[peak], values[peak], "o", color=colours.complex, ms=5, zorder=4, clip_on=False)
+    _draw_normalized(degree, course, colours)
     top.set_yscale("log")
     top.text(0.03, 0.16, "validation", color=colours.complex, fontsize=8, transform=top.transAxes)
     top.text(0.03, 0.05, "training", color=colours.simple, fontsize=8, transform=top.transAxes)
@@ -90,3 +91,15 @@ def _mark(column: Sequence[Axes], course: Course, colours: Theme) -> None:
         top.text(
             math.sqrt(start * end), 1.12, "generalizes", transform=above, color=colours.complex, ha="center", fontsize=8
         )
+
+
+def _draw_normalized(degree: Axes, course: Course, colours: Theme) -> None:
+    """Draw the normalized effective degree behind the raw one, by a scale of its own."""
+    axes = degree.twinx()
+    axes.plot(course.steps, course.values(NORMALIZED), color=colours.simple, lw=1, ls="--", alpha=0.8)
+    axes.set_ylim(bottom=0)
+    axes.tick_params(axis="y", colors=colours.simple, length=0, labelsize=7)
+    degree.set_zorder(axes.get_zorder() + 1)
+    degree.patch.set_visible(False)
+    degree.text(0.03, 0.9, "raw", color=colours.ink, fontsize=8, transform=degree.transAxes)
+    degree.text(0.03, 0.79, "normalized", color=colours.simple, fontsize=8, transform=degree.transAxes)

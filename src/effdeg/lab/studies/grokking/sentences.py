@@ -6,8 +6,9 @@ from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.naming import title
 from effdeg.lab.report.wording import listed, percent, seeds
-from effdeg.lab.studies.grokking.claim import is_near, judged
-from effdeg.lab.studies.grokking.course import DEGREE, Course
+from effdeg.lab.studies.grokking.claim import is_near, judged, verdict
+from effdeg.lab.studies.grokking.course import DEGREE, NORMALIZED, Course
+from effdeg.ranking.tables import counted
 
 OTHERS = {"parameter_norm": "parameter norm", "sharpness": "sharpness", "adaptive_sharpness": "adaptive sharpness"}
 """The measures that the paper puts beside the effective degree."""
@@ -16,17 +17,39 @@ OTHERS = {"parameter_norm": "parameter norm", "sharpness": "sharpness", "adaptiv
 _LEVEL = 0.01
 
 
-def outcome(line: Line) -> str:
-    """Say what the claim comes to in the runs of a line."""
+def outcomes(block: Block) -> list[str]:
+    """Say what the claim comes to: in short, then line by line where it can be tested, then where it cannot."""
+    testable = [line for line in block.done if any(judged(course) for course in courses_of(line))]
+    rest = [line for line in block.done if line not in testable]
+    failing = sum(verdict(courses_of(line)) == "does not hold" for line in testable)
+    first = block.lines[0]
+    short = []
+    if first in rest and testable:
+        short.append(
+            "In the paper's setting the network does not generalize in the steps that it was given; where it does, the "
+            f"claim fails in {failing} of {counted(len(testable), 'line')}."
+        )
+    return [*short, *map(_outcome, testable), *_untested(rest)]
+
+
+def _untested(lines: Sequence[Line]) -> list[str]:
+    if not lines:
+        return []
+    best = {
+        line: max(float(course.values("validation_accuracy").max()) for course in courses_of(line)) for line in lines
+    }
+    names = listed([f"{title(line)} ({seeds(len(line.runs))}; {percent(best[line])})" for line in lines])
+    steps = courses_of(lines[0])[0].steps[-1]
+    return [
+        f"The validation loss does not drop within {steps:,.0f} steps, so that the claim cannot be tested, in {names}: "
+        "in brackets the highest validation accuracy."
+    ]
+
+
+def _outcome(line: Line) -> str:
+    """Say what the claim comes to in the runs of a line of which some can be judged."""
     courses = courses_of(line)
     known = [(course, found) for course in courses if (found := judged(course)) is not None]
-    if not known:
-        best = max(float(course.values("validation_accuracy").max()) for course in courses)
-        return (
-            f"{title(line)} ({seeds(len(courses))}): the validation loss does not drop within "
-            f"{courses[0].steps[-1]:,.0f} steps, and validation accuracy is {percent(best)} at most, so that the claim "
-            "cannot be tested."
-        )
     failing = [(course, found) for course, found in known if not found.holds]
     runs = seeds(len(known)) if len(known) == len(courses) else f"{len(known)} of {seeds(len(courses))}"
     if not failing:
@@ -45,6 +68,29 @@ def outcome(line: Line) -> str:
     some = "" if len(failing) == len(known) else f" in {len(failing)} of {len(known)}"
     said = listed([each for each, so in words.items() if so])
     return f"{title(line)} ({runs}): the claim fails{some}: ED {said}."
+
+
+def normalized(block: Block) -> list[str]:
+    """Say what the claim comes to for the normalized ED, since the paper does not say which of the two it follows."""
+    found = []
+    for line in block.done:
+        courses = [course for course in courses_of(line) if course.drop is not None]
+        if not courses:
+            continue
+        holding = sum(each.holds for course in courses if (each := judged(course, NORMALIZED)) is not None)
+        highest = [course.peak(NORMALIZED, until=course.drop) for course in courses]
+        both = list(zip(courses, highest, strict=True))
+        drops = [(course, course.drop) for course in courses if course.drop is not None]
+        ends = [(course, course.end(NORMALIZED)) for course in courses]
+        before, after, end = (
+            between((float(course.values(NORMALIZED)[at]) for course, at in moments), "{:.2f}".format)
+            for moments in (both, drops, ends)
+        )
+        found.append(
+            f"{title(line)}: {before} at its highest until the drop ({_leads(both)} times its step), {after} at the "
+            f"drop, {end} at the end; the claim holds in {holding} of {counted(len(courses), 'run')}"
+        )
+    return [f"Normalized ED, of the logits: {'; '.join(found)}."] if found else []
 
 
 def others(block: Block) -> list[str]:
@@ -81,7 +127,17 @@ def at_the_end(block: Block) -> list[str]:
     if not all(ends.values()):
         return []
     generalized, memorized = (between(ends[so], "{:.2f}".format) for so in (True, False))
-    return [f"At the end ED is {generalized} where the network generalized and {memorized} where it did not."]
+    decayed = [
+        {line.runs[0].settings["weight_decay"] > 0 for line in block.done if _generalized(line) is so}
+        for so in (True, False)
+    ]
+    confounded = decayed == [{True}, {False}]
+    apart = " (the former all with weight decay, the latter without, which may be why)" * confounded
+    return [f"At the end ED is {generalized} where the network generalized and {memorized} where it did not{apart}."]
+
+
+def _generalized(line: Line) -> bool:
+    return any(course.transition is not None for course in courses_of(line))
 
 
 def _leads(moments: Iterable[tuple[Course, int | None]]) -> str:

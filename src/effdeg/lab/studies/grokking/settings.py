@@ -73,6 +73,8 @@ class Grokking:
                 f"width={self.width} cannot be shared evenly by {self.heads} heads, each of an even width: use a "
                 f"multiple of {2 * self.heads}."
             )
+        if not 0 < self.fraction < 1:
+            raise ValueError(f"fraction={self.fraction!r} is a share of all equations: it must lie between 0 and 1.")
         if min(self.train_equations, self.equations - self.train_equations) < 2:
             raise ValueError(
                 f"fraction={self.fraction!r} of {self.equations} equations leaves {self.train_equations} to train on: "

@@ -13,7 +13,7 @@ from effdeg.lab.report.wording import listed, percent
 from effdeg.lab.store import Record
 from effdeg.lab.studies.grokking.claim import verdict
 from effdeg.lab.studies.grokking.course import DEGREE, Course
-from effdeg.lab.studies.grokking.sentences import at_the_end, courses_of, others, outcome
+from effdeg.lab.studies.grokking.sentences import at_the_end, courses_of, normalized, others, outcomes
 from effdeg.lab.studies.grokking.sheets import degrees, moments
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Tracked:
         return Finding(
             verdict(courses_of(block.lines[0])),
             (
-                *map(outcome, block.done),
+                *outcomes(block),
+                *normalized(block),
                 *at_the_end(block),
                 *others(block),
                 *([f"Not run: {listed(absent)}."] if absent else []),
@@ -68,7 +69,8 @@ def _drawing(name: str, lines: Sequence[Line]) -> Drawing:
     caption = (
         f"Loss and measures along training {name.replace('-', ' weight ')}. Dotted: 99% of the training equations are "
         "answered correctly. Shaded: validation accuracy goes from 10% to 90%. The effective degree is shown with its "
-        "95% interval, and a dot at its highest." + " Strong: the first seed; thin: the others." * several
+        "95% interval, and a dot at its highest; dashed, by the scale on the right, the normalized one. Losses below "
+        "0.0001 are drawn there." + " Strong: the first seed; thin: the others." * several
     )
     return Drawing(name, caption, lambda theme: _figure(lines, theme))
 

@@ -33,7 +33,7 @@ def test_the_paper_s_numbers_are_judged_by_the_exact_ones(tmp_path):
     assert "22 of the paper's 30 numbers lie within 5%" in sentences[-2]
     assert "4 of Task 1, by up to +9% (0.73 instead of 0.667 in ED (Legendre))" in sentences[-2]
     assert "4 of Task 6, by up to -11% (9.62 instead of 10.864 in ED (PCA-1))" in sentences[-2]
-    assert sentences[-1].startswith("Means over about")
+    assert sentences[-1].startswith("If that is noise, it is that of about")
 
 
 def test_a_reversed_order_denies_the_claim(tmp_path):

@@ -106,7 +106,7 @@ def _agreement(block: Block) -> list[str]:
 
 
 def _papers(block: Block) -> list[str]:
-    """Compare the paper's numbers with the exact ones, and say how many paths would scatter so much."""
+    """Compare the paper's numbers with the exact ones, and say how many paths would have such noise."""
     named, near, scatter = list[str](), 0, list[float]()
     for line in block.done:
         apart = {}
@@ -123,7 +123,7 @@ def _papers(block: Block) -> list[str]:
     return [
         f"{near} of the paper's {len(scatter)} numbers lie within {_FAR:.0%} of the exact ones"
         f"{f'; farther off are {listed(named)}' if named else ''}.",
-        f"Means over about {float(f'{paths:.1g}'):.0f} paths would scatter so much.",
+        f"If that is noise, it is that of about {float(f'{paths:.1g}'):.0f} paths.",
     ]
 
 

@@ -36,15 +36,17 @@ def finding(block: Block) -> Finding:
         return Finding("not decided", ("No line whose examples have a density was run.", *excluded))
     everything = [each for found in dense.values() for each in found]
     kept = not any(each.vanishing or each.unexplained or each.too_high for each in everything)
-    rises = all(_rises([each.found for each in found]) for found in dense.values())
+    falling = [title(line) for line, found in dense.items() if not _rises([each.found for each in found])]
     sentences = [
         _degrees(everything),
-        f"The mean degree found {'rises' if rises else 'does not rise'} with the total degree in every line.",
+        f"The mean degree found does not rise with the total degree in {listed(falling)}."
+        if falling
+        else "The mean degree found rises with the total degree in every line.",
         *excluded,
         _noise(everything),
         *_order(dense),
     ]
-    return Finding("holds" if kept and rises else "does not hold", tuple(sentences))
+    return Finding("holds" if kept and not falling else "does not hold", tuple(sentences))
 
 
 def _degrees(everything: list[Followed]) -> str:

@@ -49,7 +49,7 @@ def followed(line: Line) -> list[Followed]:
 
 def has_density(line: Line) -> bool:
     """Tell whether a line's examples have a density, as the theorem wants it."""
-    return line.row.changes.get("inputs") != "lattice"
+    return bool(line.runs[0].settings["inputs"] != "lattice")
 
 
 def shown_with_noise(block: Block) -> Line:
