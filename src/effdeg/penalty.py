@@ -1,7 +1,7 @@
 """The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -219,7 +219,8 @@ class Penalty(nn.Module):
         batch = count_examples(x)
         self._check(examples_only(x, batch), None)
         points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
-        return replace(points, inputs=points.inputs[0])
+        # Not by dataclasses.replace, which the compiler of older torch cannot follow.
+        return Points(points.inputs[0], points.pairs, points.alpha, points.inner, points.labels, points.batch)
 
     def degree(self, values: Any, points: Points) -> Tensor:
         """Compute the effective degree from what a model returned: the second half.
