@@ -1,5 +1,6 @@
 """One training step: on a GPU compiled, and the whole of it in one CUDA graph; on a CPU as it is written."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,10 @@ class Step:
         fresh = {name: value.clone() for name, value in model.state_dict().items()}
         # A first step compiles, before anything is captured, and makes the optimizer's state, so that it can be put
         # back in its place as the weights can.
-        self._train_batch()
+        with warnings.catch_warnings():
+            # Advice to compute in TF32, and other asides of the compiler.
+            warnings.filterwarnings("ignore", module="torch._inductor")
+            self._train_batch()
         self._run: Callable[[], None] = CapturedStep(model, self._train_batch) if on_gpu else self._train_batch
         self.restore({"model": fresh, "optimizer": {}, "step": 0})
 
