@@ -78,7 +78,7 @@ def draw_studies(names: Iterable[str]) -> None:
 
 def studies() -> list[str]:
     """Name the studies of the lab: what has a page of its own."""
-    return [name for name, recipe in all_recipes().items() if not isinstance(recipe.shows, str)]
+    return [name for name, recipe in all_recipes().items() if recipe.study]
 
 
 def plot_rescaling(theme: str) -> Figure:

@@ -110,7 +110,7 @@ def _described(found: Recipe[Any]) -> dict[str, Any]:
 def _runs(found: Recipe[Any]) -> str:
     """Count the runs, and say what they are."""
     described, points = _described(found), len(list(found.points()))
-    what = "methods" if isinstance(found.shows, str) else "lines"
+    what = "lines" if found.study else "methods"
     factors = [(len(found.rows), what), (points, "settings"), (len(found.seeds), "seeds")]
     counted = [f"{count} {what}" for count, what in factors if count > 1]
     tuning = described["tuning_runs"]

@@ -74,8 +74,8 @@ def run(
     if finished:
         console.print(f"finished before; delete {escape(str(work.folder))} to run it again", soft_wrap=True)
     tested = "held-out" if getattr(settings, "held_out", 0) else "test"
-    if not isinstance(found.shows, str):
-        console.print(escape(found.shows.score(record)), soft_wrap=True)
+    if found.study is not None:
+        console.print(escape(found.study.score(record)), soft_wrap=True)
     console.print(_table(record.summary, record.environment, tested=tested))
     console.print(f"kept in {escape(str(work.folder))}", soft_wrap=True)
 

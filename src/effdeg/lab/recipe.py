@@ -102,6 +102,11 @@ class Recipe(Generic[S]):
                     f"{key} for all runs, and it is not tuned."
                 )
 
+    @property
+    def study(self) -> "Study | None":
+        """What tells its results in its own way; None where accuracies are what it is about."""
+        return None if isinstance(self.shows, str) else self.shows
+
     def row(self, name: str) -> Row:
         """Find a line by its name."""
         check_choice("method", name, [row.name for row in self.rows])

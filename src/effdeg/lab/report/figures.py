@@ -35,8 +35,8 @@ def drawings(block: Block) -> list[Drawing]:
         )
         ranking = block.pool.ranking
         return [Drawing("panels", caption, lambda theme: ranking.plot(names, theme=theme))] if ranking and names else []
-    if not isinstance(block.recipe.shows, str):
-        return block.recipe.shows.drawings(block) if block.done else []
+    if block.recipe.study is not None:
+        return block.recipe.study.drawings(block) if block.done else []
     if len(block.done) < 2:
         return []
     if block.recipe.shows == "prices":

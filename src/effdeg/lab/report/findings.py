@@ -20,8 +20,8 @@ def finding(block: Block) -> Finding:
         return Finding(verdict, tuple(sentences))
     if not block.done:
         return Finding("not run", ("Not run yet.",))
-    if not isinstance(block.recipe.shows, str):
-        return block.recipe.shows.finding(block)
+    if block.recipe.study is not None:
+        return block.recipe.study.finding(block)
     if block.recipe.shows == "prices":
         verdict, sentences = _bought(block)
     else:

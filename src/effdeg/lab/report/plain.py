@@ -41,7 +41,7 @@ def _block(block: Block, found: Finding) -> dict[str, Any]:
             "given_training_accuracy": block.pool.given_training,
             "comparisons": [asdict(advantage) for advantage in block.pool.advantages()],
         }
-    if not isinstance(block.recipe.shows, str):
+    if block.recipe.study is not None:
         return plain | {"lines": [_studied(line) for line in block.lines]}
     at = block.equal_time
     plain["lines"] = [_line(block, line) for line in block.lines]

@@ -73,7 +73,7 @@ def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[s
     # A longer run of a line or two must not push aside the table that has them all.
     blocks.sort(key=lambda block: (2 * block.size < most, -block.epochs, -block.size, _apart(block.scale, own)))
     # A single line of a study says something, too.
-    compared = [block for block in blocks if not isinstance(recipe.shows, str) or block.size > 1] or blocks[:1]
+    compared = [block for block in blocks if recipe.study or block.size > 1] or blocks[:1]
     further = [block for block in blocks if block not in compared]
     final = {run.folder for _, run in finished}
     return Result(
@@ -106,7 +106,7 @@ def _tables(
         for key in scales:
             found = [run for run in runs[row.name] if _key(scale_of(run, type(recipe.settings))) == key]
             lines[key][row.name] = line_of(
-                row, settings[row.name], found, tuning.get(row.name), with_accuracy=isinstance(recipe.shows, str)
+                row, settings[row.name], found, tuning.get(row.name), with_accuracy=recipe.study is None
             )
     blocks = []
     for key, scale in scales.items():
@@ -121,7 +121,7 @@ def _tables(
         }
         shown = tuple(lines[key].values())
         # A line by itself has none to share its time with.
-        several = isinstance(recipe.shows, str) and sum(bool(line.runs) for line in shown) > 1
+        several = recipe.study is None and sum(bool(line.runs) for line in shown) > 1
         timed = equal_time(shown, candidates, scale.get("epochs", 0)) if several else None
         blocks.append(Block(recipe, scale, shown, timed))
     return blocks

@@ -27,8 +27,8 @@ def block_sheets(block: Block) -> list[Sheet]:
     """Give the tables of a block."""
     if block.pool is not None:
         return [_scores(block, block.pool)]
-    if not isinstance(block.recipe.shows, str):
-        return block.recipe.shows.sheets(block) if block.done else []
+    if block.recipe.study is not None:
+        return block.recipe.study.sheets(block) if block.done else []
     if block.recipe.shows == "prices":
         return [_prices(block)]
     return [_accuracies(block), _times(block)]
@@ -101,7 +101,7 @@ def runs_sheet(result: Result) -> Sheet:
 
 
 def _score(recipe: Recipe[Any], run: Record) -> str:
-    return percent(value_in(run, "test_accuracy")) if isinstance(recipe.shows, str) else recipe.shows.score(run)
+    return recipe.study.score(run) if recipe.study else percent(value_in(run, "test_accuracy"))
 
 
 def _accuracies(block: Block) -> Sheet:

@@ -60,18 +60,8 @@ def followed(model: nn.Module, examples: Examples) -> dict[str, float]:
     return {"value": measured.value, "stderr": measured.stderr}
 
 
-def measured(model: nn.Module, examples: Examples, settings: Training, *, noise: bool = False) -> dict[str, float]:
-    """Measure the effective degree of a trained model, on examples it was not trained on, or on noise like them."""
-    inputs = examples.normalized(examples.test.first(2000).inputs)
-    if noise:
-        with seeds_kept(inputs.device):
-            torch.manual_seed(0)
-            inputs = examples.noise_like(inputs)
-    return _values(*_fits(_trace(model, inputs, settings, settings.measure_nodes), settings.measure_degree))
-
-
-def measured_also(model: nn.Module, examples: Examples, settings: Training) -> dict[str, dict[str, float]]:
-    """Measure a trained model again, along the same pairs, with the other nodes and degrees that are asked for.
+def measured(model: nn.Module, examples: Examples, settings: Training) -> dict[str, Any]:
+    """Measure the effective degree of a trained model, on examples it was not trained on, in all ways that are wanted.
 
     Args:
         model: The trained model.
@@ -79,24 +69,34 @@ def measured_also(model: nn.Module, examples: Examples, settings: Training) -> d
         settings: The settings of the run.
 
     Returns:
-        By ``nodes/degree``: what :func:`measured` gives; how the values of single paths correlate with those of the
-        measurement proper; and what the nodes of that give at this degree.
+        ``effective_degree``; and ``measured_also``, if other nodes and degrees are asked for, along the same pairs: by
+        ``nodes/degree`` the same values, how those of single paths correlate with the measurement proper, and what the
+        nodes of that give at this degree.
     """
     inputs = examples.normalized(examples.test.first(2000).inputs)
     proper = _trace(model, inputs, settings, settings.measure_nodes)
     raw, logits = _fits(proper, settings.measure_degree)
-    found = {}
+    also = {}
     for setting in settings.measure_also:
         nodes, degree = nodes_and_degree(setting)
         fits = _fits(_trace(model, inputs, settings, nodes), degree)
         at_degree = _values(*_fits(proper, degree))
-        found[setting] = _values(*fits) | {
+        also[setting] = _values(*fits) | {
             "per_path_correlation": _correlation(fits[0].per_path, raw.per_path),
             "normalized_per_path_correlation": _correlation(fits[1].per_path_normalized, logits.per_path_normalized),
             "value_at_degree": at_degree["value"],
             "normalized_at_degree": at_degree["normalized"],
         }
-    return found
+    return {"effective_degree": _values(raw, logits)} | ({"measured_also": also} if also else {})
+
+
+def measured_on_noise(model: nn.Module, examples: Examples, settings: Training) -> dict[str, float]:
+    """Measure the effective degree of a trained model along paths between images of noise."""
+    inputs = examples.normalized(examples.test.first(2000).inputs)
+    with seeds_kept(inputs.device):
+        torch.manual_seed(0)
+        noise = examples.noise_like(inputs)
+    return _values(*_fits(_trace(model, noise, settings, settings.measure_nodes), settings.measure_degree))
 
 
 def _trace(model: nn.Module, inputs: Tensor, settings: Training, nodes: int) -> Trace:

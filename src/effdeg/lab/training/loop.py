@@ -15,7 +15,7 @@ from effdeg.distributed import rank_and_size, shared_from_first, sum_over_ranks
 from effdeg.lab import data
 from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment
-from effdeg.lab.training.evaluation import evaluated, followed, measured, measured_also, proxied
+from effdeg.lab.training.evaluation import evaluated, followed, measured, measured_on_noise, proxied
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.network import check_network, made_network
@@ -142,8 +142,6 @@ class _Running:
         settings = self._settings
         kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
         summary = {key: self._last[key] for key in kept if key in self._last}
-        if settings.measure_also:
-            summary["measured_also"] = measured_also(self._model, self._examples, settings)
         return summary | {
             "gap": summary["train_accuracy"] - summary["test_accuracy"],
             "epochs": settings.epochs,
@@ -151,14 +149,14 @@ class _Running:
             "seconds_per_epoch": self._seconds / settings.epochs,
             "milliseconds_per_step": 1e3 * self._seconds / (settings.epochs * self._per_epoch),
             "parameters": sum(each.numel() for each in self._model.parameters()),
-            "effective_degree": measured(self._model, self._examples, settings),
+            **measured(self._model, self._examples, settings),
         }
 
     def finish(self, summary: State) -> None:
         """Evaluate the proxies, if any are wanted, and end the run."""
         settings, model = self._settings, self._model
         if settings.proxies:
-            summary["effective_degree_random_pixels"] = measured(model, self._examples, settings, noise=True)
+            summary["effective_degree_random_pixels"] = measured_on_noise(model, self._examples, settings)
             untrained = made_network(settings, self._examples, self._task.device)
             summary |= proxied(model, untrained, self._examples, settings, progress=self.shows)
         if self._rank == 0:

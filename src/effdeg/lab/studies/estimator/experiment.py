@@ -10,11 +10,11 @@ from torch import Tensor
 import effdeg
 from effdeg._progress import progress_bar
 from effdeg.functional import cosine_nodes, effective_degree, fit
+from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.estimator.grid import EXACT_AT, SCHEMES, degrees_on
 from effdeg.lab.studies.estimator.known import Known, exact_degrees, known_function
 from effdeg.lab.studies.estimator.settings import Estimation
 from effdeg.lab.task import Task
-from effdeg.lab.training.environment import environment
 from effdeg.lab.training.turns import turn
 from effdeg.measurement import RESIDUAL_LIMIT, Measurement
 from effdeg.paths import Sampling, draw_pairs, interpolate
@@ -32,8 +32,8 @@ def estimate(settings: Estimation, task: Task) -> None:
         settings: The settings, which decide how it ends.
         task: Where to work.
     """
-    state = task.run.begin(environment(task.device)) or {"done": 0, "seconds": 0.0}
-    try:
+    with begun(task) as kept:
+        state = kept or {"done": 0, "seconds": 0.0}
         begin = time.perf_counter() - state["seconds"]
         subject = _Subject(settings, task.device)
         name = f"{settings.function}, seed {settings.seed}"
@@ -45,8 +45,6 @@ def estimate(settings: Estimation, task: Task) -> None:
                     task.run.save({"done": done + 1, "seconds": time.perf_counter() - begin})
                 update(done + 1, f"{nodes} {sampling} nodes")
         task.run.finish(subject.summary() | {"seconds": time.perf_counter() - begin})
-    finally:
-        task.run.close()
 
 
 class _Subject:

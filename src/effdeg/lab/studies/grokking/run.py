@@ -1,12 +1,12 @@
 """A run from its settings to its summary; killed at any moment, it goes on from its last checkpoint."""
 
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from effdeg._progress import progress_bar
+from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.grokking.course import DEGREE
 from effdeg.lab.studies.grokking.equations import all_equations, split
 from effdeg.lab.studies.grokking.network import Decoder
@@ -15,9 +15,7 @@ from effdeg.lab.studies.grokking.settings import Grokking
 from effdeg.lab.studies.grokking.step import Step
 from effdeg.lab.studies.grokking.tracking import looked_at
 from effdeg.lab.task import Task
-from effdeg.lab.training.environment import environment
 from effdeg.lab.training.loop import SECONDS_AT_RISK
-from effdeg.lab.training.randomness import seeds_kept
 from effdeg.lab.training.turns import turn
 
 # So many steps are trained without a look at the clock.
@@ -31,16 +29,11 @@ def train(settings: Grokking, task: Task) -> None:
         settings: The settings, which decide how it ends.
         task: Where to work.
     """
-    on_device = torch.cuda.device(task.device) if task.device.type == "cuda" else nullcontext()
-    with on_device, seeds_kept(task.device):
-        try:
-            state = task.run.begin(environment(task.device))
-            with turn(task.device, progress=task.progress):
-                running = _Running(settings, task, state)
-            running.train()
-            running.finish()
-        finally:
-            task.run.close()
+    with begun(task) as state:
+        with turn(task.device, progress=task.progress):
+            running = _Running(settings, task, state)
+        running.train()
+        running.finish()
 
 
 class _Running:

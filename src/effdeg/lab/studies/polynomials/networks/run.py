@@ -12,6 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 import effdeg
 from effdeg._progress import progress_bar
 from effdeg.inference import Model
+from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.polynomials.networks.columns import measured
 from effdeg.lab.studies.polynomials.networks.exact import integrated
 from effdeg.lab.studies.polynomials.networks.least_squares import levenberg_marquardt
@@ -19,8 +20,6 @@ from effdeg.lab.studies.polynomials.networks.network import PolynomialNetwork
 from effdeg.lab.studies.polynomials.networks.settings import PolynomialFit
 from effdeg.lab.studies.polynomials.networks.targets import TASKS, draw_inputs, target
 from effdeg.lab.task import Task
-from effdeg.lab.training.environment import environment
-from effdeg.lab.training.randomness import seeds_kept
 from effdeg.lab.training.turns import turn
 
 _FIRST_DAMPING = 0.01
@@ -38,16 +37,14 @@ def fit_and_measure(settings: PolynomialFit, task: Task) -> None:
         settings: The settings, which decide how it ends.
         task: Where to work.
     """
-    with seeds_kept(task.device):
+    with begun(task) as state:
         fitting = _Fitting(settings, task)
-        try:
-            fitting.begin()
-            with turn(task.device, progress=task.progress):
-                fitting.fit()
-                summary = fitting.summary()
-            fitting.finish(summary)
-        finally:
-            task.run.close()
+        if state is not None:
+            fitting.restore(state)
+        with turn(task.device, progress=task.progress):
+            fitting.fit()
+            summary = fitting.summary()
+        fitting.finish(summary)
 
 
 class _Fitting:
@@ -68,13 +65,11 @@ class _Fitting:
         self._network.scale.copy_(self._targets.std(0))
         self._step, self._damping, self._seconds, self._last = 0, _FIRST_DAMPING, 0.0, dict[str, Any]()
 
-    def begin(self) -> None:
-        """Open the run's folder, and go to its last checkpoint."""
-        state = self._task.run.begin(environment(self._task.device))
-        if state is not None:
-            self._network.load_state_dict(state["network"])
-            self._step, self._damping = state["step"], state["damping"]
-            self._seconds, self._last = state["seconds"], state["last"]
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._network.load_state_dict(state["network"])
+        self._step, self._damping = state["step"], state["damping"]
+        self._seconds, self._last = state["seconds"], state["last"]
 
     @torch.no_grad()
     def fit(self) -> None:

@@ -10,12 +10,11 @@ from torch import Tensor
 import effdeg
 from effdeg._progress import progress_bar
 from effdeg.functional import effective_degree, fit
+from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.polynomials.paths.degrees import degree_found, leading_coefficients
 from effdeg.lab.studies.polynomials.paths.random_polynomials import RandomPolynomials, draw_examples
 from effdeg.lab.studies.polynomials.paths.settings import PathDegrees
 from effdeg.lab.task import Task
-from effdeg.lab.training.environment import environment
-from effdeg.lab.training.randomness import seeds_kept
 from effdeg.lab.training.turns import turn
 from effdeg.statistics import mean_and_stderr
 
@@ -37,14 +36,11 @@ def follow_paths(settings: PathDegrees, task: Task) -> None:
         settings: The settings, which decide how it ends.
         task: Where to work.
     """
-    with seeds_kept(task.device):
-        try:
-            state = task.run.begin(environment(task.device)) or {"entries": [], "seconds": 0.0}
-            with turn(task.device, progress=task.progress):
-                _follow(settings, task, state)
-            task.run.finish({"degrees": state["entries"], "seconds": state["seconds"]})
-        finally:
-            task.run.close()
+    with begun(task) as kept:
+        state = kept or {"entries": [], "seconds": 0.0}
+        with turn(task.device, progress=task.progress):
+            _follow(settings, task, state)
+        task.run.finish({"degrees": state["entries"], "seconds": state["seconds"]})
 
 
 def _follow(settings: PathDegrees, task: Task, state: dict[str, Any]) -> None:
