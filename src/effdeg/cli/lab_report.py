@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from effdeg._files import to_json, write_atomically
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.lab import Recipe, Store, all_recipes, find_recipe
-from effdeg.lab.files import to_json, write_whole
 from effdeg.lab.report import Result, plain, result_of
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.sheets import block_sheets, further
@@ -81,7 +81,7 @@ def report(
 
     records = Store(runs).records()
     results = [result_of(each, records) for each in found]
-    write_whole(out, page(results).encode())
+    write_atomically(out, page(results).encode())
     console = Console(highlight=False)
     shown, absent = run_and_not(results)
     said = [(result, str(result.findings[result.blocks[0]])) for result in shown]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from effdeg.lab.files import write_whole
+from effdeg._files import write_atomically
 
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d+)-([0-9a-f]{16})\.pt")
@@ -31,7 +31,7 @@ class Checkpoints:
         files = self.files()
         file = self._folder / f"checkpoint-{_number(files[-1]) + 1 if files else 1:06d}-{_hash(content)}.pt"
         try:
-            write_whole(file, content)
+            write_atomically(file, content)
         except OSError as error:
             good = [each for each in self.files() if each not in self._damaged]
             survives = f"The last good one survives, {good[-1]}" if good else "There is no earlier one"

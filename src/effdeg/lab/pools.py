@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import torch
 
+from effdeg._files import make_folder
 from effdeg.lab.assignments import Assignment
-from effdeg.lab.files import make_folder
 from effdeg.lab.store import Run
 
 # Seconds between two looks at what goes on.

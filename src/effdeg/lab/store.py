@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._files import PARTIAL, make_folder, to_json, write_atomically
 from effdeg.lab.checkpoints import Checkpoints
-from effdeg.lab.files import PARTIAL, make_folder, to_json, write_whole
 from effdeg.lab.locks import Lock
 from effdeg.lab.records import FORMAT, Record, read_json, read_record, read_settings, whole_lines
 from effdeg.lab.settings import Settings, digest, identity
@@ -119,8 +119,8 @@ class Run:
         if weights is not None:
             buffer = io.BytesIO()
             torch.save(dict(weights), buffer)
-            write_whole(self.folder / "weights.pt", buffer.getvalue())
-        write_whole(self.folder / "summary.json", _pretty(summary))
+            write_atomically(self.folder / "weights.pt", buffer.getvalue())
+        write_atomically(self.folder / "summary.json", _pretty(summary))
         (self.folder / "failure.txt").unlink(missing_ok=True)
         self._checkpoints.delete()
         if self._lock is not None:
@@ -132,7 +132,7 @@ class Run:
         make_folder(self.folder)
         if not (self.folder / "settings.json").exists():
             self._write_settings()
-        write_whole(self.folder / "failure.txt", text.encode())
+        write_atomically(self.folder / "failure.txt", text.encode())
         self.close()
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Run:
         for partial in self.folder.glob(f"*{PARTIAL}"):
             partial.unlink()
         self._write_settings()
-        write_whole(self.folder / "environment.json", _pretty(environment))
+        write_atomically(self.folder / "environment.json", _pretty(environment))
         (self.folder / "failure.txt").unlink(missing_ok=True)
         checkpoint = self._checkpoints.load() or {"lines": 0, "state": None}
         self._cut_metrics(checkpoint["lines"])
@@ -179,7 +179,7 @@ class Run:
 
     def _write_settings(self) -> None:
         described = {"format": FORMAT, "kind": type(self.settings).__name__, "settings": identity(self.settings)}
-        write_whole(self.folder / "settings.json", _pretty(described))
+        write_atomically(self.folder / "settings.json", _pretty(described))
 
     def _cut_metrics(self, lines: int) -> None:
         """Go back to the lines that there were at the checkpoint; the run writes the later ones again."""
@@ -191,7 +191,7 @@ class Run:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        write_whole(file, b"".join(kept))
+        write_atomically(file, b"".join(kept))
         self._lines = len(kept)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from effdeg._checks import check_count
+from effdeg._files import make_folder
 from effdeg._progress import progress_bar
 from effdeg.io.optional import require
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment
-from effdeg.lab.files import make_folder
 from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.pools import Order, Progress, on_this_machine
 from effdeg.lab.ray_pool import on_ray

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from effdeg._files import write_atomically
 from effdeg.lab.data.labelled import Split
-from effdeg.lab.files import write_whole
 
 _VERSION = 1
 """Goes up when the same files are decoded in another way."""
@@ -57,4 +57,4 @@ def _write(file: Path, train: Split, test: Split) -> None:
         buffer, train_inputs=train.inputs, train_labels=train.labels, test_inputs=test.inputs, test_labels=test.labels
     )
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, buffer.getvalue())
+    write_atomically(file, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whatever ends the program meanwhile."""
+"""Files that are written completely or not at all, even if the program is killed meanwhile."""
 
 import json
 import math
@@ -9,8 +9,8 @@ from typing import Any
 PARTIAL = ".partial"
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Write a file so that at every moment either the former one or the whole new one lies on the disk."""
+def write_atomically(file: Path, content: bytes) -> None:
+    """Write a file so that at any moment either the old or the complete new one is on the disk."""
     # Another process may be writing the same file.
     partial = file.with_name(f"{file.name}.{os.getpid()}{PARTIAL}")
     try:
@@ -26,7 +26,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for runs, or say why they cannot be kept there."""
+    """Make a folder for runs; raise if they cannot be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -35,7 +35,7 @@ def make_folder(folder: Path) -> None:
 
 
 def to_json(value: Any) -> str:
-    """Write JSON in one line; numbers that it does not know, NaN and infinities, become null."""
+    """Return JSON in one line, with null for NaN and infinities, which JSON does not have."""
     return json.dumps(_finite(value), allow_nan=False)
 
 
@@ -48,7 +48,7 @@ def _finite(value: Any) -> Any:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name survive a power cut, where folders can be opened for that (not on Windows)."""
+    """Make the new name survive a power cut, where folders can be opened for that (not on Windows)."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
