@@ -1,29 +1,33 @@
-"""Draw the pictures of the README and fill the tables of the docs, from the demo and from ``results/``.
+"""Draw the figures of the README and fill the tables of the docs, from the demo and from ``results/``.
 
-With names of studies, such as ``grokking``, their figures alone are drawn, in seconds; tables are always filled.
+    python docs/make_figures.py                 # everything; trains the demo's networks
+    python docs/make_figures.py lab grokking    # figures of the lab's runs and of a study alone, in seconds
+    python docs/make_figures.py tables          # no figures
+
+Tables are always filled. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``; within a
+sentence or a table ``<!-- value name -->1.23<!-- end -->``.
 """
 
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import along_training
+import bounds
+import lab_tables
+import numpy as np
+from lab_tables import followed, lab, models_of, studies
 from matplotlib.figure import Figure
 
 from effdeg.demo import contest
 from effdeg.demo.page import plot_contest
 from effdeg.demo.story import tell
-from effdeg.lab import Store, all_recipes, find_recipe
-from effdeg.lab.report import Result, result_of
 from effdeg.lab.report.figures import drawings, plot_curves
-from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.text import document
-from effdeg.lab.report.wording import degree
-from effdeg.lab.store import Record
 from effdeg.plots import THEMES, drawing, plot_method
 from effdeg.ranking import Ranking, rank, read_table
 
@@ -64,7 +68,7 @@ def draw() -> None:
         plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
-        draw_lab(theme)
+    draw_lab()
     draw_studies(studies())
 
 
@@ -74,11 +78,6 @@ def draw_studies(names: Iterable[str]) -> None:
     for name, theme in product(names, THEMES):
         for each in drawings(lab(name).blocks[0]):
             each.draw(theme).savefig(FIGURES / f"{name}-{each.name}-{theme}.png")
-
-
-def studies() -> list[str]:
-    """Name the studies of the lab: what has a page of its own."""
-    return [name for name, recipe in all_recipes().items() if recipe.study]
 
 
 def plot_rescaling(theme: str) -> Figure:
@@ -187,72 +186,23 @@ def _gpu(case: str) -> dict[str, Any]:
     return found
 
 
-def draw_lab(theme: str) -> None:
-    """Draw what the lab's runs found: the methods along training, and the paper's four measures of the pool."""
-    methods, models = (lab(name).blocks[0] for name in ("cifar10-methods", "cifar10-resnet18-pool"))
-    plot_curves(methods, theme=theme).savefig(FIGURES / f"lab-methods-{theme}.png")
-    assert models.pool is not None
-    assert models.pool.ranking is not None
-    models.pool.ranking.plot(models.pool.panels()[:4], theme=theme).savefig(FIGURES / f"lab-pool-{theme}.png")
+def draw_lab() -> None:
+    """Draw what the lab's runs found: methods along training, the paper's four measures of the pool, degree and gap."""
+    methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
+    models = models_of(lab("cifar10-resnet18-pool").blocks[0])
+    assert models.ranking is not None
+    for theme in THEMES:
+        plot_curves(methods, theme=theme).savefig(FIGURES / f"lab-methods-{theme}.png")
+        models.ranking.plot(models.panels()[:4], theme=theme).savefig(FIGURES / f"lab-pool-{theme}.png")
+        along_training.plot(followed(), theme).savefig(FIGURES / f"along-training-{theme}.png")
 
 
-@cache
-def lab(name: str) -> Result:
-    """Read what the lab's runs say about an experiment."""
-    return result_of(find_recipe(name), _records())
-
-
-@cache
-def _records() -> list[Record]:
-    return Store(ROOT / "results" / "lab").records()
-
-
-def lab_runs() -> str:
-    """Set everything that was run in the lab, and name what was not."""
-    run, others = run_and_not([lab(name) for name in all_recipes() if name not in studies()])
-    parts = [document(result, "markdown") for result in run]
-    missing = [
-        f"`{result.recipe.name}` ({'; '.join([result.recipe.paper, *([shares] if shares else [])])})"
-        for result, shares in others
-    ]
-    parts.append(f"Not run yet: {', '.join(missing)}.\n")
-    return "\n".join(parts)
-
-
-def lab_methods() -> str:
-    """Set the table of methods for the README, with what it shows in a sentence."""
-    block = lab("cifar10-methods").blocks[0]
-    lines = [
-        "| CIFAR-10, ViT-Tiny, 36 epochs, one seed | paper (300 epochs) | here | training | effective degree | step |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    assert {block.epochs} == {36}
-    assert list(block.seeds) == [0]
-    for line in block.done:
-        paper = line.row.paper
-        found = degree(line.effective_degree) if line.effective_degree else "–"
-        lines.append(
-            f"| {line.row.title} | {'–' if paper is None else f'{paper.mean:.2f} ± {paper.std:.2f}'} | "
-            f"{100 * line.accuracy.mean:.2f} | {100 * line.train_accuracy:.1f} | {found} | {block.price(line):.2f}× |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def lab_pool() -> str:
-    """Say what the pool of ResNet-18s shows."""
-    result = lab("cifar10-resnet18-pool")
-    return "\n".join(f"- {sentence}" for sentence in result.findings[result.blocks[0]].sentences) + "\n"
-
-
-def engine() -> str:
-    """Tabulate how fast the lab's engine trained, from the runs themselves."""
-    block = lab("cifar10-methods").blocks[0]
-    aims = {"plain": "≤ 0.8 s", "ed": "≤ 1.4 s"}
-    lines = [f"| {', '.join(block.machines)}, ViT-Tiny, batch 256 | per epoch | aim | step |", "|---|---:|---:|---:|"]
-    for line in block.done:
-        aim = aims.get(line.row.name, "")
-        lines.append(f"| {line.row.title} | {line.seconds_per_epoch:.2f} s | {aim} | {block.price(line):.2f}× |")
-    return "\n".join(lines) + "\n"
+def network_bounds() -> str:
+    """Describe what a classical bound says about the pool of small networks."""
+    table = read_table(ROOT / "results" / "pools" / "digits.csv")
+    rows = [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
+    pearson = float(np.corrcoef(bounds.network_bounds(rows), [row["gap"] for row in rows])[0, 1])
+    return bounds.network_sentence(rows, pearson)
 
 
 def earlier_runs() -> str:
@@ -285,12 +235,11 @@ def fill() -> None:
 
 
 def filled() -> dict[Path, str]:
-    """Give every page as it is with the tables made from ``results/``."""
+    """Return every page as it is with the tables made from ``results/``."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
-    tables |= {"lab-methods": lab_methods(), "lab-pool": lab_pool(), "lab-runs": lab_runs(), "engine": engine()}
-    tables["earlier-runs"] = earlier_runs()
-    tables["contest"] = contest_findings()
-    tables |= {"pool": pool_table(), "proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
+    tables |= {"earlier-runs": earlier_runs(), "contest": contest_findings(), "pool": pool_table()}
+    tables |= {"proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
+    tables |= {"bounds": bounds.polynomial_table(), "network-bounds": network_bounds(), **lab_tables.tables()}
     for name in studies():
         tables[name] = document(lab(name), "markdown")
         tables |= {f"caption {name}-{each.name}": f"*{each.caption}*\n" for each in drawings(lab(name).blocks[0])}
@@ -299,7 +248,7 @@ def filled() -> dict[Path, str]:
         text = page.read_text()
         for name, table in tables.items():
             text = re.sub(
-                rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+                rf"(<!-- {name} -->\n?).*?(<!-- end -->)",
                 lambda found, table=table: found[1] + table + found[2],
                 text,
                 flags=re.DOTALL,
@@ -355,9 +304,15 @@ def _rows(case: str, spec: Callable[[str], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
-    if names := sys.argv[1:]:
-        draw_studies(names)
-    else:
+def main(names: list[str]) -> None:
+    """Draw what is named, or everything, and fill the tables."""
+    if not names:
         draw()
+    if "lab" in names:
+        draw_lab()
+    draw_studies(name for name in names if name not in {"lab", "tables"})
     fill()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

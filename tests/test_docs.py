@@ -1,26 +1,149 @@
-"""What the pages say is what the runs gave: every table between marks, and every figure that is shown."""
+"""The pages say what the runs gave, and point to files that exist."""
 
-import importlib.util
+import importlib
+import itertools
+import math
 import re
 from pathlib import Path
 
+import pytest
+
+from effdeg.lab import all_recipes
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+ABSENT = {"Table 2", "Table 3", "Table 4", "Figure 3", "Figure 5", "Figure 6", "Figure 8"}
 
 
-def test_tables_are_those_of_the_results():
-    spec = importlib.util.spec_from_file_location("make_figures", ROOT / "docs" / "make_figures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    pages = module.filled()
+@pytest.fixture
+def docs(monkeypatch):
+    """Import a module of docs/, whose scripts import each other as files of one folder."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module
+
+
+def broken_links(page):
+    """Return what a page shows or links to, within the repository, that is not there."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    targets = re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"|\]\(([^)\s]+)\)", text)
+    local = ["".join(found) for found in targets if not re.match(r"[a-z]+:", "".join(found))]
+    return [target for target in local if not _exists(page, target)]
+
+
+def _exists(page, target):
+    name, _, anchor = target.partition("#")
+    file = page.parent / name if name else page
+    return file.exists() and (not anchor or anchor in _anchors(file.read_text()))
+
+
+def _anchors(text):
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_tables_are_those_of_the_results(docs):
+    pages = docs("make_figures").filled()
     assert set(pages) == set(PAGES)
     for page, text in pages.items():
-        assert text == page.read_text(), f"{page.name} is not what results/ give: make figures"
+        assert text == page.read_text(), f"{page.name} is not what results/ give: python docs/make_figures.py tables"
 
 
-def test_every_mark_is_filled_and_every_figure_is_there():
-    for page in PAGES:
-        text = page.read_text()
-        assert not re.findall(r"<!-- (?!end)[^>]* -->\n<!-- end -->", text)
-        for file in re.findall(r"(?:src|srcset)=\"([^\"]+\\.png)\"", text):
-            assert (page.parent / file).is_file(), f"{page.name} shows {file}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_mark_is_filled_and_every_link_leads_somewhere(page):
+    text = page.read_text()
+    assert not re.findall(r"<!-- (?!end)[^>]* -->\n?<!-- end -->", text)
+    assert text.count("<!-- end -->") == len(re.findall(r"<!-- (?!end|TODO)[^>]* -->", text))
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    (tmp_path / "there.png").touch()
+    (tmp_path / "other.md").write_text("# A heading: with §4.3\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        '<source srcset="there.png"><source srcset="gone-dark.png"><img src="gone.png">\n'
+        "![](there.png) ![text](gone-too.png) [a](other.md) [b](no.md) [c](other.md#a-heading-with-43)\n"
+        "[d](other.md#no-such) [e](#mine) [f](#not-mine) [g](https://example.org/x.png) `[h](code.md)`\n"
+        "## Mine\n```\n[i](code.md)\n```\n"
+    )
+    assert broken_links(page) == ["gone-dark.png", "gone.png", "gone-too.png", "no.md", "other.md#no-such", "#not-mine"]
+
+
+def _map():
+    """Return the rows of docs/paper.md, by the table or figure they begin with: all cells but the first."""
+    rows = re.findall(r"^\| ((?:Table|Figure) \d+): (.+) \|$", (ROOT / "docs" / "paper.md").read_text(), re.MULTILINE)
+    return {name: cells.split(" | ")[1:] for name, cells in rows}
+
+
+def test_the_papers_map_has_every_table_figure_and_recipe():
+    expected = [f"Table {number}" for number in range(1, 13)] + [f"Figure {number}" for number in range(1, 10)]
+    assert list(_map()) == expected
+    text = (ROOT / "docs" / "paper.md").read_text()
+    assert [name for name in all_recipes() if f"`{name}`" not in text] == []
+
+
+def test_the_papers_map_says_what_was_run(docs):
+    """A row without runs is not called done, nor one with runs not run."""
+    tables = docs("lab_tables")
+    own, _ = tables.run_and_not([tables.lab(name) for name in all_recipes()])
+    run = {result.recipe.name for result in own}
+    for name, (command, _, status) in _map().items():
+        recipe = re.search(r"effdeg lab sweep ([\w-]+)", command)
+        if recipe and "," not in status:
+            assert status in ({"done", "done smaller"} if recipe[1] in run else {"not run"}), name
+        if not recipe:
+            assert status == ("absent" if name in ABSENT else "done"), name
+
+
+def test_monomials_are_counted(docs):
+    """Against a list of all of them, and Pascal's rule where there are too many to list."""
+    monomials = docs("bounds").monomials
+    for dimension, degree in itertools.product(range(1, 5), range(6)):
+        # A constant factor of one fills a monomial up to the degree.
+        listed = itertools.combinations_with_replacement(range(dimension + 1), degree)
+        assert monomials(dimension, degree) == len(list(listed))
+    assert monomials(3072, 40) == monomials(3071, 40) + monomials(3072, 39)
+
+
+def test_both_bounds_hold_against_all_signs(docs):
+    """The Rademacher complexity of both balls, computed over all signs, on features that make the first bound sharp."""
+    bounds, examples = docs("bounds"), 8
+    features = [[1 if (row >> column) & 1 else -1 for column in range(3)] for row in range(examples)]
+    l1, squared = [], []
+    for signs in itertools.product((-1, 1), repeat=examples):
+        sums = [sum(sign * row[column] for sign, row in zip(signs, features, strict=True)) for column in range(3)]
+        l1.append(max(map(abs, sums)) / examples)
+        squared.append(sum(each**2 for each in sums) / examples**2)
+    mean = math.fsum(map(math.sqrt, squared)) / len(squared)
+    assert 0.9 * bounds.l2_bound(3, examples) < mean <= bounds.l2_bound(3, examples)
+    assert math.sqrt(math.fsum(squared) / len(squared)) == pytest.approx(bounds.l2_bound(3, examples))
+    assert 0.5 * bounds.l1_bound(3, examples) < math.fsum(l1) / len(l1) <= bounds.l1_bound(3, examples)
+
+
+def test_the_bound_of_networks_is_the_published_one(docs):
+    """One linear layer of norm 1 on examples of norm 1: (1 + √(2 ln 2))/√n; two layers of norm 3 each: nine times."""
+    bound = docs("bounds").network_bound
+    assert bound(1.0, 1, 1.0, 4) == pytest.approx((1 + math.sqrt(2 * math.log(2))) / 2)
+    assert bound(9.0, 2, 1.0, 4) == pytest.approx(9 * (1 + 2 * math.sqrt(math.log(2))) / 2)
+
+
+def test_degree_and_gap_along_training(docs):
+    course_of, record = docs("along_training").course_of, docs("effdeg.lab.store").Record
+    entries = [
+        {
+            "epoch": epoch,
+            "train_accuracy": 0.5 + 0.02 * epoch,
+            "test_accuracy": 0.5,
+            "effective_degree": {"value": 3.0 * epoch, "stderr": 0.1},
+        }
+        for epoch in (1, 2, 5)
+    ]
+    unmeasured = {"epoch": 3, "train_accuracy": 0.9, "test_accuracy": 0.1}
+    run = record(ROOT, {}, {}, [*entries, unmeasured], None, None, "Training")
+    course = course_of(run)
+    assert list(course.epochs) == [1, 2, 5]
+    assert course.gaps == pytest.approx([2, 4, 10])
+    assert course.levels == pytest.approx(1)
+    assert math.isnan(course.changes)  # two changes always lie on a line
+    assert course_of(record(ROOT, {}, {}, entries[:2], None, None, "Training")) is None

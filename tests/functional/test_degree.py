@@ -42,3 +42,15 @@ def test_constant_and_linear_outputs():
     assert float(effective_degree(torch.tensor([[3.0], [0.0], [0.0]]))) == 0
     assert float(effective_degree(torch.tensor([[3.0], [-2.0], [0.0]]))) == 2
     assert float(effective_degree(torch.tensor([[0.0], [-2.0], [0.0]]), normalized=True)) == 1
+
+
+@given(st.integers(0, 1000), st.integers(0, 12))
+def test_it_is_lipschitz_in_the_coefficients(seed, degree):
+    """|ED(a) - ED(b)| ≤ K ‖a - b‖₁, and K is reached by the leading coefficient."""
+    generator = torch.Generator().manual_seed(seed)
+    first, second = torch.randn(2, degree + 1, 1, generator=generator, dtype=torch.float64)
+    change = (effective_degree(first) - effective_degree(second)).abs()
+    assert change <= degree * (first - second).abs().sum() + 1e-12
+    longer = first.clone()
+    longer[-1] += torch.where(first[-1] < 0, -1.0, 1.0)
+    assert float(effective_degree(longer) - effective_degree(first)) == pytest.approx(degree)
