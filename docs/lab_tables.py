@@ -107,7 +107,7 @@ def lab_methods() -> str:
 
 def _methods(block: Block) -> str:
     lines = [
-        f"| CIFAR-10, ViT-Tiny, {block.epochs} epochs, {counted(len(block.seeds), 'seed')} | strength | "
+        f"| CIFAR-10, ViT-Tiny, {block.epochs} epochs, {counted(len(block.seeds), 'seed')} | hyperparameters | "
         f"{block.paper} | here | in ED's time | training | effective degree | step |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
