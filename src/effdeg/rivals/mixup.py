@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_count
+from effdeg._checks import check_count, check_generator, check_number
 from effdeg._shapes import Float, Int
 from effdeg.outputs import IGNORED
 from effdeg.paths import check_interpolable, interpolate, join_masks
-from effdeg.points import count_examples, examples_only
-from effdeg.rivals.checks import check_generator, check_number
-from effdeg.tree import Tree, named_leaves, take, tensors, tree_map
+from effdeg.points import check_no_complex, count_examples, examples_only
+from effdeg.tree import Tree, take, tensors, tree_map
 
 
 def mixup(
@@ -151,16 +150,6 @@ def check_no_labels(x: Tree) -> None:
             "x holds 'labels'. They are not mixed there, and a model may make a loss of its own of them. Take them out "
             "of x, give them as y, and compute the loss from the outputs and the mixed labels."
         )
-
-
-def check_no_complex(x: Tree, batch: int) -> None:
-    """Raise if examples are complex numbers, which are neither mixed nor joined as masks are."""
-    for name, leaf in named_leaves(examples_only(x, batch)):
-        if isinstance(leaf, Tensor) and leaf.is_complex():
-            raise TypeError(
-                f"x{f' ({name!r})' if name else ''} holds complex numbers ({leaf.dtype}), which are not mixed. Give "
-                "their real and imaginary parts, torch.view_as_real(x), and put them together in the model."
-            )
 
 
 def _may_look(x: Tree) -> bool:

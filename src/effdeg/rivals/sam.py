@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from effdeg._checks import check_number
 from effdeg.ascent import ETA, steepest_ascent, weight_scales
 from effdeg.layers import as_module
 from effdeg.rivals.batchnorm import modules_called, statistics_kept
-from effdeg.rivals.checks import check_number
 
 Base = Callable[..., Optimizer]
 """A torch optimizer class, or a function that is called like one."""
