@@ -79,7 +79,7 @@ def test_cut_ends_are_anchored_by_labels_whatever_the_network_says_there():
         def forward(self, images):
             return images.new_zeros(len(images), 2)
 
-    penalty = made("cuts", nodes=3, degree=2, sampling="chebyshev")
+    penalty = made("cuts", nodes=3, degree=2, sampling="uniform")
     apart = drawn()
     share = Cuts.draw(6, IMAGES).share
     torch.manual_seed(0)
