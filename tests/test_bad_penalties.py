@@ -65,12 +65,12 @@ def test_bad_settings(settings, kind, message):
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
-        ({}, ("text",), TypeError, "x is tuple with no tensor"),
+        ({}, ("text",), TypeError, "x holds no examples: it has no tensor"),
         ({}, (torch.tensor(1.0),), TypeError, "first dimension"),
         ({}, ({"x": X, "labels": X[:, 0]},), ValueError, "x holds 'labels'"),
         ({}, ({"x": X, "labels": Y},), ValueError, "x holds 'labels'"),
         ({}, (X, Y[:5]), ValueError, "a batch of 12"),
-        ({}, (X[:0],), TypeError, "holds no examples"),
+        ({}, (X[:0],), TypeError, r"x holds no examples: it has tensors of shape \(0, 6\)"),
         ({}, (X.cfloat(),), TypeError, r"complex numbers \(torch.complex64\).*view_as_real"),
         ({"at": "0"}, ({"x": X, "spectrum": X.cfloat()},), TypeError, r"x \('spectrum'\) holds complex"),
         ({"anchor_labels": True}, (X, Y.cfloat()), TypeError, "labels .* are complex"),
@@ -89,6 +89,11 @@ def test_bad_settings(settings, kind, message):
 def test_bad_calls_stop_before_the_model_is_run(settings, arguments, kind, message):
     with pytest.raises(kind, match=message):
         Penalty(**settings)(Unexpected(), *arguments)
+
+
+def test_what_cannot_be_called_is_no_model():
+    with pytest.raises(TypeError, match="the model is a Tensor, which cannot be called"):
+        Penalty()(X, mlp(), Y)
 
 
 def test_outputs_that_do_not_match():

@@ -27,13 +27,13 @@ class Penalty(nn.Module):
 
     Pairs of the batch's examples are joined by straight lines, the model is run at a few nodes of each line together
     with the batch itself, and polynomials are fitted to its outputs. The sum of degree × |coefficient| is an ordinary
-    additive loss term: first-order, without state, with nothing to save or to restore::
+    additive loss term: first-order, without state, with nothing to save or to restore:
 
-        penalty = effdeg.Penalty(anchor_labels=True)
-        weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
-        for step, (x, y) in enumerate(loader):
-            logits, degree = penalty(model, x, y)
-            loss = cross_entropy(logits, y) + weight(step) * degree
+    >>> penalty = effdeg.Penalty(anchor_labels=True)
+    >>> weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
+    >>> for step, (x, y) in enumerate(loader):
+    ...     logits, degree = penalty(model, x, y)
+    ...     loss = cross_entropy(logits, y) + weight(step) * degree
 
     The paper's settings; what is not listed is as in the defaults, and the weight is the one thing to tune:
 
@@ -150,6 +150,8 @@ class Penalty(nn.Module):
             What the model would have returned for the batch (but that with ``batchnorm="joint"`` BatchNorm layers in
             training counted the points), and the effective degree to add to the loss.
         """
+        if not callable(model):
+            raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
         arguments, keywords = as_arguments(x)
         if twice := sorted(set(keywords) & set(model_kwargs)):
             raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
@@ -206,11 +208,10 @@ class Penalty(nn.Module):
     ) -> Points:
         """Draw paths between the examples of a batch: the first half, for people with their own forward pass.
 
-        ::
-
-            points = penalty.points(x, y)
-            outputs = model(points.append_to(x))
-            loss = cross_entropy(points.first_rows(outputs), y) + weight * penalty.degree(outputs, points)
+        >>> penalty = effdeg.Penalty(anchor_labels=True)
+        >>> points = penalty.points(x, y)
+        >>> outputs = model(points.append_to(x))
+        >>> loss = cross_entropy(points.first_rows(outputs), y) + 7.0 * penalty.degree(outputs, points)
 
         With paths at a layer the model's own forward does the rest: ``hidden = torch.cat([hidden,
         points.interpolate(hidden)])`` where ``hidden`` are the batch's features.

@@ -83,8 +83,10 @@ def count_examples(x: Tree) -> int:
     for tensor in tensors(x):
         if tensor.dim() > 0 and len(tensor) > 0:
             return len(tensor)
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors(x))
     raise TypeError(
-        f"x is {_described(x)}: it holds no examples. A batch has them in the first dimension of its tensors."
+        f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
+        "or a tuple or mapping of tensors, with the examples in the first dimension."
     )
 
 

@@ -154,22 +154,20 @@ def names() -> list[str]:
 
 
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
-    """Give a way to regularize training by its name, to be swapped for another without touching the training loop.
+    """Return a way to regularize training by its name, to be swapped for another without touching the training loop.
 
-    ::
-
-        method = effdeg.rivals.method("mixup+ed", alpha=1.0, classes=10, nodes=4)
-        optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
-        for x, y in loader:
-            x, y = method.batch(x, y)
-
-            def closure():
-                optimizer.zero_grad()
-                loss = method.loss(model, x, y, cross_entropy)
-                loss.backward()
-                return loss
-
-            optimizer.step(closure)
+    >>> method = effdeg.rivals.method("mixup+ed", alpha=1.0, classes=10, nodes=4)
+    >>> optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
+    >>> for x, y in loader:
+    ...     x, y = method.batch(x, y)
+    ...
+    ...     def closure():
+    ...         optimizer.zero_grad()
+    ...         loss = method.loss(model, x, y, cross_entropy)
+    ...         loss.backward()
+    ...         return loss
+    ...
+    ...     loss = optimizer.step(closure)
 
     ===================  ==================  ======  =================================================
     name                 acts on             weight  settings

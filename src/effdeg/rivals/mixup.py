@@ -25,10 +25,10 @@ def mixup(
     """Mix each example of a batch with another one, and their labels alike (Zhang et al., 2018).
 
     One lambda for the batch is drawn from Beta(alpha, alpha), and every example becomes lambda times itself and
-    1 - lambda times its partner in a random permutation::
+    1 - lambda times its partner in a random permutation:
 
-        x, y = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
-        loss = cross_entropy(model(x), y)
+    >>> mixed, soft = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
+    >>> loss = cross_entropy(model(mixed), soft)
 
     Nothing is changed in place. On a GPU nothing waits for it, unless masks are integers rather than booleans.
 
