@@ -1,5 +1,7 @@
 """Errors of the penalty come before any work, and say what to do."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -166,3 +168,15 @@ def test_a_degree_without_a_gradient_is_refused_in_training():
         with torch.no_grad():
             assert penalty(model, X)[1].isfinite()
     assert Penalty()(mlp().double().requires_grad_(False), X)[1].isfinite()
+
+
+def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed():
+    penalty, on_gpu = Penalty(anchor_labels=True), SimpleNamespace(is_cuda=True)
+    with pytest.raises(ValueError, match="distributions"):
+        penalty(mlp().double(), X, torch.full((12, 4), 1.0))
+    with pytest.raises(ValueError, match="do not match 4 classes"):
+        penalty(mlp().double(), X, Y + 4)
+    assert penalty._may_look(on_gpu)
+    penalty(mlp().double(), X, Y)
+    assert not penalty._may_look(on_gpu)
+    assert penalty._may_look(Y)
