@@ -42,7 +42,7 @@ class JacobianSettings:
         check_generator(self.generator)
 
     def count_taken(self, batch: int) -> int:
-        """Count the examples whose Jacobian is taken in a batch of so many."""
+        """Count the examples whose Jacobian is taken in a batch of this size."""
         return max(1, round(self.share * batch))
 
 

@@ -113,7 +113,7 @@ def check_alpha(alpha: float) -> None:
 
 
 def check_classes(classes: int | None) -> None:
-    """Raise unless there can be so many classes."""
+    """Raise unless this can be a number of classes."""
     if classes is not None:
         check_count("classes", classes, least=1)
 
@@ -153,7 +153,7 @@ def check_no_labels(x: Tree) -> None:
 
 
 def _may_look(x: Tree) -> bool:
-    """Tell whether values can be looked at, which neither a compiled nor a captured step can do."""
+    """Return whether values can be looked at, which neither a compiled nor a captured step can do."""
     if torch.compiler.is_compiling():
         return False
     return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())

@@ -129,7 +129,7 @@ class _SharpnessAware(Optimizer):
         return parameters, before
 
     def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> Tensor | None:
-        """Give the scale of a parameter, None for 1."""
+        """Return the scale of a parameter, None for 1."""
         raise NotImplementedError
 
 
