@@ -225,6 +225,17 @@ def test_the_papers_configurations():
     assert Penalty.efficient(sampling="chebyshev").points(X, Y).alpha[0, 0] == pytest.approx(0.038, abs=5e-4)
 
 
+def test_labels_stand_at_the_outer_nodes_wherever_these_are():
+    penalty = Penalty(anchor_labels=True, sampling="chebyshev", output="identity")
+    alpha, ends = torch.tensor([[0.1, 0.4, 0.6, 0.9]], dtype=torch.float64), X[[5, 2], :1]
+    points = penalty.points(X, X[:, :1], pairs=torch.tensor([[2, 5]]), alpha=alpha)
+    torch.testing.assert_close(points.inputs, torch.lerp(X[5], X[2], alpha[0, 1:-1, None]))
+    values = torch.randn(2, 1, dtype=torch.float64)
+    along = torch.cat([ends[:1], values, ends[1:]])
+    expected = reference.effective_degree(reference.damped_fit(along.numpy(), alpha[0], 3, "chebyshev", 1e-3))
+    assert penalty.degree(values, points).item() == pytest.approx(expected, rel=1e-9)
+
+
 def test_maps_with_the_classes_in_the_second_dimension():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Tanh(), nn.Conv2d(5, 4, 1)).double()

@@ -282,7 +282,7 @@ class Penalty(nn.Module):
             y = keywords.get("labels")
         if y is None and self.settings.anchor_labels:
             raise ValueError(
-                "anchor_labels=True puts labels at the ends of each path, but none were given: call "
+                "anchor_labels=True puts labels at the outer nodes of each path, but none were given: call "
                 "penalty(model, x, y), or use Penalty(anchor_labels=False)."
             )
         usable = isinstance(y, Tensor) and y.dim() > 0 and len(y) == batch

@@ -64,7 +64,7 @@ class PenaltySettings:
         check_count("nodes", self.nodes, least=2)
         if self.anchor_labels and self.nodes < 3:
             raise ValueError(
-                f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the two at the ends, and at "
+                f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the outer two, and at "
                 "least one must be left for the model. Use nodes=3 or more."
             )
         check_fit(self.nodes, self.degree, least_degree=1)

@@ -24,7 +24,7 @@ class Points:
         alpha: The nodes of each path.
         inner: The nodes that are points. At the others, the outer two of each path, labels or the batch's own outputs
             serve as values.
-        labels: The labels at the ends of each path, or None without anchoring.
+        labels: The labels of the two examples of each path, or None without anchoring.
         batch: The number of examples in the batch.
     """
 
