@@ -1,5 +1,8 @@
 """Errors of the penalty come before any work, and say what to do."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,6 +29,21 @@ class Unexpected(nn.Module):
         ({"pairs": float("nan")}, ValueError, "must be positive"),
         ({"pairs": True}, TypeError, "a share of the batch"),
         ({"pairs": "half"}, TypeError, "a share of the batch"),
+        ({"pairs": 1}, ValueError, r"Write pairs=1\.0 for these; for a single path, .* pairs=1/256"),
+        ({"pairs": np.int64(1)}, ValueError, r"Write pairs=1\.0"),
+        ({"pairs": 1.5}, ValueError, r"pairs=1\.5 is a float, and so a share of the batch, which is at most 1\.0"),
+        ({"pairs": 128.0}, ValueError, "A count of paths is an int, such as pairs=128"),
+        ({"anchor_labels": "no"}, TypeError, "anchor_labels='no' must be True or False"),
+        ({"anchor_labels": 1}, TypeError, "anchor_labels=1 must be True or False"),
+        ({"normalized": "no"}, TypeError, "normalized='no' must be True or False"),
+        ({"generator": 0}, TypeError, r"generator=torch.Generator\(\).manual_seed\(0\)"),
+        ({"damping": float("inf")}, ValueError, "damping=inf must be zero or positive and finite"),
+        ({"damping": "small"}, TypeError, "damping='small' must be a number"),
+        (
+            {"sampling": "uniform", "nodes": 41, "degree": 40},
+            ValueError,
+            r"condition number of 4e\+09.*degree=12 or less",
+        ),
         ({"sampling": "cosin"}, ValueError, "Did you mean 'cosine'"),
         ({"basis": "fourier"}, ValueError, "Choose from: 'chebyshev'"),
         ({"batchnorm": "split"}, ValueError, "'joint', 'frozen'"),
@@ -49,17 +67,35 @@ def test_bad_settings(settings, kind, message):
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
-        ({}, ("text",), TypeError, "x is tuple with no tensor"),
+        ({}, ("text",), TypeError, "x holds no examples: it has no tensor"),
         ({}, (torch.tensor(1.0),), TypeError, "first dimension"),
         ({}, ({"x": X, "labels": X[:, 0]},), ValueError, "x holds 'labels'"),
         ({}, ({"x": X, "labels": Y},), ValueError, "x holds 'labels'"),
         ({}, (X, Y[:5]), ValueError, "a batch of 12"),
-        ({}, (X[:0],), TypeError, "x is tuple with"),
+        ({}, (X[:0],), TypeError, r"x holds no examples: it has tensors of shape \(0, 6\)"),
+        ({}, (X.cfloat(),), TypeError, r"complex numbers \(torch.complex64\).*view_as_real"),
+        ({"at": "0"}, ({"x": X, "spectrum": X.cfloat()},), TypeError, r"x \('spectrum'\) holds complex"),
+        ({"anchor_labels": True}, (X, Y.cfloat()), TypeError, "labels .* are complex"),
+        ({"anchor_labels": True}, (X, torch.full((12, 4), torch.nan)), ValueError, "labels .* NaN"),
+        ({"anchor_labels": True}, (X, torch.full((12, 4), 1.25)), ValueError, "sum to 5 to 5 .* distributions"),
+        ({"anchor_labels": True}, (X, torch.randn(12, 4)), ValueError, "not negative and sum to 1"),
+        (
+            {"anchor_labels": True, "output": "sigmoid"},
+            (X, X[:, :4]),
+            ValueError,
+            "output='sigmoid' fits probabilities",
+        ),
+        ({"anchor_labels": True, "output": "identity"}, (X, X[:, :4] / 0), ValueError, "NaN or infinite"),
     ],
 )
 def test_bad_calls_stop_before_the_model_is_run(settings, arguments, kind, message):
     with pytest.raises(kind, match=message):
         Penalty(**settings)(Unexpected(), *arguments)
+
+
+def test_what_cannot_be_called_is_no_model():
+    with pytest.raises(TypeError, match="the model is a Tensor, which cannot be called"):
+        Penalty()(X, mlp(), Y)
 
 
 def test_outputs_that_do_not_match():
@@ -71,7 +107,7 @@ def test_outputs_that_do_not_match():
     with pytest.raises(ValueError, match="labels from 0 to 7 do not match 4 classes"):
         penalty(mlp().double(), X, torch.arange(12) % 8)
     with pytest.raises(ValueError, match=r"labels of shape \(12, 3\).* do not match outputs of shape \(4,\)"):
-        penalty(mlp().double(), X, torch.rand(12, 3))
+        penalty(mlp().double(), X, torch.rand(12, 3).softmax(-1))
     with pytest.raises(ValueError, match="for a batch of 24"):
         penalty.degree(torch.rand(5, 4), penalty.points(X, Y))
     uniform = Penalty(sampling="uniform")
@@ -84,5 +120,63 @@ def test_outputs_that_do_not_match():
         penalty.points(X, Y, pairs=torch.zeros(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="must begin with 0 and end with 1"):
         penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[0.2, 0.4, 0.6, 0.8]]))
+    with pytest.raises(ValueError, match=r"ascending positions in \[0, 1\]"):
+        penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[1.0, 0.6, 0.4, 0.0]]))
+    with pytest.raises(ValueError, match=r"ascending positions in \[0, 1\]"):
+        penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[0.0, torch.nan, 0.4, 1.0]]))
+    for pairs in ([[0, 12]], [[0, -1]], [[0.0, 1.0]]):
+        with pytest.raises(ValueError, match="integers from 0 to 11"):
+            penalty.points(X, Y, pairs=pairs)
     with pytest.raises(ValueError, match="needs to run the model"):
         Penalty(batchnorm="frozen").points(X)
+
+
+@pytest.mark.parametrize(
+    ("output", "labels", "message"),
+    [
+        ("identity", Y, "class ids, but output='identity' .* Use output='softmax'"),
+        ("softmax", torch.tensor([[1, 1, 0, 0]]).expand(12, -1), "sum to 2 to 2 over the classes.* output='sigmoid'"),
+        ("sigmoid", torch.tensor([[2, 1, 0, 0]]).expand(12, -1), "from 0 to 2, but output='sigmoid'"),
+    ],
+)
+def test_labels_that_are_not_values_of_the_output(output, labels, message):
+    with pytest.raises(ValueError, match=message):
+        Penalty(anchor_labels=True, output=output)(mlp().double(), X, labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_soft_labels_may_be_rounded(dtype):
+    labels = torch.randn(12, 4).softmax(-1)
+    for given in (labels.to(dtype), (labels * 1000).round() / 1000):
+        degree = Penalty(anchor_labels=True, pairs=40)(mlp().double(), X, given)[1]
+        assert degree.isfinite()
+
+
+def test_where_only_the_points_values_are_given_a_missing_label_gives_no_number():
+    penalty = Penalty(anchor_labels=True, output="sigmoid")
+    points = penalty.points(X, torch.full((12, 4), -100))
+    assert penalty.degree(torch.randn(len(points), 4), points).isnan()
+    assert penalty.degree(torch.randn(points.total, 4), points).isfinite()
+
+
+def test_a_degree_without_a_gradient_is_refused_in_training():
+    model = mlp().double()
+    for output in (lambda r: r.argmax(-1), lambda r: r.softmax(-1).detach()):
+        penalty = Penalty(output=output)
+        with pytest.raises(ValueError, match="the penalty would have no effect"):
+            penalty(model, X)
+        with torch.no_grad():
+            assert penalty(model, X)[1].isfinite()
+    assert Penalty()(mlp().double().requires_grad_(False), X)[1].isfinite()
+
+
+def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed():
+    penalty, on_gpu = Penalty(anchor_labels=True), SimpleNamespace(is_cuda=True)
+    with pytest.raises(ValueError, match="distributions"):
+        penalty(mlp().double(), X, torch.full((12, 4), 1.0))
+    with pytest.raises(ValueError, match="do not match 4 classes"):
+        penalty(mlp().double(), X, Y + 4)
+    assert penalty._may_look(on_gpu)
+    penalty(mlp().double(), X, Y)
+    assert not penalty._may_look(on_gpu)
+    assert penalty._may_look(Y)

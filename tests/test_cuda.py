@@ -189,6 +189,23 @@ def test_an_eager_step_does_not_wait_for_the_gpu(name):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_soft_labels_are_read_in_the_first_call_and_not_waited_for_later():
+    model, penalty = norm_mlp(), effdeg.Penalty(anchor_labels=True)
+    x, soft = torch.randn(64, 6, device="cuda"), torch.rand(64, 8, device="cuda").softmax(-1)
+    for _ in range(2):  # also once more: what was refused has not been checked
+        with pytest.raises(ValueError, match="output='softmax' fits distributions"):
+            penalty(model, x, 5 * soft)
+    with pytest.raises(ValueError, match="do not match 8 classes"):
+        penalty(model, x, torch.full((64,), 9, device="cuda"))
+    penalty(model, x, soft)[1].backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        penalty(model, x, soft)[1].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_half_precision_with_a_scaler():
     model, penalty = norm_mlp(), effdeg.Penalty.efficient()
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")

@@ -17,36 +17,48 @@ from effdeg.functional import basis_matrix
 from tests.batches import X, Y, same_draw
 from tests.models import mlp
 from tests.oracles import reference
-from tests.oracles.algorithm import penalty_of_batch
+from tests.oracles.algorithm import nodes_of_path, penalty_of_batch
 
 
-@pytest.mark.parametrize(
-    ("anchored", "components", "basis", "sampling", "normalized"),
-    list(
-        itertools.product(
-            [False, True], [None, 1, 3], ["chebyshev", "legendre"], ["cosine", "chebyshev", "uniform"], [False, True]
-        )
-    ),
-)
-def test_the_value_is_the_papers_algorithms(anchored, components, basis, sampling, normalized):
-    model = mlp(seed=3).double()
-    penalty = Penalty(
-        anchor_labels=anchored, components=components, basis=basis, sampling=sampling, normalized=normalized, pairs=9
-    )
-    points = same_draw(penalty, X, Y)
+def draw_by_hand(pairs, nodes):
+    """Draw what the penalty draws: the first ends, how far on the second ends are, and where angles lie in strata."""
+    first, offset = torch.randint(0, len(X), (pairs,)), torch.randint(1, len(X), (pairs,))
+    shares = torch.rand(pairs, nodes, dtype=torch.float64)
+    return torch.stack([first, (first + offset) % len(X)], dim=1), shares
+
+
+ALGORITHMS = {
+    "anchor_labels": [False, True],
+    "components": [None, 1, 3],
+    "basis": ["chebyshev", "legendre"],
+    "sampling": ["cosine", "chebyshev", "uniform"],
+    "normalized": [False, True],
+}
+PENALTIES = [
+    Penalty(pairs=9, **dict(zip(ALGORITHMS, each, strict=True))) for each in itertools.product(*ALGORITHMS.values())
+]
+
+
+@pytest.mark.parametrize("penalty", [*PENALTIES, Penalty.precise()], ids=repr)
+def test_the_value_is_the_papers_algorithms(penalty):
+    """The oracle draws its own pairs and nodes, from the same random numbers: a node that is moved is noticed."""
+    model, settings = mlp(seed=3).double(), penalty.settings
+    torch.manual_seed(7)
+    pairs, shares = draw_by_hand(settings.count_pairs(len(X)), settings.nodes)
+    torch.manual_seed(7)
     outputs, degree = penalty(model, X, Y)
     expected = penalty_of_batch(
         lambda point: reference.softmax(model(torch.from_numpy(point)).detach().numpy()),
         X.numpy(),
         one_hot(Y, 4).double().numpy(),
-        points.pairs.tolist(),
-        points.alpha.numpy(),
-        degree=3,
-        basis=basis,
+        pairs.tolist(),
+        [nodes_of_path(settings.sampling, each, anchored=settings.anchor_labels) for each in shares.tolist()],
+        degree=settings.degree,
+        basis=settings.basis,
         damping=1e-3,
-        anchored=anchored,
-        components=components,
-        normalized=normalized,
+        anchored=settings.anchor_labels,
+        components=settings.components,
+        normalized=settings.normalized,
     )
     assert degree.shape == ()
     np.testing.assert_allclose(degree.item(), expected, rtol=1e-9)
@@ -74,7 +86,7 @@ def test_the_gradient_is_the_papers_closed_form(settings):
 def test_gradcheck_through_the_components(anchored, components, outputs):
     penalty = Penalty(anchor_labels=anchored, components=components, output="identity", pairs=3)
     torch.manual_seed(0)
-    points = penalty.points(X, Y % outputs if anchored else None)
+    points = penalty.points(X, one_hot(Y % outputs, outputs) if anchored else None)
     values = torch.randn(len(points), outputs, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda v: penalty.degree(v, points), values)
 
@@ -207,10 +219,21 @@ def test_the_papers_configurations():
     precise = "Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor_labels=True)"
     assert repr(Penalty.precise()) == precise
     assert Penalty.efficient(components=3, pairs=512).settings.components == 3
-    alpha = Penalty.precise().points(X, Y).alpha
-    assert (alpha[:, 0] == 0).all()
-    assert (alpha[:, -1] == 1).all()
-    torch.testing.assert_close(alpha[0, 1:-1], effdeg.functional.chebyshev_nodes(15)[1:-1])
+    points = Penalty.precise().points(X, Y)
+    assert len(points) == 12 * 13
+    assert points.alpha[0, 0] == pytest.approx(0.0027, abs=5e-5)  # labels stand here, a little inside of the path
+    assert Penalty.efficient(sampling="chebyshev").points(X, Y).alpha[0, 0] == pytest.approx(0.038, abs=5e-4)
+
+
+def test_labels_stand_at_the_outer_nodes_wherever_these_are():
+    penalty = Penalty(anchor_labels=True, sampling="chebyshev", output="identity")
+    alpha, ends = torch.tensor([[0.1, 0.4, 0.6, 0.9]], dtype=torch.float64), X[[5, 2], :1]
+    points = penalty.points(X, X[:, :1], pairs=torch.tensor([[2, 5]]), alpha=alpha)
+    torch.testing.assert_close(points.inputs, torch.lerp(X[5], X[2], alpha[0, 1:-1, None]))
+    values = torch.randn(2, 1, dtype=torch.float64)
+    along = torch.cat([ends[:1], values, ends[1:]])
+    expected = reference.effective_degree(reference.damped_fit(along.numpy(), alpha[0], 3, "chebyshev", 1e-3))
+    assert penalty.degree(values, points).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_maps_with_the_classes_in_the_second_dimension():

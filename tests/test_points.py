@@ -32,7 +32,8 @@ class Counting(nn.Module):
         ({"sampling": "uniform", "anchor_labels": True}, 12 + 6 * 2),
         ({"sampling": "chebyshev"}, 12 + 6 * 4),
         ({"pairs": 1.0}, 12 + 12 * 4),
-        ({"pairs": 1}, 12 + 4),
+        ({"pairs": 2}, 12 + 2 * 4),
+        ({"pairs": 1 / 12}, 12 + 4),
         ({"pairs": 1 / 3, "anchor_labels": True, "nodes": 15, "degree": 7}, 12 + 4 * 13),
     ],
 )

@@ -1,8 +1,9 @@
 """Errors for people: what was given, what was expected, what to do."""
 
 import difflib
+import math
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 
 
 def check_choice(name: str, value: object, options: Iterable[str]) -> None:
@@ -53,7 +54,44 @@ def check_components(components: int, nodes: int) -> None:
         )
 
 
-def check_damping(damping: float) -> None:
-    """Raise unless the damping of the fit is a number that is not negative."""
-    if not damping >= 0:
-        raise ValueError(f"damping={damping!r} must be zero (plain least squares) or positive.")
+def check_damping(damping: object) -> None:
+    """Raise unless the damping of the fit is a finite number that is not negative."""
+    check_number("damping", damping, "it is the eps of the fit, and zero is plain least squares", zero=True)
+
+
+def check_number(name: str, value: object, meaning: str, *, zero: bool = False) -> None:
+    """Raise unless ``value`` is a finite number that is positive, or zero where ``zero`` allows it."""
+    expected = "zero or positive" if zero else "positive"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}={value!r} must be a number, {expected}: {meaning}.")
+    number = float(value)
+    if not (0 <= number < math.inf if zero else 0 < number < math.inf):
+        raise ValueError(f"{name}={value!r} must be {expected} and finite: {meaning}.")
+
+
+def check_weight(weight: object) -> None:
+    """Raise unless ``weight`` can be the weight of a penalty."""
+    check_number(
+        "weight",
+        weight,
+        "it is how much the penalty counts. One that changes during training is a function of the step, such as "
+        "effdeg.SineRamp, or is given to Method.loss",
+        zero=True,
+    )
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise unless ``value`` is True or False: most other things, such as "no", would count as True."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} must be True or False.")
+
+
+def check_generator(generator: object) -> None:
+    """Raise unless ``generator`` can be drawn from, or is None for torch's global one."""
+    import torch  # the other checks do without, so that a command can check its options before torch is loaded
+
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator={generator!r} must be a torch.Generator or None. For a seed: "
+            "generator=torch.Generator().manual_seed(0)."
+        )

@@ -127,7 +127,7 @@ class _BatchOnly:
 
 
 def _uses_batch(module: _BatchNorm) -> bool:
-    """Tell whether a layer normalizes with the statistics of the batch, not with running ones."""
+    """Return whether a layer normalizes with the statistics of the batch, not with running ones."""
     return module.training or module.running_mean is None
 
 

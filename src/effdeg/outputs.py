@@ -12,6 +12,11 @@ from effdeg.tree import Tree, tensors, tree_map
 IGNORED = -100
 """The label that torch's cross entropy leaves out by default."""
 
+_TOLERANCE = 0.01
+"""How far soft labels may be from a distribution. Labels mixed or smoothed in bfloat16, which has eight bits, or
+written with three decimals sum to 1 within this; logits, percentages and several labels per example do not. An error of
+this size changes the effective degree by about as little."""
+
 Output = Literal["softmax", "sigmoid", "identity"] | Callable[[Any], Tensor]
 """What is fitted: probabilities of classes, independent probabilities, the output as it is, or any function of it."""
 
@@ -78,8 +83,39 @@ def _one_of(rows: int, possible: tuple[int, ...]) -> bool:
     return any(rows == each for each in possible)
 
 
-def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None = None) -> Tensor:
-    """Give labels the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
+def check_soft_labels(labels: Tensor, output: Output) -> None:
+    """Raise unless soft labels or targets can be values of the output. This reads them, which waits for a GPU.
+
+    Args:
+        labels: The labels, one row per example; for softmax with the classes in the last dimension.
+        output: What is fitted: distributions (softmax), probabilities (sigmoid), or anything finite.
+    """
+    if labels.numel() == 0:
+        return
+    rows = labels.reshape(len(labels), *_squeezed(labels.shape[1:])).double()
+    if not bool(rows.isfinite().all()):
+        raise ValueError("the labels (y) hold NaN or infinite numbers, which cannot be the values at a path's ends.")
+    least, most = float(rows.min()), float(rows.max())
+    if output == "sigmoid" and (least < -_TOLERANCE or most > 1 + _TOLERANCE):
+        raise ValueError(
+            f"the labels (y) are from {least:.3g} to {most:.3g}, but output='sigmoid' fits probabilities: give labels "
+            "from 0 to 1, or use output='identity' for the targets of a regression."
+        )
+    if output == "softmax" and rows.dim() > 1:
+        sums = rows.sum(-1)
+        if least < -_TOLERANCE or not bool(((sums - 1).abs() <= _TOLERANCE).all()):
+            raise ValueError(
+                f"the labels (y) are from {least:.3g} to {most:.3g} and sum to {float(sums.min()):.3g} to "
+                f"{float(sums.max()):.3g} over the classes, but output='softmax' fits distributions: give class ids or "
+                "soft labels that are not negative and sum to 1, or use output='sigmoid' for several labels per "
+                "example, output='identity' for other targets."
+            )
+
+
+def as_targets(
+    labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None = None, look: bool = True
+) -> Tensor:
+    """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
 
     Args:
         labels: Class ids of any integer type, or soft labels or targets, one row per example.
@@ -87,21 +123,35 @@ def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Te
             in its first, as torch's cross entropy has it.
         output: What was made of the model's output.
         missing: What stands where there is no label, which integers mark by -100.
+        look: Whether to check the values of integer labels, which waits for a GPU. If not, an id that is no class
+            counts as missing.
 
     Returns:
         Targets, one flat row per example, in float32 or better.
     """
     each = labels.shape[1:]
     if _squeezed(each) == _squeezed(shape):
+        # Rows of these values, so that integers of any type, unsigned ones too, can be compared with -100.
         targets = labels.reshape(len(labels), -1).to(torch.promote_types(labels.dtype, torch.float32))
-        known = (labels != IGNORED).reshape(len(labels), -1)
-        return targets if labels.is_floating_point() or missing is None else _known(targets, known, missing)
+        if labels.is_floating_point():
+            return targets
+        known = targets != IGNORED
+        if look:
+            rows = targets.reshape(-1, shape[-1] if shape else 1)
+            check_soft_labels(rows[(rows != IGNORED).all(-1)], output)
+        return _known(targets, known, missing)
     ids = labels.reshape(len(labels), *_squeezed(each)).long()
     last, first = ids.shape[1:] == shape[:-1], len(shape) > 1 and ids.shape[1:] == shape[1:]
     if labels.is_floating_point() or not (last or first):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} ({labels.dtype}) do not match outputs of shape {tuple(shape)} per "
             "example: give class ids, or soft labels of the outputs' shape."
+        )
+    if output == "identity":
+        raise ValueError(
+            f"the labels (y) are class ids, but output='identity' fits outputs of shape {tuple(shape)} as they are, "
+            "among which a one-hot label would stand as logits of 0 and 1. Use output='softmax' to fit probabilities, "
+            "or give targets of the outputs' shape."
         )
     if output == "softmax" and not last:
         raise ValueError(_maps(shape))
@@ -112,8 +162,7 @@ def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Te
         )
     classes = shape[-1] if last else shape[0]
     known = (ids >= 0) & (ids < classes)
-    # A GPU is not asked, which would be to wait for it: there, what is no class counts as missing.
-    if not ids.is_cuda and not torch.compiler.is_compiling():
+    if look:
         allowed = known if missing is None else known | (ids == IGNORED)
         if not bool(allowed.all()):
             raise ValueError(

@@ -39,7 +39,7 @@ def check_no_loss(returned: Any) -> None:
 
 
 def leaves_out_ignored(model: object, labels: Tensor) -> bool:
-    """Tell whether a model's own loss is cross entropy that leaves out the label -100: many of Hugging Face's are."""
+    """Return whether a model's own loss is cross entropy that leaves out the label -100: many of Hugging Face's are."""
     inner = innermost(model)
     kind = type(inner)
     if not kind.__module__.startswith("transformers.") or labels.is_floating_point():
@@ -51,12 +51,12 @@ def leaves_out_ignored(model: object, labels: Tensor) -> bool:
 
 
 def shifts_labels(model: object) -> bool:
-    """Tell whether a model compares its output at each position with the label of the next."""
+    """Return whether a model compares its output at each position with the label of the next."""
     name = type(innermost(model)).__name__
     return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
 
 
 def innermost(model: object) -> Any:
-    """Give the module behind a model, within PEFT's wrapper too."""
+    """Return the module behind a model, within PEFT's wrapper too."""
     inner: Any = as_module(model)
     return inner.get_base_model() if type(inner).__module__.startswith("peft.") else inner

@@ -14,11 +14,11 @@ from effdeg.functional.bases import Basis
 from effdeg.inference import as_arguments
 from effdeg.joined import BatchNorm, run_joined
 from effdeg.layers import Layer, advice_for_integers, as_module
-from effdeg.outputs import Output, as_targets, shaped_values
+from effdeg.outputs import Output, as_targets, check_soft_labels, shaped_values
 from effdeg.own_loss import check_no_loss, check_own_loss, shifts_labels
 from effdeg.paths import Sampling, check_interpolable, draw_pairs_of_batch
 from effdeg.penalty_settings import TRAINING_DAMPING, PenaltySettings
-from effdeg.points import Points, count_examples, examples_only, points_of
+from effdeg.points import Points, check_no_complex, count_examples, examples_only, points_of
 from effdeg.tree import Tree, tensors
 
 
@@ -27,13 +27,13 @@ class Penalty(nn.Module):
 
     Pairs of the batch's examples are joined by straight lines, the model is run at a few nodes of each line together
     with the batch itself, and polynomials are fitted to its outputs. The sum of degree × |coefficient| is an ordinary
-    additive loss term: first-order, without state, with nothing to save or to restore::
+    additive loss term: first-order, without state, with nothing to save or to restore:
 
-        penalty = effdeg.Penalty(anchor_labels=True)
-        weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
-        for step, (x, y) in enumerate(loader):
-            logits, degree = penalty(model, x, y)
-            loss = cross_entropy(logits, y) + weight(step) * degree
+    >>> penalty = effdeg.Penalty(anchor_labels=True)
+    >>> weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
+    >>> for step, (x, y) in enumerate(loader):
+    ...     logits, degree = penalty(model, x, y)
+    ...     loss = cross_entropy(logits, y) + weight(step) * degree
 
     The paper's settings; what is not listed is as in the defaults, and the weight is the one thing to tune:
 
@@ -51,11 +51,14 @@ class Penalty(nn.Module):
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
         nodes: How many nodes on each path (the paper's r).
-        pairs: How many paths (the paper's n_p): a share of the batch (a float) or a count (an int).
+        pairs: How many paths (the paper's n_p): a share of the batch (a float, at most 1.0, which is as many paths as
+            examples) or a count (an int, at least 2).
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         basis: ``"chebyshev"`` or ``"legendre"``.
-        anchor_labels: Put the labels at both ends of each path in place of the model's outputs (section 5.2), so that
-            the penalty does not hold back the fit. The ends are not run then: with 4 nodes only 2 points per pair are.
+        anchor_labels: Let the labels of both examples stand in for the model's outputs at the first and the last node
+            of each path (section 5.2), so that the penalty does not hold back the fit. These nodes are not run then:
+            with 4 nodes only 2 points per pair are. Cosine and uniform nodes have them at the very ends; Chebyshev
+            nodes stay where they are, the first at alpha = 0.0027 with 15 nodes, at 0.038 with 4.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
@@ -65,8 +68,12 @@ class Penalty(nn.Module):
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
             the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
             are normalized with what they found there; costs one more pass over the activations of every such layer.
-        damping: The paper's eps in the fit.
+        damping: The paper's eps in the fit. The paper does not say how small it is: 1e-3 is our choice.
         generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
+
+    The values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
+    distributions for ``"softmax"``. On the CPU that is at every call, on a GPU, which would have to be waited for, at
+    the first one only, and never within ``torch.compile`` or the capture of a CUDA graph.
     """
 
     def __init__(
@@ -103,24 +110,26 @@ class Penalty(nn.Module):
             damping=damping,
             generator=generator,
         )
+        self._looked_at_labels = False
 
     @classmethod
     def efficient(cls, **changes: Any) -> "Penalty":
-        """Give the paper's efficient configuration for CIFAR-10 (its weight there: 7), with changes."""
+        """Return the paper's efficient configuration for CIFAR-10 (its weight there: 7), with changes."""
         return cls(**{"degree": 3, "nodes": 4, "pairs": 0.5, "sampling": "cosine", "anchor_labels": True, **changes})
 
     @classmethod
     def cheap(cls, **changes: Any) -> "Penalty":
-        """Give a cheaper configuration than the paper's, with one point per path (weight 7), with changes.
+        """Return a cheaper configuration than the paper's, with one point per path (weight 7), with changes.
 
-        On CIFAR-10 it did as well as the efficient one, at 1.4 times the price of a plain step instead of 1.7, though
-        the network came out less simple (one seed, 36 epochs; ``effdeg lab table cifar10-methods --runs results/lab``).
+        It is not in the paper. The one comparison with the efficient configuration (CIFAR-10, one seed, 36 of the
+        paper's 300 epochs) is in ``effdeg lab table cifar10-methods --runs results/lab``: it cost less per step, with
+        about the same accuracy and a less simple network.
         """
         return cls.efficient(**{"degree": 2, "nodes": 3, **changes})
 
     @classmethod
     def precise(cls, **changes: Any) -> "Penalty":
-        """Give the paper's precise configuration for CIFAR-10 (its weight there: 2), with changes."""
+        """Return the paper's precise configuration for CIFAR-10 (its weight there: 2), with changes."""
         precise = {"degree": 7, "nodes": 15, "pairs": 1.0, "sampling": "chebyshev", "anchor_labels": True}
         return cls(**{**precise, **changes})
 
@@ -141,6 +150,8 @@ class Penalty(nn.Module):
             What the model would have returned for the batch (but that with ``batchnorm="joint"`` BatchNorm layers in
             training counted the points), and the effective degree to add to the loss.
         """
+        if not callable(model):
+            raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
         arguments, keywords = as_arguments(x)
         if twice := sorted(set(keywords) & set(model_kwargs)):
             raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
@@ -175,7 +186,7 @@ class Penalty(nn.Module):
             )
         parts = (arguments, keywords)
         batch = count_examples(parts)
-        self._check([examples_only(part, batch) for part in parts], model)
+        self._check(parts, batch, model)
         points = self._points(parts, batch, self._labels(y, keywords, batch))
         arguments, keywords = points.append_to(parts)
         returned = run_joined(
@@ -183,7 +194,9 @@ class Penalty(nn.Module):
         )
         if not isinstance(keywords.get("labels"), Tensor):
             check_no_loss(returned)
-        return points.first_rows(returned), self.degree(returned, points)
+        outputs, degree = points.first_rows(returned), self.degree(returned, points)
+        _check_trains(degree, model)
+        return outputs, degree
 
     def points(
         self,
@@ -195,11 +208,10 @@ class Penalty(nn.Module):
     ) -> Points:
         """Draw paths between the examples of a batch: the first half, for people with their own forward pass.
 
-        ::
-
-            points = penalty.points(x, y)
-            outputs = model(points.append_to(x))
-            loss = cross_entropy(points.first_rows(outputs), y) + weight * penalty.degree(outputs, points)
+        >>> penalty = effdeg.Penalty(anchor_labels=True)
+        >>> points = penalty.points(x, y)
+        >>> outputs = model(points.append_to(x))
+        >>> loss = cross_entropy(points.first_rows(outputs), y) + 7.0 * penalty.degree(outputs, points)
 
         With paths at a layer the model's own forward does the rest: ``hidden = torch.cat([hidden,
         points.interpolate(hidden)])`` where ``hidden`` are the batch's features.
@@ -208,8 +220,9 @@ class Penalty(nn.Module):
             x: The batch.
             y: Labels for anchoring: class ids or soft labels.
             pairs: Indices of the examples to join, instead of random ones; alpha = 1 at the first, 0 at the second.
-            alpha: Nodes on each path, instead of drawn ones. With anchoring or uniform sampling they begin with 0
-                and end with 1.
+            alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
+                anchored cosine sampling, they begin with 0 and end with 1. With anchoring the labels stand at the first
+                and at the last, wherever these are.
 
         Returns:
             The points, whose ``inputs`` are to be appended to the batch.
@@ -217,7 +230,7 @@ class Penalty(nn.Module):
         if self.settings.batchnorm == "frozen":
             raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
         batch = count_examples(x)
-        self._check(examples_only(x, batch), None)
+        self._check((x,), batch, None)
         points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
         # Not by dataclasses.replace, which the compiler of older torch cannot follow.
         return Points(points.inputs[0], points.pairs, points.alpha, points.inner, points.labels, points.batch)
@@ -256,8 +269,11 @@ class Penalty(nn.Module):
                 )
         return ", ".join(shown)
 
-    def _check(self, examples: Tree, model: object) -> None:
+    def _check(self, parts: tuple[Tree, ...], batch: int, model: object) -> None:
+        for part in parts:
+            check_no_complex(part, batch)
         if self.settings.at is None:
+            examples = [examples_only(part, batch) for part in parts]
             look = not torch.compiler.is_compiling() and not _capturing(examples)
             check_interpolable(examples, advice=partial(advice_for_integers, model), look=look)
 
@@ -266,7 +282,7 @@ class Penalty(nn.Module):
             y = keywords.get("labels")
         if y is None and self.settings.anchor_labels:
             raise ValueError(
-                "anchor_labels=True puts labels at the ends of each path, but none were given: call "
+                "anchor_labels=True puts labels at the outer nodes of each path, but none were given: call "
                 "penalty(model, x, y), or use Penalty(anchor_labels=False)."
             )
         usable = isinstance(y, Tensor) and y.dim() > 0 and len(y) == batch
@@ -276,7 +292,19 @@ class Penalty(nn.Module):
                 f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with "
                 f"{batch} rows."
             )
-        return y if self.settings.anchor_labels else None
+        if y is None or not self.settings.anchor_labels:
+            return None
+        if y.is_complex():
+            raise TypeError(f"the labels (y) are complex ({y.dtype}); give class ids, or labels in floating point.")
+        if y.is_floating_point() and self._may_look(y):
+            check_soft_labels(y, self.settings.output)
+        return y
+
+    def _may_look(self, labels: Tensor) -> bool:
+        """Return whether to read the values of labels; on a GPU, which has to be waited for, in the first call only."""
+        if torch.compiler.is_compiling() or _capturing(labels):
+            return False
+        return not (labels.is_cuda and self._looked_at_labels)
 
     def _points(
         self,
@@ -288,23 +316,24 @@ class Penalty(nn.Module):
     ) -> Points:
         settings = self.settings
         device = tensors(parts)[0].device
+        own_pairs, own_alpha = pairs, alpha
         if pairs is None:
             count = settings.count_pairs(batch)
             pairs = draw_pairs_of_batch(batch, count, device=device, generator=settings.generator)
-        given = alpha is not None
+        pairs = torch.as_tensor(pairs, device=device)
         if alpha is None:
             alpha = settings.draw_alpha(len(pairs), device)
-        pairs = torch.as_tensor(pairs, device=device)
         if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
             raise ValueError(
-                f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; so many "
-                f"pairs × 2 examples and as many × {settings.nodes} nodes were expected."
+                f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; n pairs of 2 "
+                f"examples and n paths of {settings.nodes} nodes were expected."
             )
-        look = given and settings.inner != slice(None) and not alpha.is_cuda and not torch.compiler.is_compiling()
-        if look and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
-            raise ValueError(
-                "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
-            )
+        # A GPU is not waited for.
+        if not pairs.is_cuda and not torch.compiler.is_compiling():
+            if own_pairs is not None:
+                _check_pairs(pairs, batch)
+            if own_alpha is not None:
+                _check_alpha(alpha, settings)
         make = partial(points_of, pairs=pairs, alpha=alpha[:, settings.inner], batch=batch, between=settings.at is None)
         return Points(
             inputs=tuple(make(part) for part in parts),
@@ -316,11 +345,15 @@ class Penalty(nn.Module):
         )
 
     def _ends(self, rows: Tensor, points: Points) -> Tensor:
-        """Give the values at the ends of each path, the first example's first: labels, or the batch's own outputs."""
+        """Return the values at the outer nodes, the first example's first: labels, or the batch's own outputs."""
         whole = len(rows) == points.total
         own = rows[points.pairs].flatten(0, 1).flatten(1) if whole else None
         if points.labels is not None:
-            targets = as_targets(points.labels.flatten(0, 1), rows.shape[1:], output=self.settings.output, missing=own)
+            look = self._may_look(points.labels)
+            labels, output = points.labels.flatten(0, 1), self.settings.output
+            targets = as_targets(labels, rows.shape[1:], output=output, missing=own, look=look)
+            if look:
+                self._looked_at_labels = True
             return targets.to(rows.dtype).view(len(points.pairs), 2, -1)
         if own is None:
             raise ValueError(
@@ -328,6 +361,39 @@ class Penalty(nn.Module):
                 f"the ends of each path, which the batch's outputs serve: give all {points.total} rows."
             )
         return own.view(len(points.pairs), 2, -1)
+
+
+def _check_pairs(pairs: Tensor, batch: int) -> None:
+    """Raise unless pairs of the user's own are indices of examples."""
+    if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
+        raise ValueError(
+            f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
+            f"from {pairs.min()} to {pairs.max()}."
+        )
+
+
+def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
+    """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
+    ascending = bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all())
+    if not ascending:
+        raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
+    if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
+        raise ValueError(
+            "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
+        )
+
+
+def _check_trains(degree: Tensor, model: object) -> None:
+    """Raise if there are parameters to train and the degree does not depend on them: the penalty would do nothing."""
+    module = as_module(model)
+    if degree.requires_grad or not torch.is_grad_enabled() or module is None:
+        return
+    if any(parameter.requires_grad for parameter in module.parameters()):
+        raise ValueError(
+            "the effective degree carries no gradient, so the penalty would have no effect: the outputs that are "
+            "fitted are integers (an argmax) or were detached. Fit what the loss is computed from, such as the logits, "
+            "or use torch.no_grad() if only the value is wanted."
+        )
 
 
 def _capturing(x: Tree) -> bool:

@@ -9,9 +9,17 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from effdeg._checks import check_choice, check_components, check_count, check_damping, check_fit
+from effdeg._checks import (
+    check_choice,
+    check_components,
+    check_count,
+    check_damping,
+    check_fit,
+    check_flag,
+    check_generator,
+)
 from effdeg._shapes import Float
-from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
+from effdeg.functional import chebyshev_nodes, condition_number, cosine_nodes, uniform_nodes
 from effdeg.functional.bases import BASES, Basis
 from effdeg.joined import BatchNorm
 from effdeg.layers import Layer
@@ -19,11 +27,14 @@ from effdeg.outputs import Output, check_output
 from effdeg.paths import Sampling
 
 TRAINING_DAMPING = 1e-3
-"""Two of four random nodes may all but coincide, and the gradient grows as 1 / distance. This much damping takes away
-those rare large gradients and changes the value of steps from 0 to 1 by less than 0.5%; ``docs/training.md`` has the
-figures."""
+"""Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
+gradient grows as 1 / distance. This much damping takes away those rare large gradients and changes the value of steps
+from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
 
 _SHARE_UNIT = 2**20
+# The worst of the paper's own settings, 15 uniform nodes at degree 14, has 226 (Legendre: 367). Beyond this, training's
+# float32 values determine some coefficients to fewer than four digits, and the damping rather than the model sets them.
+_WORST_CONDITION = 1e3
 
 
 @dataclass(frozen=True)
@@ -47,10 +58,13 @@ class PenaltySettings:
     _share: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
+        check_flag("anchor_labels", self.anchor_labels)
+        check_flag("normalized", self.normalized)
+        check_generator(self.generator)
         check_count("nodes", self.nodes, least=2)
         if self.anchor_labels and self.nodes < 3:
             raise ValueError(
-                f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the two at the ends, and at "
+                f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the outer two, and at "
                 "least one must be left for the model. Use nodes=3 or more."
             )
         check_fit(self.nodes, self.degree, least_degree=1)
@@ -61,38 +75,46 @@ class PenaltySettings:
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
         check_output(self.output)
         check_damping(self.damping)
+        if self.sampling == "uniform":
+            _check_condition(self.nodes, self.degree, self.basis)
         if self.components is not None:
             check_components(self.components, self.nodes)
         if self.at is not None and not isinstance(self.at, str | nn.Module):
             raise TypeError(f"at={self.at!r} must be the name of a layer or a module.")
 
     def count_pairs(self, examples: int) -> int:
-        """Count the pairs for a batch of so many examples."""
+        """Return the number of pairs for a batch of this many examples."""
         if not isinstance(self.pairs, float):
             return int(self.pairs)
         count = (self._share * examples + _SHARE_UNIT // 2) // _SHARE_UNIT
         if count == 0:
             raise ValueError(
-                f"pairs={self.pairs} of a batch of {examples} rounds to none. Use a larger share or a count, pairs=1."
+                f"pairs={self.pairs} of a batch of {examples} rounds to none. Use a larger share or a count, pairs=2."
             )
         return count
 
     def draw_alpha(self, pairs: int, device: torch.device) -> Float[Tensor, "pairs nodes"]:
-        """Place the nodes on so many paths; with anchoring, the first at alpha = 0 and the last at 1."""
+        """Place the nodes on ``pairs`` paths.
+
+        Anchoring does not move fixed nodes: labels stand in for the values at the outer two, wherever these are. For
+        cosine sampling the paper puts the outer two at the very ends then (section 5.2).
+        """
         if self.sampling == "cosine":
             home = device if self.generator is None else self.generator.device
             draw = partial(cosine_nodes, anchored=self.anchor_labels, generator=self.generator, device=home)
             return draw(self.nodes, pairs).to(device)
-        alpha = (chebyshev_nodes if self.sampling == "chebyshev" else uniform_nodes)(self.nodes, device=device)
-        if self.anchor_labels:
-            inner = alpha[1:-1]
-            alpha = torch.cat([torch.zeros_like(alpha[:1]), inner, torch.ones_like(alpha[:1])])
-        return alpha.expand(pairs, -1)
+        place = chebyshev_nodes if self.sampling == "chebyshev" else uniform_nodes
+        return place(self.nodes, device=device).expand(pairs, -1)
 
     @property
     def inner(self) -> slice:
-        """The nodes that are run: not those at the very ends, which labels or the batch's own outputs serve."""
+        """The nodes that are run: not the outer two where labels or the batch's own outputs serve as values."""
         return slice(1, -1) if self.anchor_labels or self.sampling == "uniform" else slice(None)
+
+    @property
+    def reaches_ends(self) -> bool:
+        """Whether the outer two nodes are the ends of the path themselves, alpha = 0 and 1."""
+        return self.sampling == "uniform" or (self.sampling == "cosine" and self.anchor_labels)
 
 
 def _check_pairs(pairs: object) -> None:
@@ -100,3 +122,23 @@ def _check_pairs(pairs: object) -> None:
         raise TypeError(f"pairs={pairs!r} must be a share of the batch (a float, 0.5) or a count (an int, 128).")
     if not 0 < float(pairs) < math.inf:
         raise ValueError(f"pairs={pairs} must be positive: a share of the batch (0.5) or a count (128).")
+    if isinstance(pairs, Integral) and int(pairs) == 1:
+        raise ValueError(
+            "pairs=1, a single path per batch, is easily taken for pairs=1.0, as many paths as examples. Write "
+            "pairs=1.0 for these; for a single path, write its share of the batch, such as pairs=1/256."
+        )
+    if isinstance(pairs, float) and pairs > 1:
+        raise ValueError(
+            f"pairs={pairs} is a float, and so a share of the batch, which is at most 1.0 (as many paths as examples). "
+            "A count of paths is an int, such as pairs=128."
+        )
+
+
+def _check_condition(nodes: int, degree: int, basis: Basis) -> None:
+    condition = condition_number(uniform_nodes(nodes), degree, basis)
+    if condition > _WORST_CONDITION:
+        raise ValueError(
+            f"nodes={nodes} uniform nodes cannot carry degree={degree}: the fit has a condition number of "
+            f"{condition:.1g}, so that rounding and damping, not the model, would determine the coefficients. Use "
+            f"sampling='cosine' or 'chebyshev', or degree={int(2 * math.sqrt(nodes))} or less."
+        )

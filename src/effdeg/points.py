@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._shapes import Float, Int
 from effdeg.outputs import IGNORED
 from effdeg.paths import interpolate, join_masks
-from effdeg.tree import Tree, named_map, take, tensors, tree_map
+from effdeg.tree import Tree, named_leaves, named_map, take, tensors, tree_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +22,9 @@ class Points:
             are stand-ins, the inputs of each path's first end with the masks of both ends joined, until the layer.
         pairs: The examples that each path joins; alpha = 1 at the first, 0 at the second.
         alpha: The nodes of each path.
-        inner: The nodes that are points. Those at the ends of a path are not run again.
-        labels: The labels at the ends of each path, or None without anchoring.
+        inner: The nodes that are points. At the others, the outer two of each path, labels or the batch's own outputs
+            serve as values.
+        labels: The labels of the two examples of each path, or None without anchoring.
         batch: The number of examples in the batch.
     """
 
@@ -52,12 +53,12 @@ class Points:
         return tree_map(join, x, self.inputs)
 
     def interpolate(self, x: Tree) -> Tree:
-        """Give the points of these paths for any tensors of the batch, such as a layer's output for it."""
+        """Return the points of these paths for any tensors of the batch, such as a layer's output for it."""
         first, second = (take(x, end) for end in self.pairs.unbind(1))
         return interpolate(first, second, self.alpha[:, self.inner])
 
     def first_rows(self, returned: Any) -> Any:
-        """Give what a model returned for the joined batch less the rows of the points."""
+        """Return what a model returned for the joined batch less the rows of the points."""
         found = False
 
         def cut(leaf: Any) -> Any:
@@ -82,11 +83,25 @@ def count_examples(x: Tree) -> int:
     for tensor in tensors(x):
         if tensor.dim() > 0 and len(tensor) > 0:
             return len(tensor)
-    raise TypeError(f"x is {_described(x)}; a batch has the examples in the first dimension of its tensors.")
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors(x))
+    raise TypeError(
+        f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
+        "or a tuple or mapping of tensors, with the examples in the first dimension."
+    )
+
+
+def check_no_complex(x: Tree, batch: int) -> None:
+    """Raise if examples are complex numbers, which are neither interpolated nor joined as masks are."""
+    for name, leaf in named_leaves(examples_only(x, batch)):
+        if isinstance(leaf, Tensor) and leaf.is_complex():
+            raise TypeError(
+                f"x{f' ({name!r})' if name else ''} holds complex numbers ({leaf.dtype}), between which no paths are "
+                "drawn. Give their real and imaginary parts, torch.view_as_real(x), and put them together in the model."
+            )
 
 
 def examples_only(x: Tree, batch: int) -> Tree:
-    """Give a batch with None in place of what is not one row per example: labels of a mapping, shared tensors."""
+    """Return a batch with None in place of what is not one row per example: labels of a mapping, shared tensors."""
     kept = {name: leaf for name, leaf in x.items() if name != "labels"} if isinstance(x, Mapping) else x
     return tree_map(lambda leaf: leaf if _per_example(leaf, batch) else None, kept)
 

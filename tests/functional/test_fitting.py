@@ -9,6 +9,7 @@ from effdeg.functional import (
     bases,
     basis_matrix,
     chebyshev_nodes,
+    condition_number,
     cosine_nodes,
     effective_degree,
     fit,
@@ -186,3 +187,12 @@ def test_uniform_nodes_at_high_degree_are_as_bad_as_documented():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_the_condition_number_is_numpys_and_that_of_the_worst_path(basis):
+    rows = torch.stack([uniform_nodes(15), chebyshev_nodes(15)])
+    expected = [np.linalg.cond(reference.VANDER[basis](2 * alpha.numpy() - 1, 14)) for alpha in rows]
+    assert condition_number(rows[0], 14, basis) == pytest.approx(expected[0], rel=1e-9)
+    assert condition_number(rows, 14, basis) == pytest.approx(max(expected), rel=1e-9)
+    assert condition_number(chebyshev_nodes(15), 14) == pytest.approx(2**0.5)  # columns of norm √r and √(r/2)

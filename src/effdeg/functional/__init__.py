@@ -2,7 +2,7 @@
 
 from effdeg.functional.bases import basis_matrix, evaluate
 from effdeg.functional.degree import effective_degree
-from effdeg.functional.fitting import DAMPING, fit, fit_operator
+from effdeg.functional.fitting import DAMPING, condition_number, fit, fit_operator
 from effdeg.functional.nodes import chebyshev_nodes, cosine_nodes, uniform_nodes
 from effdeg.functional.projection import project
 
@@ -10,6 +10,7 @@ __all__ = [
     "DAMPING",
     "basis_matrix",
     "chebyshev_nodes",
+    "condition_number",
     "cosine_nodes",
     "effective_degree",
     "evaluate",

@@ -22,6 +22,24 @@ _WORKING_SET = 2**21
 _FEW_NODES = 16
 
 
+def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev") -> float:
+    """Return the condition number of the design matrix T, of the worst path if each has nodes of its own.
+
+    Errors in the values come back in the coefficients multiplied by up to this number. See :func:`fit_operator` for
+    when it is small.
+
+    Args:
+        alpha: Positions in [0, 1], shared by all paths or one row per path.
+        degree: The highest degree (the paper's K).
+        basis: ``"chebyshev"`` or ``"legendre"``.
+
+    Returns:
+        The ratio of the largest singular value to the smallest.
+    """
+    check_fit(alpha.shape[-1], degree)
+    return float(torch.linalg.cond(basis_matrix(alpha.double(), degree, basis)).max())
+
+
 @torch.no_grad()
 def fit_operator(
     alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev", damping: float = DAMPING

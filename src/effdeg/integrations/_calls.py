@@ -47,7 +47,7 @@ def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> I
 
 
 def only(degrees: list[Tensor], what: str) -> Tensor:
-    """Give the effective degree of the one call that there should have been."""
+    """Return the effective degree of the one call that there should have been."""
     if len(degrees) != 1:
         raise RuntimeError(
             f"{what} was called {len(degrees)} times in one training step, where the penalty expects one call. "

@@ -51,6 +51,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     """
 
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
+        self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         super().__init__(*arguments, **options)
         if penalty.settings.anchor_labels and shifts_labels(self.model):
             raise ValueError(
@@ -60,7 +61,6 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         if self.compute_loss_func is None and "Classification" in type(self._innermost(self.model)).__name__:
             # Added up, their loss would grow with accumulation, against the penalty's.
             self.model_accepts_loss_kwargs = False
-        self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         self._degree: Tensor | None = None
         self._sum_of_degrees: Tensor | None = None
         self._count_of_degrees = 0
@@ -110,11 +110,11 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         super().log(logs, *arguments, **keywords)
 
     def _innermost(self, model: nn.Module) -> Any:
-        """Give the model within the wrappers of parallel training, of torch.compile and of PEFT."""
+        """Return the model within the wrappers of parallel training, of torch.compile and of PEFT."""
         return innermost(self.accelerator.unwrap_model(model))
 
     def _makes_loss_here(self, inner: Any, labels: Any) -> bool:
-        """Tell whether nothing but the known loss of a model in transformers is to be made of labels that are numbers.
+        """Return whether the known loss of a model in transformers is all that labels that are numbers are used for.
 
         Such labels cannot be marked as to be left out, so the model must not make this loss of the points itself.
         """
@@ -169,7 +169,7 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _takes_numbers(model: Any, labels: Tensor) -> bool:
-    """Tell whether a model is one whose loss is known, and is a regression or one of several labels per example."""
+    """Return whether a model is one whose loss is known, and is a regression or one of several labels per example."""
     kind = type(model)
     if not (kind.__module__.startswith("transformers.") and kind.__name__.endswith("ForSequenceClassification")):
         return False

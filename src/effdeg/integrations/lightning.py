@@ -92,11 +92,11 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         self._put_back = replace_attribute(pl_module, "training_step", training_step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
-        """Give the module its own training step back."""
+        """Restore the own training step of the module."""
         self._give_back()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002
-        """Give the module its own training step back."""
+        """Restore the own training step of the module."""
         self._give_back()
 
     def _give_back(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from effdeg._checks import check_generator
 from effdeg.inference import as_arguments
 from effdeg.layers import (
     Layer,
@@ -19,14 +20,12 @@ from effdeg.layers import (
     ran_not_once,
     with_first_tensor,
 )
-from effdeg.points import count_examples
+from effdeg.points import check_no_complex, count_examples
 from effdeg.rivals.batchnorm import buffers_lent
-from effdeg.rivals.checks import check_generator
 from effdeg.rivals.mixup import (
     Mixing,
     check_alpha,
     check_labels,
-    check_no_complex,
     check_no_labels,
     soft_labels,
 )

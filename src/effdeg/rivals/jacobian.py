@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg._checks import check_generator, check_number
 from effdeg.double_backward import double_differentiable
 from effdeg.inference import as_arguments
 from effdeg.jacobian import check_projections, squared_norms
@@ -16,7 +17,6 @@ from effdeg.layers import Layer, advice_for_integers, as_module, changed_output
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
 from effdeg.rivals.batchnorm import buffers_lent
-from effdeg.rivals.checks import check_generator, check_number
 from effdeg.tree import Tree, named_map, tree_map
 
 
@@ -42,7 +42,7 @@ class JacobianSettings:
         check_generator(self.generator)
 
     def count_taken(self, batch: int) -> int:
-        """Count the examples whose Jacobian is taken in a batch of so many."""
+        """Count the examples whose Jacobian is taken in a batch of this size."""
         return max(1, round(self.share * batch))
 
 

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from effdeg._checks import check_choice, suggest
+from effdeg._checks import check_choice, check_generator, check_weight, suggest
 from effdeg.inference import as_arguments
 from effdeg.penalty import Penalty
-from effdeg.rivals.checks import check_generator, check_number
 from effdeg.rivals.embedding_mixup import embedding_mixup
 from effdeg.rivals.jacobian import JacobianPenalty
 from effdeg.rivals.mixup import check_alpha, check_classes, mixup
@@ -155,22 +154,20 @@ def names() -> list[str]:
 
 
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
-    """Give a way to regularize training by its name, to be swapped for another without touching the training loop.
+    """Return a way to regularize training by its name, to be swapped for another without touching the training loop.
 
-    ::
-
-        method = effdeg.rivals.method("mixup+ed", alpha=1.0, classes=10, nodes=4)
-        optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
-        for x, y in loader:
-            x, y = method.batch(x, y)
-
-            def closure():
-                optimizer.zero_grad()
-                loss = method.loss(model, x, y, cross_entropy)
-                loss.backward()
-                return loss
-
-            optimizer.step(closure)
+    >>> method = effdeg.rivals.method("mixup+ed", alpha=1.0, classes=10, nodes=4)
+    >>> optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
+    >>> for x, y in loader:
+    ...     x, y = method.batch(x, y)
+    ...
+    ...     def closure():
+    ...         optimizer.zero_grad()
+    ...         loss = method.loss(model, x, y, cross_entropy)
+    ...         loss.backward()
+    ...         return loss
+    ...
+    ...     loss = optimizer.step(closure)
 
     ===================  ==================  ======  =================================================
     name                 acts on             weight  settings
@@ -206,9 +203,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     if weight is not None and not weights:
         raise TypeError(f"weight={weight!r} is the weight of a penalty, but method {name!r} has none.")
     if weight is not None:
-        check_number(
-            "weight", weight, "it is how much the penalty counts; give one that moves to Method.loss", zero=True
-        )
+        check_weight(weight)
     if "embedding-mixup" in parts:
         _check_at(settings.get("at"))
     for setting in settings.keys() & _CHECKS.keys():

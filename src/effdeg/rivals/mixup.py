@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_count
+from effdeg._checks import check_count, check_generator, check_number
 from effdeg._shapes import Float, Int
 from effdeg.outputs import IGNORED
 from effdeg.paths import check_interpolable, interpolate, join_masks
-from effdeg.points import count_examples, examples_only
-from effdeg.rivals.checks import check_generator, check_number
-from effdeg.tree import Tree, named_leaves, take, tensors, tree_map
+from effdeg.points import check_no_complex, count_examples, examples_only
+from effdeg.tree import Tree, take, tensors, tree_map
 
 
 def mixup(
@@ -26,10 +25,10 @@ def mixup(
     """Mix each example of a batch with another one, and their labels alike (Zhang et al., 2018).
 
     One lambda for the batch is drawn from Beta(alpha, alpha), and every example becomes lambda times itself and
-    1 - lambda times its partner in a random permutation::
+    1 - lambda times its partner in a random permutation:
 
-        x, y = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
-        loss = cross_entropy(model(x), y)
+    >>> mixed, soft = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
+    >>> loss = cross_entropy(model(mixed), soft)
 
     Nothing is changed in place. On a GPU nothing waits for it, unless masks are integers rather than booleans.
 
@@ -114,7 +113,7 @@ def check_alpha(alpha: float) -> None:
 
 
 def check_classes(classes: int | None) -> None:
-    """Raise unless there can be so many classes."""
+    """Raise unless this can be a number of classes."""
     if classes is not None:
         check_count("classes", classes, least=1)
 
@@ -153,18 +152,8 @@ def check_no_labels(x: Tree) -> None:
         )
 
 
-def check_no_complex(x: Tree, batch: int) -> None:
-    """Raise if examples are complex numbers, which are neither mixed nor joined as masks are."""
-    for name, leaf in named_leaves(examples_only(x, batch)):
-        if isinstance(leaf, Tensor) and leaf.is_complex():
-            raise TypeError(
-                f"x{f' ({name!r})' if name else ''} holds complex numbers ({leaf.dtype}), which are not mixed. Give "
-                "their real and imaginary parts, torch.view_as_real(x), and put them together in the model."
-            )
-
-
 def _may_look(x: Tree) -> bool:
-    """Tell whether values can be looked at, which neither a compiled nor a captured step can do."""
+    """Return whether values can be looked at, which neither a compiled nor a captured step can do."""
     if torch.compiler.is_compiling():
         return False
     return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())

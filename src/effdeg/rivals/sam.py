@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from effdeg._checks import check_number
 from effdeg.ascent import ETA, steepest_ascent, weight_scales
 from effdeg.layers import as_module
 from effdeg.rivals.batchnorm import modules_called, statistics_kept
-from effdeg.rivals.checks import check_number
 
 Base = Callable[..., Optimizer]
 """A torch optimizer class, or a function that is called like one."""
@@ -129,7 +129,7 @@ class _SharpnessAware(Optimizer):
         return parameters, before
 
     def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> Tensor | None:
-        """Give the scale of a parameter, None for 1."""
+        """Return the scale of a parameter, None for 1."""
         raise NotImplementedError
 
 
@@ -137,17 +137,15 @@ class SAM(_SharpnessAware):
     """Sharpness-aware minimization (Foret et al., 2021) around any torch optimizer whose step needs no closure.
 
     Each step takes two gradients: at the weights w, and at w + rho g / |g|, where the loss is highest nearby to first
-    order. The base steps from w along the second, so that it looks for weights around which the loss is low too::
+    order. The base steps from w along the second, so that it looks for weights around which the loss is low too:
 
-        optimizer = effdeg.rivals.SAM(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9, model=model)
-
-        def closure():
-            optimizer.zero_grad()
-            loss = cross_entropy(model(x), y)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
+    >>> optimizer = effdeg.rivals.SAM(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9, model=model)
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = cross_entropy(model(x), y)
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
 
     Parameter groups may have a ``rho`` each; the norm of the gradient is over all of them. Groups and state are those
     of the base, so learning-rate schedulers and checkpoints work as they do with it. After a step the weights come from

@@ -84,10 +84,11 @@ def test_cut_ends_are_anchored_by_labels_whatever_the_network_says_there():
     share = Cuts.draw(6, IMAGES).share
     torch.manual_seed(0)
     _, value = penalty(Constant(), IMAGES, LABELS)
-    # The class has 1 at one end, 1/2 in the middle, and at the other end 1 less the share that is of the other class:
-    # through (a, 1/2, b) goes the parabola with T1's coefficient (b - a) / 2 and T2's (a + b - 1) / 4.
-    other = 1 - apart * share
-    expected = (1 - other).abs() / 2 + 2 * other.abs() / 4
+    # The class has 1 at one outer node, 1/2 in the middle, and at the other outer node 1 less the share that is of the
+    # other class: through (a, 1/2, b) at -s, 0 and s goes the parabola with T1's coefficient (b - a) / 2s and T2's
+    # (a + b - 1) / 4s². The nodes are Chebyshev's, s = cos(pi / 6).
+    other, s = 1 - apart * share, 0.75**0.5
+    expected = (1 - other).abs() / (2 * s) + 2 * other.abs() / (4 * s**2)
     assert float(value) == pytest.approx(float(expected.mean()), rel=1e-5)
 
 
