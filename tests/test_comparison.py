@@ -88,7 +88,7 @@ def test_models_need_names():
                 "a": effdeg.measure(mlp(), X, **FAST),
                 "b": effdeg.measure(mlp(), X, seed=1, **FAST),
             }),
-            "'a' and 'b' were measured on different paths",
+            "'a' and 'b' cannot be compared. They differ in seed: 0 and 1. Measure",
         ),
     ],
 )

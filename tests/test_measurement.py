@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from scipy import stats
 
 import effdeg
@@ -35,15 +36,29 @@ def test_saving_loses_nothing(measured, tmp_path, suffix):
 def test_files_that_are_not_measurements(measured, tmp_path):
     with pytest.raises(ValueError, match=r"suffix '.pkl'; a measurement is kept in a .json or .safetensors"):
         measured.save(tmp_path / "m.pkl")
-    (tmp_path / "m.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved"):
+    for other in ("{}", "[1, 2]", "null", '{"accuracy": 0.9}'):
+        (tmp_path / "m.json").write_text(other)
+        with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved, though it can be read"):
+            effdeg.Measurement.load(tmp_path / "m.json")
+    (tmp_path / "m.json").write_text("{")
+    with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved: Expecting"):
         effdeg.Measurement.load(tmp_path / "m.json")
     (tmp_path / "m.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"m.safetensors is not a measurement"):
         effdeg.Measurement.load(tmp_path / "m.safetensors")
-    record = json.loads(measured.save(tmp_path / "new.json").read_text()) | {"format": 99}
+    save_file({"weight": torch.zeros(2)}, tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"m.safetensors is not a measurement that effdeg saved, though"):
+        effdeg.Measurement.load(tmp_path / "m.safetensors")
+    record = json.loads(measured.save(tmp_path / "new.json").read_text())
+    for version, whose in ((1, "an older"), (99, "another")):
+        (tmp_path / "new.json").write_text(json.dumps(record | {"format": version}))
+        with pytest.raises(
+            ValueError, match=rf"has format {version}.*reads 2: it was saved by {whose} version. Measure"
+        ):
+            effdeg.Measurement.load(tmp_path / "new.json")
+    del record["per_path"]
     (tmp_path / "new.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"it has format 99, this version reads 1"):
+    with pytest.raises(ValueError, match=r"new.json is a measurement that was changed or damaged: 'per_path'"):
         effdeg.Measurement.load(tmp_path / "new.json")
     with pytest.raises(FileNotFoundError):
         effdeg.Measurement.load(tmp_path / "absent.json")
@@ -54,7 +69,8 @@ def test_it_is_frozen_and_readable(measured):
         measured.residual = 0.0
     text = str(measured)
     assert "effective degree" in text
-    assert "50 paths × 12 cosine nodes at the inputs, chebyshev degree 6, probabilities, first 2 principal" in text
+    assert "Sequential: probabilities (softmax), 4 outputs, first 2 principal components\n" in text
+    assert "50 paths × 12 cosine nodes at the inputs, chebyshev degree 6; the fit misses" in text
     assert repr(measured).startswith("Measurement(value=")
 
 

@@ -1,8 +1,9 @@
 """Errors for people: what was given, what was expected, what to do."""
 
 import difflib
+import math
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 
 
 def check_choice(name: str, value: object, options: Iterable[str]) -> None:
@@ -23,7 +24,7 @@ def suggest(name: str, options: Iterable[str]) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """Raise unless ``value`` is an integer of at least ``least``; give it as Python's own, which numpy's is not."""
+    """Return ``value`` as Python's own integer, which numpy's is not; raise unless it is one of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
     if int(value) < least:
@@ -31,13 +32,24 @@ def check_count(name: str, value: object, *, least: int) -> int:
     return int(value)
 
 
+def check_number(name: str, value: object, *, positive: bool, example: str) -> float:
+    """Return ``value`` as a float; raise unless it is a finite number that is positive, or at least not negative."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}={value!r} must be a number, {example}.")
+    number = float(value)
+    if not 0 <= number < math.inf or (positive and number == 0):
+        raise ValueError(f"{name}={value!r} must be {'positive' if positive else 'zero or positive'}, {example}.")
+    return number
+
+
 def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
     """Raise unless a polynomial of this degree is determined by this many nodes."""
     check_count("degree", degree, least=least_degree)
     if nodes < degree + 1:
+        lower = f", or degree={nodes - 1} or less" if nodes > least_degree else ""
         raise ValueError(
             f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
-            f"Use nodes={degree + 1} or more, or degree={nodes - 1} or less."
+            f"Use nodes={degree + 1} or more{lower}."
         )
 
 
@@ -54,6 +66,5 @@ def check_components(components: int, nodes: int) -> None:
 
 
 def check_damping(damping: float) -> None:
-    """Raise unless the damping of the fit is a number that is not negative."""
-    if not damping >= 0:
-        raise ValueError(f"damping={damping!r} must be zero (plain least squares) or positive.")
+    """Raise unless the damping of the fit is a finite number that is not negative."""
+    check_number("damping", damping, positive=False, example="where 0 is plain least squares")
