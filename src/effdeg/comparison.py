@@ -192,6 +192,6 @@ def check_comparable(measurements: Mapping[str, Measurement]) -> None:
             apart = [f"paths that were run: {len(reference.per_path)} and {len(measurement.per_path)}"]
         if apart:
             raise ValueError(
-                f"{reference_name!r} and {name!r} cannot be compared. They differ in {'; '.join(apart)}. Measure models for "
-                "the same task on the same examples, with the same settings."
+                f"{reference_name!r} and {name!r} cannot be compared. They differ in {'; '.join(apart)}. Measure "
+                "models for the same task on the same examples, with the same settings."
             )

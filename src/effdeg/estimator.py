@@ -219,7 +219,7 @@ def collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: floa
             check_finite(total[seen:stop], route.pairs, seen)
             seen = stop
             mean, stderr = mean_and_stderr(total[:stop, 0])
-            update(note=format_estimate(mean, stderr))
+            update(None, format_estimate(mean, stderr))
             if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
                 return total[:stop]
     return total
