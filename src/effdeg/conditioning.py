@@ -9,7 +9,8 @@ from effdeg.functional import basis_matrix, uniform_nodes
 
 CONDITION_LIMIT = 10.0
 """Above this condition number a fit is called ill-conditioned. In the study of the estimator (docs/estimator.md), fits
-with a condition number up to 6 measure ReLU networks within 10%; at 35 they are 27% too high, at 226 four times."""
+with a condition number up to 6 measure ReLU networks within 10%; at 35 the value is 27% too high, at 226 four times the
+truth."""
 
 
 class IllConditionedFit(UserWarning):
@@ -21,10 +22,11 @@ def condition_number(nodes: int, degree: int) -> float:
     """Return the condition number of the basis matrix T on uniform nodes, in the Chebyshev basis.
 
     It bounds how much larger than in the values any error comes back in the coefficients: rounding, and whatever of
-    the function lies above the degree. It is that of T alone. Damping would make it smaller without making the value
-    any truer: where damping matters, it trades the error of the values for one of its own. It is that of the Chebyshev
-    basis whichever basis is fitted, because it is to tell of the nodes: Legendre polynomials differ in norm, which
-    raises their condition number (12 at degree 40 on the best of nodes) and harms nobody.
+    the function lies above the degree. It is that of T alone: damping would lower it without making the value any
+    truer, since damping is felt first where T is nearly singular. On 41 uniform nodes a straight line, fitted with
+    degree 40 in float64, is right without damping and measures 30 times too high with any from 1e-12 to 1e-3. It is
+    that of the Chebyshev basis whichever basis is fitted, because it is to tell of the nodes: Legendre polynomials
+    differ in norm, which raises their condition number (12 at degree 40 on the best of nodes) and does no harm.
     """
     return float(torch.linalg.cond(basis_matrix(uniform_nodes(nodes), degree)))
 

@@ -268,12 +268,13 @@ class Measurement:
         settings = self.settings
         weights = f" with {settings.weights}" if settings.weights else ""
         data = f", on {settings.data}" if settings.data else ""
+        paths = f"{len(self.per_path)} paths" if len(self.per_path) > 1 else "1 path"
         lines = [
             f"effective degree  {format_estimate(self.value, self.stderr)}  "
             f"(95% interval {format_interval(*self.interval())})",
             f"normalized        {format_estimate(self.normalized, self.normalized_stderr)}",
             f"{settings.model}{weights}{data}: {settings.describe_outputs()}",
-            f"{len(self.per_path)} paths × {settings.nodes} {settings.sampling} nodes at "
+            f"{paths} × {settings.nodes} {settings.sampling} nodes at "
             f"{settings.at or 'the inputs'}, {settings.basis} degree {settings.degree}; "
             f"the fit misses {self.residual:.2g} of the variation",
         ]
