@@ -76,6 +76,127 @@ def test_normalized():
 def test_models_need_names():
     with pytest.raises(TypeError, match="models must be a dict of models by name, not a list"):
         effdeg.compare([mlp(), mlp()], X)
+    with pytest.raises(TypeError, match="models must have strings as names, such as '1' instead of 1"):
+        effdeg.compare({1: mlp(), 2: mlp()}, X)
+
+
+class Counting(nn.Module):
+    """A model that counts the points it is run at."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.points = model, 0
+
+    def forward(self, x):
+        self.points += len(x)
+        return self.model(x)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (mlp(outputs=5), r"differ in shape of the outputs of one example: \(4,\) and \(5,\)"),
+        (
+            mlp().to(torch.bfloat16),
+            r"precision: float32 and bfloat16 \(rounding looks complex: pass dtype=torch.float32",
+        ),
+        (lambda x: mlp()(x).half(), r"precision: float32 and float16"),
+    ],
+)
+def test_models_that_cannot_be_compared_are_found_on_their_first_path(other, message):
+    counting = Counting(mlp())
+    with pytest.raises(ValueError, match=message):
+        effdeg.compare({"a": counting, "b": other}, X, **FAST)
+    assert counting.points <= 2 * FAST["nodes"]
+
+
+def test_one_precision_can_be_asked_for():
+    models = {"full": mlp(), "half": mlp(seed=1).to(torch.bfloat16)}
+    assert effdeg.compare(models, X, dtype=torch.float32, **FAST).measurements["half"].settings.dtype == "float32"
+
+
+def test_precision_lost_by_autocast_is_recorded():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = effdeg.measure(mlp(), X, **FAST)
+    with pytest.raises(ValueError, match="precision: bfloat16 and float32"):
+        effdeg.Comparison.of({"inside": inside, "outside": effdeg.measure(mlp(), X, **FAST)})
+
+
+def test_other_classes_and_other_ways_to_return_the_outputs_can_be_compared():
+    models = {"module": mlp(), "function": mlp().forward, "dict": lambda x: {"logits": mlp()(x)}}
+    measured = effdeg.compare(models, X, **FAST).measurements
+    assert {name: each.settings.model for name, each in measured.items()} == {
+        "module": "Sequential",
+        "function": "Sequential",
+        "dict": "<lambda>",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inputs": (X - X.mean(0)) / X.std(0)}, r"differ in examples \(by their fingerprint\): \w{16} and \w{16}\. "),
+        ({"inputs": X[:20]}, r"differ in examples: 30 and 20\. "),
+        ({"at": "0"}, r"differ in at: None and 0"),
+        ({"degree": 5}, r"differ in degree: 6 and 5\. "),
+        ({"degree": 5, "nodes": 11}, r"differ in nodes: 12 and 11; degree: 6 and 5\. "),
+        ({"output": "identity"}, r"differ in output: softmax and identity\. "),
+        ({"tolerance": 0.5, "paths": 100}, r"differ in paths: 60 and 100\. "),
+    ],
+)
+def test_what_differs_is_named(change, message):
+    one = effdeg.measure(mlp(), X, **FAST)
+    other = effdeg.measure(mlp(), **{"inputs": X, **FAST, **change})
+    with pytest.raises(ValueError, match=f"'a' and 'b' cannot be compared. They {message}"):
+        effdeg.Comparison.of({"a": one, "b": other})
+    assert not one.settings.comparable_with(other.settings)
+
+
+def test_measurements_that_stopped_at_their_tolerance_must_have_run_the_same_paths():
+    settings = {"paths": 500, "nodes": 12, "degree": 6}
+    stopped, whole = (effdeg.measure(mlp(), X, tolerance=tolerance, **settings) for tolerance in (0.5, None))
+    with pytest.raises(ValueError, match="paths that were run: 64 and 500"):
+        effdeg.Comparison.of({"a": stopped, "b": whole})
+
+
+def test_every_note_is_passed_on_with_the_names_it_is_about():
+    def wave(frequency):
+        return lambda x: torch.sin(frequency * x)
+
+    models = {"calm": lambda x: 0.1 * x, "wild": wave(30.0), "wilder": wave(60.0)}
+    comparison = effdeg.compare(models, X, output="identity", **FAST)
+    for name, measured in comparison.measurements.items():
+        for note in measured.warnings():
+            assert note.replace("note:", f"note on {name}:") in comparison.warnings()
+    assert len([note for note in comparison.warnings() if note.startswith("note on wild:")]) == 2
+    assert not any("calm" in note for note in comparison.warnings())
+    assert str(comparison).endswith("\n".join(comparison.warnings()))
+    assert comparison.to_dict()["notes"] == comparison.warnings()
+
+
+def test_a_note_on_all_models_is_given_once():
+    comparison = effdeg.compare({"a": mlp(seed=0), "b": mlp(seed=1)}, X, paths=20, nodes=4, degree=3)
+    assert [note for note in comparison.warnings() if "nodes = degree + 1" in note] == [
+        "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
+    ]
+
+
+def test_a_single_path_has_no_intervals():
+    text = str(effdeg.compare({"a": mlp(seed=0), "b": mlp(seed=1)}, X, paths=1, nodes=12, degree=6))
+    assert "(95% interval none from a single path)" in text
+    assert "not distinguishable" in text
+    assert "inf" not in text
+
+
+def test_every_bar_is_named_and_numbered(capsys):
+    models = {"plain": mlp(seed=0), "[odd]": mlp(seed=1)}
+    effdeg.compare(models, X, **FAST)
+    assert capsys.readouterr() == ("", "")
+    effdeg.compare(models, X, progress=True, **FAST)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "plain (1/2)" in shown.err
+    assert "[odd] (2/2)" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -88,7 +209,7 @@ def test_models_need_names():
                 "a": effdeg.measure(mlp(), X, **FAST),
                 "b": effdeg.measure(mlp(), X, seed=1, **FAST),
             }),
-            "'a' and 'b' were measured on different paths",
+            "'a' and 'b' cannot be compared. They differ in seed: 0 and 1. Measure",
         ),
     ],
 )

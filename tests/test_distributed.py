@@ -1,5 +1,7 @@
 """Two and three real processes (gloo): every rank returns what a single process would."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -24,7 +26,9 @@ def broken_model(x):
 def work(rank, size, store, results):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.BatchNorm1d(6), mlp()))
-    found = {name: effdeg.measure(model, X, **settings).per_path for name, settings in CASES.items()}
+    measured = {name: effdeg.measure(model, X, **settings) for name, settings in CASES.items()}
+    found = {name: each.per_path for name, each in measured.items()}
+    found["settings"] = {name: dataclasses.asdict(each.settings) for name, each in measured.items()}
     for name in ("plain", "few paths"):
         settings = dict(CASES[name])
         degree = settings.pop("degree")
@@ -42,12 +46,15 @@ def work(rank, size, store, results):
 def test_ranks_share_the_paths_and_agree_with_one_process(size, tmp_path):
     mp.spawn(work, (size, tmp_path / "store", tmp_path / "results"), nprocs=size)
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), mlp())
-    expected = {name: effdeg.measure(model, X, **settings).per_path for name, settings in CASES.items()}
+    measured = {name: effdeg.measure(model, X, **settings) for name, settings in CASES.items()}
+    expected = {name: each.per_path for name, each in measured.items()}
+    settings = {name: dataclasses.asdict(each.settings) for name, each in measured.items()}
     assert 64 <= len(expected["tolerance"]) < 2000
     with pytest.raises(ValueError, match="NaN or infinite on path") as caught:
         effdeg.measure(broken_model, X, paths=200, nodes=8, degree=4)
     for rank in range(size):
         found = torch.load(f"{tmp_path / 'results'}.{rank}", weights_only=True)
+        assert found["settings"] == settings
         for name, per_path in expected.items():
             torch.testing.assert_close(found[name], per_path, rtol=1e-6, atol=1e-9)
         for name in ("plain", "few paths"):

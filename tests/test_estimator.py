@@ -1,3 +1,4 @@
+import contextlib
 import math
 
 import numpy as np
@@ -251,6 +252,34 @@ def test_there_are_no_more_components_than_outputs():
     torch.testing.assert_close(three.per_path, ten.per_path)
 
 
-def test_progress_is_shown(capsys):
-    effdeg.measure(mlp(), data().float(), progress=True, **FAST)
-    assert "effective degree" in capsys.readouterr().err
+class TestProgress:
+    def test_it_is_shown_with_the_models_name(self, capsys):
+        effdeg.measure(mlp(), data().float(), progress=True, **FAST)
+        assert "effective degree of Sequential" in capsys.readouterr().err
+        effdeg.measure(mlp(), data().float(), progress="my network", **FAST)
+        shown = capsys.readouterr()
+        assert "my network" in shown.err
+        assert "40/40" in shown.err
+        assert "±" in shown.err
+        effdeg.trace(mlp(), data().float(), progress=True, paths=40, nodes=12)
+        assert "outputs of Sequential" in capsys.readouterr().err
+
+    def test_nothing_is_shown_unasked(self, capsys):
+        effdeg.measure(mlp(), data().float(), **FAST)
+        effdeg.trace(mlp(), data().float(), paths=40, nodes=12)
+        assert capsys.readouterr() == ("", "")
+
+    @pytest.mark.parametrize("call", ["measure", "trace"])
+    def test_it_advances_with_every_forward_pass(self, call, monkeypatch):
+        seen = []
+
+        @contextlib.contextmanager
+        def record(title, total, *, enabled):
+            yield lambda done=None, note=None: seen.append(done)
+
+        module = {"measure": "estimator", "trace": "tracing"}[call]
+        monkeypatch.setattr(f"effdeg.{module}.progress_bar", record)
+        settings = FAST if call == "measure" else {"paths": 40, "nodes": 12}
+        getattr(effdeg, call)(mlp(), data().float(), batch_size=24, progress=True, **settings)
+        done = [each for each in seen if each is not None]
+        assert done == [2.0 * (batch + 1) for batch in range(20)]

@@ -75,7 +75,15 @@ def test_the_plane_of_the_landscape_keeps_straight_lines_and_main_directions():
 def test_one_path_one_output_and_an_unknown_theme():
     trace = effdeg.trace(lambda x: x[:, :1] ** 2, X[:, :1], paths=1, nodes=20)
     assert trace.plot(degree=5, output="identity").axes
-    assert trace.fit(degree=5, output="identity").plot().axes
+    spectrum, histogram = trace.fit(degree=5, output="identity").plot().axes
+    assert spectrum.get_title("left") == "spectrum of a single path"
+    assert "interval" not in spectrum.get_ylabel()
+    assert histogram.get_title("left").endswith("95% interval none from a single path")
+    assert len(histogram.lines) == 1
+    assert not histogram.patches
+    compared = effdeg.compare({"a": mlp(seed=0), "b": mlp(seed=1)}, X, paths=1, nodes=12, degree=5).plot()
+    assert compared.axes[0].get_title("left") == "effective degree, of a single path: no intervals"
+    assert all(np.isfinite(line.get_xdata()).all() for axes in compared.axes for line in axes.lines)
     with pytest.raises(ValueError, match=r"theme='drak' is not known. Did you mean 'dark'"):
         trace.plot(degree=5, output="identity", theme="drak")
 

@@ -24,7 +24,7 @@ def suggest(name: str, options: Iterable[str]) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """Raise unless ``value`` is an integer of at least ``least``; give it as Python's own, which numpy's is not."""
+    """Return ``value`` as Python's own integer, which numpy's is not; raise unless it is one of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
     if int(value) < least:
@@ -36,9 +36,10 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
     """Raise unless a polynomial of this degree is determined by this many nodes."""
     check_count("degree", degree, least=least_degree)
     if nodes < degree + 1:
+        lower = f", or degree={nodes - 1} or less" if nodes > least_degree else ""
         raise ValueError(
             f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
-            f"Use nodes={degree + 1} or more, or degree={nodes - 1} or less."
+            f"Use nodes={degree + 1} or more{lower}."
         )
 
 
@@ -59,14 +60,15 @@ def check_damping(damping: object) -> None:
     check_number("damping", damping, "it is the eps of the fit, and zero is plain least squares", zero=True)
 
 
-def check_number(name: str, value: object, meaning: str, *, zero: bool = False) -> None:
-    """Raise unless ``value`` is a finite number that is positive, or zero where ``zero`` allows it."""
+def check_number(name: str, value: object, meaning: str, *, zero: bool = False) -> float:
+    """Return ``value`` as a float; raise unless it is finite and positive, or zero where ``zero`` allows it."""
     expected = "zero or positive" if zero else "positive"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r} must be a number, {expected}: {meaning}.")
     number = float(value)
     if not (0 <= number < math.inf if zero else 0 < number < math.inf):
         raise ValueError(f"{name}={value!r} must be {expected} and finite: {meaning}.")
+    return number
 
 
 def check_weight(weight: object) -> None:

@@ -4,16 +4,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Update = Callable[..., object]
-"""Takes how much is done and, if there is something to say, a note."""
+"""Takes how much is done (None: as much as before) and, if there is something to say, a note."""
+
+
+def ignore(done: float | None = None, note: str | None = None) -> None:
+    """Show nothing."""
 
 
 @contextmanager
 def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Update]:
     """Show progress on the error stream while the block runs."""
     if not enabled:
-        yield lambda *_: None
+        yield ignore
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = [
@@ -26,5 +31,11 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
     console = Console(stderr=True)
     # On a terminal the bar goes when the work is done; in a log its last state stays.
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:
-        task = progress.add_task(description, total=total, note="")
-        yield lambda done, note="": progress.update(task, completed=done, note=note)
+        task = progress.add_task(escape(description), total=total, note="")
+
+        def update(done: float | None = None, note: str | None = None) -> None:
+            if note is not None:
+                progress.update(task, note=note)
+            progress.update(task, completed=done)
+
+        yield update

@@ -1,15 +1,17 @@
 """Several models on the same paths: which is simpler, and is the difference real?"""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from effdeg._checks import check_count
 from effdeg.estimator import measure
 from effdeg.examples import as_examples
 from effdeg.inference import Model
 from effdeg.measurement import Measurement, finite
-from effdeg.statistics import interval, mean_and_stderr
+from effdeg.statistics import format_interval, interval, mean_and_stderr
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,14 +59,7 @@ class Comparison:
         """Compare measurements that were made on the same paths with the same settings."""
         if len(measurements) < 2:
             raise ValueError(f"a comparison needs at least two models, not {len(measurements)}.")
-        (reference_name, reference), *others = measurements.items()
-        for name, measurement in others:
-            same = len(measurement.per_path) == len(reference.per_path)
-            if not same or not measurement.settings.comparable_with(reference.settings):
-                raise ValueError(
-                    f"{reference_name!r} and {name!r} were measured on different paths or with different settings; "
-                    "measure all models with the same data, seed and settings, or let effdeg.compare do it."
-                )
+        check_comparable(measurements)
         ranked = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
         return cls({name: measurements[name] for name in ranked}, normalized)
 
@@ -74,12 +69,12 @@ class Comparison:
         return list(self.measurements)
 
     def differences(self, level: float = 0.95) -> list[Difference]:
-        """Give every difference between two models, with intervals that hold together with probability ``level``."""
+        """Return every difference between two models, with intervals that hold together with probability ``level``."""
         pairs = list(combinations(self.ranking, 2))
         return [self._difference(one, other, 1 - (1 - level) / len(pairs)) for one, other in pairs]
 
     def above_simplest(self) -> dict[str, Difference]:
-        """Give, for every model but the simplest, how much more complex it is."""
+        """Return, for every model but the simplest, how much more complex it is."""
         return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
 
     def plot(self, *, theme: str = "light") -> "Figure":
@@ -89,7 +84,7 @@ class Comparison:
         return plot_comparison(self, theme=theme)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain numbers, names and lists."""
+        """Return everything as plain numbers, names and lists."""
         differences = [
             {
                 "simpler": difference.simpler,
@@ -106,6 +101,7 @@ class Comparison:
             "ranking": self.ranking,
             "normalized": self.normalized,
             "differences": differences,
+            "notes": self.warnings(),
             "measurements": measurements,
         }
 
@@ -113,16 +109,28 @@ class Comparison:
         width = max(map(len, self.ranking))
         lines = []
         for rank, (name, measurement) in enumerate(self.measurements.items(), start=1):
-            low, high = measurement.interval(normalized=self.normalized)
             value = measurement.estimate(normalized=self.normalized)[0]
-            lines.append(f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {low:.4g} to {high:.4g})")
+            span = format_interval(*measurement.interval(normalized=self.normalized))
+            lines.append(f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {span})")
         for difference in self.differences():
             verdict = "simpler than" if difference.significant else "not distinguishable from"
             lines.append(
                 f"{difference.simpler} is {verdict} {difference.other}: difference {difference.value:.3g} "
-                f"({difference.interval[0]:.3g} to {difference.interval[1]:.3g})"
+                f"({format_interval(*difference.interval)})"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.warnings()])
+
+    def warnings(self) -> list[str]:
+        """List every note of the measurements, each once, with the names of the models that it is about."""
+        about: dict[str, list[str]] = {}
+        for name, measurement in self.measurements.items():
+            for note in measurement.warnings():
+                about.setdefault(note.removeprefix("note: "), []).append(name)
+        everyone = len(self.measurements)
+        return [
+            f"note: {note}" if len(names) == everyone else f"note on {', '.join(names)}: {note}"
+            for note, names in about.items()
+        ]
 
     def __repr__(self) -> str:
         return f"Comparison({' < '.join(self.ranking)})"
@@ -146,6 +154,10 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
 
     Returns:
         The ranking, and every difference with its interval.
+
+    Raises:
+        ValueError: If the models cannot be compared (other numbers of outputs, another precision), which one path of
+            each shows beforehand.
     """
     if settings.get("tolerance") is not None:
         raise ValueError("tolerance= would give each model a number of paths of its own; set paths= to compare models.")
@@ -153,7 +165,33 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
         raise TypeError(f"models must be a dict of models by name, not a {type(models).__name__}.")
     if len(models) < 2:
         raise ValueError(f"a comparison needs at least two models, not {len(models)}.")
+    for name in models:
+        if not isinstance(name, str):
+            raise TypeError(f"models must have strings as names, such as {str(name)!r} instead of {name!r}.")
+    check_count("paths", settings.get("paths", 1), least=1)
+    progress = settings.pop("progress", False)
     # An iterable of batches can be read once only.
     examples = as_examples(inputs)
-    measured = {name: measure(model, examples, **settings) for name, model in models.items()}
+    # One path of each shows what cannot be compared, before hours are spent on it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_comparable({name: measure(model, examples, **settings | {"paths": 1}) for name, model in models.items()})
+    measured = {}
+    for number, (name, model) in enumerate(models.items(), start=1):
+        title = f"{name} ({number}/{len(models)})"
+        measured[name] = measure(model, examples, **settings, progress=progress and title)
     return Comparison.of(measured, normalized=normalized)
+
+
+def check_comparable(measurements: Mapping[str, Measurement]) -> None:
+    """Raise, saying what differs, unless all were measured along the same paths and mean the same thing."""
+    (reference_name, reference), *others = measurements.items()
+    for name, measurement in others:
+        apart = reference.settings.differences(measurement.settings)
+        if not apart and len(reference.per_path) != len(measurement.per_path):
+            apart = [f"paths that were run: {len(reference.per_path)} and {len(measurement.per_path)}"]
+        if apart:
+            raise ValueError(
+                f"{reference_name!r} and {name!r} cannot be compared. They differ in {'; '.join(apart)}. Measure "
+                "models for the same task on the same examples, with the same settings."
+            )

@@ -1,26 +1,27 @@
 """The estimator: paths are run and fitted block by block, and only a few numbers per path are kept."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_choice, check_components, check_damping, check_fit
+from effdeg._checks import check_choice, check_components, check_count, check_damping, check_fit, check_number
 from effdeg._progress import Update, progress_bar
 from effdeg._shapes import Float
 from effdeg._transfer import receive, send
-from effdeg.distributed import rank_and_size, sum_over_ranks
+from effdeg.conditioning import warn_if_ill_conditioned
+from effdeg.distributed import rank_and_size, shared_from_first, sum_over_ranks
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional.bases import BASES, Basis
 from effdeg.inference import Model
 from effdeg.layers import Layer
 from effdeg.measurement import Measurement, Settings
-from effdeg.outputs import Output, as_values, check_output, output_name
+from effdeg.outputs import Described, Output, OutputReader, output_name
 from effdeg.paths import BLOCK, Sampling
-from effdeg.statistics import mean_and_stderr
-from effdeg.walk import Route, open_walk
+from effdeg.statistics import format_estimate, mean_and_stderr
+from effdeg.walk import Route, Walk, open_walk
 
 Rows = tuple[slice, Callable[[], Tensor]]
 """A block of paths and its rows of the table, to be called for."""
@@ -40,7 +41,8 @@ class Fit:
 
     @classmethod
     def on(cls, nodes: int, *, degree: int, basis: Basis, components: int | None, damping: float) -> "Fit":
-        """Make a fit on so many nodes, or say why there is none."""
+        """Return a fit on ``nodes`` nodes, or raise if there is none."""
+        check_count("nodes", nodes, least=1)
         check_fit(nodes, degree, least_degree=1)
         check_choice("basis", basis, BASES)
         check_damping(damping)
@@ -83,7 +85,7 @@ def measure(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     damping: float = DAMPING,
-    progress: bool = False,
+    progress: bool | str = False,
 ) -> Measurement:
     """Measure the effective degree of a model: how crooked its outputs are along straight lines between examples.
 
@@ -114,15 +116,19 @@ def measure(
         dtype: Run the model in this precision; by default in its own. A half-precision model is best measured with
             ``torch.float32``: its own rounding looks like wiggles.
         damping: The paper's eps in the fit.
-        progress: Show a progress bar.
+        progress: Show a progress bar; a string is its title.
 
     Returns:
         The measurement, with its error bar.
+
+    Warns:
+        IllConditionedFit: If the nodes cannot carry the degree, before the model is run.
     """
     fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
-    check_output(output)
-    if tolerance is not None and not tolerance > 0:
-        raise ValueError(f"tolerance={tolerance!r} must be positive, such as 0.02 for a standard error of 2%.")
+    read = OutputReader(output)
+    if tolerance is not None:
+        tolerance = check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
+    warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     with (
         open_walk(
             model,
@@ -136,34 +142,39 @@ def measure(
             device=device,
             dtype=dtype,
         ) as walk,
-        progress_bar("effective degree", paths, enabled=progress and rank_and_size()[0] == 0) as update,
+        progress_bar(_title(progress, walk), paths, enabled=bool(progress) and rank_and_size()[0] == 0) as update,
     ):
-        stretches = walk.run(lambda returned, points: as_values(returned, output, points=points))
+        stretches = walk.run(read, update=update)
         rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
         table = collect(late(rows), walk.route, columns=5 + fitted.degree, tolerance=tolerance, update=update)
-    settings = Settings(
+    # The first paths are the first process's.
+    described = shared_from_first(read.described)
+    return as_measurement(
+        table,
+        walk.route.pairs,
+        fitted,
+        described,
+        **walk.record(),
         paths=len(walk.route.pairs),
         nodes=walk.route.nodes,
-        sampling=sampling,
-        degree=fitted.degree,
-        basis=basis,
         output=output_name(output),
-        components=fitted.components,
-        at=walk.at,
-        seed=walk.route.seed,
-        damping=damping,
         tolerance=tolerance,
-        examples=walk.examples,
-        dtype=walk.dtype,
     )
-    return as_measurement(table, walk.route.pairs, settings)
 
 
-def as_measurement(table: Float[Tensor, "paths columns"], pairs: Tensor, settings: Settings) -> Measurement:
-    """Summarize the rows of :meth:`Fit.table`."""
+def _title(progress: bool | str, walk: Walk) -> str:
+    return progress if isinstance(progress, str) else f"effective degree of {walk.model}"
+
+
+def as_measurement(
+    table: Float[Tensor, "paths columns"], pairs: Tensor, fitted: Fit, described: Described, **settings: Any
+) -> Measurement:
+    """Summarize the rows of :meth:`Fit.table`; the settings are those that neither the fit nor the outputs tell."""
     missed, variation = table[:, 2].sum().item(), table[:, 3].sum().item()
     spectrum = table[:, 4:]
     stderr = [mean_and_stderr(column)[1] for column in spectrum.unbind(1)]
+    # A function has no precision but that of what it returns, and autocast may return less than the weights have.
+    settings["dtype"] = max(filter(None, (settings["dtype"], described.dtype)), key=lambda name: _finfo(name).eps)
     return Measurement(
         per_path=table[:, 0].clone(),
         per_path_normalized=table[:, 1].clone(),
@@ -171,7 +182,7 @@ def as_measurement(table: Float[Tensor, "paths columns"], pairs: Tensor, setting
         spectrum=spectrum.mean(0),
         spectrum_stderr=torch.tensor(stderr, dtype=torch.float64),
         residual=missed / variation if variation > 0 else 0.0,
-        settings=settings,
+        settings=Settings(**(asdict(fitted) | asdict(described) | settings)),
     )
 
 
@@ -206,7 +217,7 @@ def collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: floa
             check_finite(total[seen:stop], route.pairs, seen)
             seen = stop
             mean, stderr = mean_and_stderr(total[:stop, 0])
-            update(stop, f"{mean:.4g} ± {stderr:.2g}")
+            update(None, format_estimate(mean, stderr))
             if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
                 return total[:stop]
     return total
@@ -223,8 +234,12 @@ def late(items: Iterable[Rows]) -> Iterator[Rows]:
         yield previous
 
 
+def _finfo(dtype: str) -> torch.finfo:
+    return torch.finfo(getattr(torch, dtype))
+
+
 def _home(values: Tensor) -> torch.device:
-    """Tell where values are fitted: where they are, unless that device has no float64."""
+    """Return where values are fitted: where they are, unless that device has no float64."""
     return torch.device("cpu") if values.device.type == "mps" else values.device
 
 

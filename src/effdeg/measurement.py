@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from effdeg._files import write_atomically
 from effdeg._shapes import Float, Int
-from effdeg.statistics import interval, mean_and_stderr
+from effdeg.conditioning import ill_conditioned
+from effdeg.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMAT = 1
+FORMAT = 2
+"""Rises when files of older versions cannot be read any more. 2: what was measured is recorded."""
+
 RESIDUAL_LIMIT = 0.05
 """Above this residual a measurement warns."""
 
@@ -27,9 +31,44 @@ all values that are more than 5% off, of which the residual sees less than half,
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
 
 
+_DESCRIPTIVE = {
+    *("model", "tensor", "other_tensors", "tolerance", "version"),
+    *("data", "weights", "weights_sha256", "preprocessing"),
+}
+"""Settings in which comparable measurements may differ."""
+
+
 @dataclass(frozen=True)
 class Settings:
-    """The settings a measurement was made with: given the model and the data, they determine it."""
+    """What was measured, and how.
+
+    Attributes:
+        paths: How many paths, at most.
+        nodes: How many points on each path.
+        sampling: How the nodes are placed.
+        degree: The highest degree of the fitted polynomials.
+        basis: The basis of the polynomials.
+        output: What was made of the model's output: ``softmax``, ``sigmoid``, ``identity`` or a function's name.
+        components: How many principal components were fitted, if not all outputs.
+        at: The layer at which the paths live, if not the inputs.
+        seed: Determines pairs and nodes.
+        damping: The paper's eps in the fit.
+        tolerance: The relative standard error that was asked for.
+        examples: How many examples the pairs were drawn from.
+        dtype: The precision that the model ran in, or that of what it returned if that is coarser.
+        model: The class of the model, or the name of the function.
+        tensor: Which of the tensors that the model returned was fitted: ``output`` if it returned just one, ``logits``,
+            a key, ``[0]`` …; None if ``output`` is a function, which got them all.
+        other_tensors: The tensors that could have been meant as well, if one had to be chosen.
+        outputs: The shape of the fitted values of one example.
+        fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. The same for any
+            model, batch size and number of processes; other data, or other preprocessing, have another.
+        version: The version of effdeg.
+        data: Where the examples came from, if that is known: the command line fills this in and what follows.
+        weights: The file of the weights.
+        weights_sha256: Its checksum.
+        preprocessing: What was done to the examples.
+    """
 
     paths: int
     nodes: int
@@ -44,12 +83,51 @@ class Settings:
     tolerance: float | None
     examples: int
     dtype: str | None
+    model: str
+    tensor: str | None
+    other_tensors: tuple[str, ...]
+    outputs: tuple[int, ...]
+    fingerprint: str
     version: str = __version__
+    data: str | None = None
+    weights: str | None = None
+    weights_sha256: str | None = None
+    preprocessing: str | None = None
 
     def comparable_with(self, other: "Settings") -> bool:
-        """Tell whether two measurements ran along the same paths and mean the same thing, whatever the models."""
+        """Return whether two measurements ran along the same paths and mean the same thing, whatever the models."""
+        return not self.differences(other)
+
+    def differences(self, other: "Settings") -> list[str]:
+        """List what makes two measurements incomparable, with both values, such as ``degree: 40 and 20``."""
         own, others = asdict(self), asdict(other)
-        return all(own[name] == others[name] for name in own if name not in {"dtype", "version", "tolerance"})
+        names = [name for name in own if name not in _DESCRIPTIVE and own[name] != others[name]]
+        if len(names) > 1 and {"paths", "seed", "examples"} & set(names):
+            # Other pairs are drawn, so that the fingerprint says nothing about the data.
+            names = [name for name in names if name != "fingerprint"]
+        return [_difference(name, own[name], others[name]) for name in names]
+
+    def describe_outputs(self) -> str:
+        """Describe the fitted values, such as ``probabilities (softmax) of logits, 10 outputs``."""
+        transformed = {"softmax": "probabilities (softmax)", "sigmoid": "probabilities (sigmoid)"}
+        if self.tensor is None:
+            what = f"{self.output} of what the model returned"
+        else:
+            what = transformed.get(self.output, "raw values")
+            what += f" of {self.tensor}" if self.tensor != "output" else ""
+        size = " × ".join(map(str, self.outputs)) or "1"
+        reduced = f", first {self.components} principal components" if self.components else ""
+        return f"{what}, {size} {'output' if size == '1' else 'outputs'}{reduced}"
+
+
+def _difference(name: str, one: object, other: object) -> str:
+    named = {
+        "outputs": "shape of the outputs of one example",
+        "fingerprint": "examples (by their fingerprint)",
+        "dtype": "precision",
+    }
+    remedy = " (rounding looks complex: pass dtype=torch.float32)" if name == "dtype" else ""
+    return f"{named.get(name, name)}: {one} and {other}{remedy}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,11 +158,11 @@ class Measurement:
     settings: Settings
 
     def estimate(self, *, normalized: bool = False) -> tuple[float, float]:
-        """Give the mean over paths and its standard error, raw or normalized."""
+        """Return the mean over paths and its standard error, raw or normalized."""
         return mean_and_stderr(self.sample(normalized=normalized))
 
     def sample(self, *, normalized: bool = False) -> Float[Tensor, " paths"]:
-        """Give the effective degree along each path, raw or normalized."""
+        """Return the effective degree along each path, raw or normalized."""
         return self.per_path_normalized if normalized else self.per_path
 
     @property
@@ -119,7 +197,7 @@ class Measurement:
         return weighed[(len(weighed) + 1) // 2 :].sum().item() / whole if whole > 0 else 0.0
 
     def interval(self, level: float = 0.95, *, normalized: bool = False) -> tuple[float, float]:
-        """Give the interval that covers the true mean over pairs with probability ``level``."""
+        """Return the interval that covers the true mean over pairs with probability ``level``."""
         return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
 
     def plot(self, *, theme: str = "light") -> "Figure":
@@ -129,17 +207,16 @@ class Measurement:
         return plot_measurement(self, theme=theme)
 
     def save(self, file: str | Path) -> Path:
-        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file."""
+        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file, completely or not at all."""
         file = _checked_suffix(Path(file))
         if file.suffix == ".safetensors":
-            from safetensors.torch import save_file
+            from safetensors.torch import save
 
-            header = {
-                "effdeg": json.dumps({"format": FORMAT, "residual": self.residual, "settings": asdict(self.settings)})
-            }
-            save_file({name: getattr(self, name).contiguous() for name in _TENSORS}, file, metadata=header)
+            header = {"format": FORMAT, "residual": self.residual, "settings": asdict(self.settings)}
+            tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
+            write_atomically(file, save(tensors, metadata={"effdeg": json.dumps(header)}))
         else:
-            file.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+            write_atomically(file, (json.dumps(self.to_dict(), indent=1) + "\n").encode())
         return file
 
     @classmethod
@@ -147,25 +224,31 @@ class Measurement:
         """Read a measurement that :meth:`save` wrote."""
         file = _checked_suffix(Path(file))
         try:
-            if file.suffix == ".safetensors":
-                from safetensors import safe_open
-
-                with safe_open(file, "pt") as stored:
-                    header = json.loads(stored.metadata()["effdeg"])
-                    tensors = {name: stored.get_tensor(name) for name in _TENSORS}
-            else:
-                header = json.loads(file.read_text())
-                tensors = {name: _tensor(name, header[name]) for name in _TENSORS}
-            if header["format"] != FORMAT:
-                raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
-            return cls(**tensors, residual=header["residual"], settings=Settings(**header["settings"]))
+            header, tensors = _read(file)
         except FileNotFoundError:
             raise
         except Exception as error:
             raise ValueError(f"{file} is not a measurement that effdeg saved: {error}.") from error
+        if not isinstance(header, dict) or not {"format", "residual", "settings"} <= set(header):
+            raise ValueError(f"{file} is not a measurement that effdeg saved, though it can be read.")
+        if header["format"] != FORMAT:
+            raise ValueError(
+                f"{file} has format {header['format']}, and this version of effdeg ({__version__}) reads {FORMAT}: "
+                f"it was saved by a{'n older' if header['format'] == 1 else 'nother'} version. Measure again, or read "
+                "it with the version that saved it."
+            )
+        try:
+            # JSON has lists only.
+            settings: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
+            }
+            found = {name: _tensor(name, tensors[name]) for name in _TENSORS}
+            return cls(**found, residual=header["residual"], settings=Settings(**settings))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{file} is a measurement that was changed or damaged: {error}.") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain numbers and lists, the summary first."""
+        """Return everything as plain numbers and lists, the summary first."""
         low, high = self.interval()
         return {
             "format": FORMAT,
@@ -176,28 +259,66 @@ class Measurement:
             "normalized_stderr": finite(self.normalized_stderr),
             "residual": self.residual,
             "upper_half": self.upper_half,
+            "notes": self.warnings(),
             "settings": asdict(self.settings),
             **{name: finite(getattr(self, name).tolist()) for name in _TENSORS},
         }
 
     def __str__(self) -> str:
-        settings, (low, high) = self.settings, self.interval()
-        names = {"softmax": "probabilities", "sigmoid": "probabilities", "identity": "raw outputs"}
-        what = names.get(settings.output, settings.output)
-        reduced = f", first {settings.components} principal components" if settings.components else ""
+        settings = self.settings
+        weights = f" with {settings.weights}" if settings.weights else ""
+        data = f", on {settings.data}" if settings.data else ""
+        paths = f"{len(self.per_path)} paths" if len(self.per_path) > 1 else "1 path"
         lines = [
-            f"effective degree  {self.value:.4g} ± {self.stderr:.2g}  (95% interval {low:.4g} to {high:.4g})",
-            f"normalized        {self.normalized:.4g} ± {self.normalized_stderr:.2g}",
-            f"{len(self.per_path)} paths × {settings.nodes} {settings.sampling} nodes at "
-            f"{settings.at or 'the inputs'}, {settings.basis} degree {settings.degree}, {what}{reduced}; "
+            f"effective degree  {format_estimate(self.value, self.stderr)}  "
+            f"(95% interval {format_interval(*self.interval())})",
+            f"normalized        {format_estimate(self.normalized, self.normalized_stderr)}",
+            f"{settings.model}{weights}{data}: {settings.describe_outputs()}",
+            f"{paths} × {settings.nodes} {settings.sampling} nodes at "
+            f"{settings.at or 'the inputs'}, {settings.basis} degree {settings.degree}; "
             f"the fit misses {self.residual:.2g} of the variation",
         ]
         return "\n".join([*lines, *self.warnings()])
 
     def warnings(self) -> list[str]:
-        """Say, in sentences, what a reader should not overlook."""
-        found = []
+        """List, in sentences, what a reader should not overlook."""
         settings = self.settings
+        if self._constant:
+            return [*self._notes_on_outputs(), "note: the outputs are constant along the paths, up to rounding."]
+        if (problem := ill_conditioned(settings.sampling, settings.nodes, settings.degree)) is not None:
+            return [*self._notes_on_outputs(), f"note: {problem}"]
+        found = [*self._notes_on_outputs(), *self._notes_on_fit()]
+        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
+            found.append(
+                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
+            )
+        return found
+
+    @property
+    def _constant(self) -> bool:
+        """Whether the value is what rounding, of the outputs and of the damped fit, makes of a constant."""
+        settings = self.settings
+        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
+        level = settings.degree * (eps + settings.damping / settings.nodes)
+        return self.value <= level * float(self.spectrum[0])
+
+    def _notes_on_outputs(self) -> list[str]:
+        settings, found = self.settings, []
+        if settings.other_tensors:
+            others = ", ".join(settings.other_tensors[:3]) + (", …" if len(settings.other_tensors) > 3 else "")
+            found.append(
+                f"note: the model returned several tensors; {settings.tensor} was measured, not {others}. To choose, "
+                "pass output=, a function of what the model returned."
+            )
+        if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
+            found.append(
+                f"note: softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
+                "features and not logits, use output='identity'."
+            )
+        return found
+
+    def _notes_on_fit(self) -> list[str]:
+        settings, found = self.settings, []
         if settings.nodes == settings.degree + 1:
             found.append(
                 "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
@@ -210,10 +331,6 @@ class Measurement:
             found.append(
                 f"note: {self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
                 "with nodes= to match, may find more. Compare at equal degree only."
-            )
-        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
-            found.append(
-                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
             )
         return found
 
@@ -236,7 +353,23 @@ def finite(numbers: Any) -> Any:
     return numbers if math.isfinite(numbers) else None
 
 
-def _tensor(name: str, numbers: list[Any]) -> Tensor:
+def _read(file: Path) -> tuple[Any, Any]:
+    """Read a file into a header and what can be made into tensors."""
+    if file.suffix == ".json":
+        header = json.loads(file.read_text())
+        return header, header
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as stored:
+        return json.loads((stored.metadata() or {}).get("effdeg", "null")), {
+            name: stored.get_tensor(name)
+            for name in stored.keys()  # noqa: SIM118  (not a dict)
+        }
+
+
+def _tensor(name: str, numbers: Any) -> Tensor:
+    if isinstance(numbers, Tensor):
+        return numbers
     if name == "pairs":
         return torch.tensor(numbers, dtype=torch.int64)
     return torch.tensor([math.inf if number is None else number for number in numbers], dtype=torch.float64)

@@ -1,13 +1,14 @@
 """From what a model returned to the values that are fitted."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from effdeg._checks import check_choice
-from effdeg.tree import Tree, tensors, tree_map
+from effdeg.tree import Tree, named_leaves, tensors, tree_map
 
 IGNORED = -100
 """The label that torch's cross entropy leaves out by default."""
@@ -17,8 +18,54 @@ _TOLERANCE = 0.01
 written with three decimals sum to 1 within this; logits, percentages and several labels per example do not. An error of
 this size changes the effective degree by about as little."""
 
+_FEATURES = {"last_hidden_state", "hidden_states", "encoder_last_hidden_state", "pooler_output"}
+"""What Hugging Face's models without a head call what they return."""
+
 Output = Literal["softmax", "sigmoid", "identity"] | Callable[[Any], Tensor]
 """What is fitted: probabilities of classes, independent probabilities, the output as it is, or any function of it."""
+
+
+class Picked(NamedTuple):
+    """The tensor of a model's output that is fitted.
+
+    Attributes:
+        tensor: The tensor.
+        name: Its name: ``"output"`` if the model returned nothing else, ``"logits"``, a key of a dict, ``"[0]"`` …;
+            None if a function, ``output=``, made it.
+        others: The names of tensors that could have been meant as well, where it was chosen for coming first.
+    """
+
+    tensor: Tensor
+    name: str | None
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Described:
+    """What was fitted, for a record of the settings: see :class:`effdeg.Settings`."""
+
+    tensor: str | None = None
+    other_tensors: tuple[str, ...] = ()
+    outputs: tuple[int, ...] = ()
+    dtype: str | None = None
+
+
+class OutputReader:
+    """Reads the values that are fitted from what a model returned, and remembers what they were."""
+
+    def __init__(self, output: Output) -> None:
+        check_output(output)
+        self._output = output
+        self.described = Described()
+
+    def __call__(self, returned: Any, points: int) -> Tensor:
+        """Return one row of values per point."""
+        picked = _pick(returned, self._output, (points,))
+        values = _transform(picked, self._output, (points,))
+        if self.described.dtype is None:
+            dtype = str(picked.tensor.dtype).removeprefix("torch.")
+            self.described = Described(picked.name, picked.others, tuple(values.shape[1:]), dtype)
+        return values.reshape(len(values), -1)
 
 
 def check_output(output: Output) -> None:
@@ -33,7 +80,7 @@ def output_name(output: Output) -> str:
 
 
 def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:
-    """Reduce what a model returned for so many points, or for one of so many, to one row of numbers per point."""
+    """Return one row of values for each of the points, of which there may be any of the given numbers."""
     values = shaped_values(returned, output, points=points)
     return values.reshape(len(values), -1)
 
@@ -41,9 +88,12 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
 def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:
     """Do as :func:`as_values` does and leave the outputs in their shape."""
     possible = (points,) if isinstance(points, int) else points
-    values = output(returned) if callable(output) else _logits(returned, possible)
-    if not isinstance(values, Tensor):
-        raise TypeError(f"output={output_name(output)!r} gave {type(values).__name__}; a tensor was expected.")
+    return _transform(_pick(returned, output, possible), output, possible)
+
+
+def _transform(picked: Picked, output: Output, possible: tuple[int, ...]) -> Tensor:
+    """Check the tensor that was picked, and turn it into what is fitted."""
+    values = picked.tensor
     if values.dim() == 0 or not _one_of(len(values), possible):
         raise ValueError(
             f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {possible[0]}; its first "
@@ -51,9 +101,10 @@ def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...
         )
     if values.numel() == 0:
         raise ValueError(f"the model returned no outputs: a tensor of shape {tuple(values.shape)}.")
+    _check_real(values)
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if output == "softmax":
-        _check_classes(values)
+        _check_classes(values, picked.name)
         return values.softmax(-1)
     if output == "sigmoid":
         return values.sigmoid()
@@ -61,7 +112,27 @@ def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...
     return values.clone()
 
 
-def _check_classes(values: Tensor) -> None:
+def _check_real(values: Tensor) -> None:
+    """Raise unless the outputs are real: torch would drop imaginary parts, and class ids are names, not amounts."""
+    if values.is_complex():
+        raise TypeError(
+            f"the model's outputs are complex ({values.dtype}), and only real values are fitted. Say which: "
+            "output=torch.view_as_real for both parts, output=torch.abs for the magnitude (or a function that first "
+            "takes the tensor out of what the model returns)."
+        )
+    if not values.is_floating_point():
+        raise TypeError(
+            f"the model's outputs are integers or flags ({values.dtype}), such as predicted classes. Let the model "
+            "return the scores that these come from, or, if the numbers are amounts, use output=lambda y: y.float()."
+        )
+
+
+def _check_classes(values: Tensor, name: str | None) -> None:
+    if name is not None and name.split(".")[-1].split("[")[0] in _FEATURES:
+        raise ValueError(
+            f"output='softmax' makes probabilities of logits, but the model returned {name} of shape "
+            f"{tuple(values.shape[1:])} per example, which are features. Use output='identity', or a model with a head."
+        )
     if values.dim() == 1 or values.shape[-1] == 1:
         raise ValueError(
             f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' "
@@ -200,18 +271,27 @@ def per_point(returned: Any, *, points: int) -> Tree:
     return kept
 
 
-def _logits(returned: Any, points: tuple[int, ...]) -> Any:
+def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
+    """Find the tensor that is fitted: what ``output`` makes, a lone tensor, ``logits``, or the first with a batch."""
+    if callable(output):
+        values = output(returned)
+        if not isinstance(values, Tensor):
+            raise TypeError(f"output={output_name(output)!r} gave {type(values).__name__}; a tensor was expected.")
+        return Picked(values, None)
     if isinstance(returned, Tensor):
-        return returned
+        return Picked(returned, "output")
     if isinstance(getattr(returned, "logits", None), Tensor):
-        return returned.logits
+        return Picked(returned.logits, "logits")
     if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
-        return returned["logits"]
-    found = tensors(returned)
+        return Picked(returned["logits"], "logits")
+    found = [(name, leaf) for name, leaf in named_leaves(returned) if isinstance(leaf, Tensor)]
     if not found:
         raise TypeError(
             f"the model returned {type(returned).__name__}, in which there is no tensor. Say where the values are with "
             "output=…, a function of what the model returns."
         )
-    # A loss may come first.
-    return next((tensor for tensor in found if tensor.dim() > 0 and _one_of(len(tensor), points)), found[0])
+    # A loss may come first, and predicted classes.
+    rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _one_of(len(leaf), points)]
+    candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or found
+    (name, tensor), *others = candidates
+    return Picked(tensor, name, tuple(name for name, _ in others))

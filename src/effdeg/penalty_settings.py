@@ -19,7 +19,8 @@ from effdeg._checks import (
     check_generator,
 )
 from effdeg._shapes import Float
-from effdeg.functional import chebyshev_nodes, condition_number, cosine_nodes, uniform_nodes
+from effdeg.conditioning import warn_if_ill_conditioned
+from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
 from effdeg.functional.bases import BASES, Basis
 from effdeg.joined import BatchNorm
 from effdeg.layers import Layer
@@ -32,9 +33,6 @@ gradient grows as 1 / distance. This much damping takes away those rare large gr
 from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
 
 _SHARE_UNIT = 2**20
-# The worst of the paper's own settings, 15 uniform nodes at degree 14, has 226 (Legendre: 367). Beyond this, training's
-# float32 values determine some coefficients to fewer than four digits, and the damping rather than the model sets them.
-_WORST_CONDITION = 1e3
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,8 @@ class PenaltySettings:
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
         check_output(self.output)
         check_damping(self.damping)
-        if self.sampling == "uniform":
-            _check_condition(self.nodes, self.degree, self.basis)
+        # Two frames up is Penalty.__init__; its caller is who chose the nodes.
+        warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
         if self.components is not None:
             check_components(self.components, self.nodes)
         if self.at is not None and not isinstance(self.at, str | nn.Module):
@@ -131,14 +129,4 @@ def _check_pairs(pairs: object) -> None:
         raise ValueError(
             f"pairs={pairs} is a float, and so a share of the batch, which is at most 1.0 (as many paths as examples). "
             "A count of paths is an int, such as pairs=128."
-        )
-
-
-def _check_condition(nodes: int, degree: int, basis: Basis) -> None:
-    condition = condition_number(uniform_nodes(nodes), degree, basis)
-    if condition > _WORST_CONDITION:
-        raise ValueError(
-            f"nodes={nodes} uniform nodes cannot carry degree={degree}: the fit has a condition number of "
-            f"{condition:.1g}, so that rounding and damping, not the model, would determine the coefficients. Use "
-            f"sampling='cosine' or 'chebyshev', or degree={int(2 * math.sqrt(nodes))} or less."
         )

@@ -14,7 +14,7 @@ from effdeg.functional import effective_degree, evaluate, fit, project
 from effdeg.functional.bases import Basis
 from effdeg.measurement import Measurement
 from effdeg.outputs import Output
-from effdeg.statistics import student_quantile
+from effdeg.statistics import format_interval, student_quantile
 
 try:
     import matplotlib as mpl
@@ -131,11 +131,13 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
         left, right = figure.subplots(1, 2)
         _draw_spectrum(left, measurement, colours)
         low, high = measurement.interval()
-        right.hist(measurement.per_path.numpy(), bins=40, color=colours.simple, alpha=0.75)
-        if np.isfinite([low, high]).all():
-            right.axvspan(low, high, color=colours.complex, alpha=0.3, lw=0)
         right.axvline(measurement.value, color=colours.complex, lw=1.6)
-        right.set_title(f"effective degree {measurement.value:.4g}, 95% interval {low:.4g} to {high:.4g}")
+        if len(measurement.per_path) > 1:
+            right.hist(measurement.per_path.numpy(), bins=40, color=colours.simple, alpha=0.75)
+            right.axvspan(low, high, color=colours.complex, alpha=0.3, lw=0)
+        else:
+            right.yaxis.set_major_locator(NullLocator())  # there is nothing to count
+        right.set_title(f"effective degree {measurement.value:.4g}, 95% interval {format_interval(low, high)}")
         right.set_xlabel("effective degree of a path")
         right.set_ylabel("paths")
     return figure
@@ -161,7 +163,8 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
                 _whisker(right, row, difference.value, difference.interval, colour, filled=difference.significant)
         left.set_yticks(rows, names)
         left.set_ylim(len(names) - 0.5, -0.5)
-        left.set_title(f"{what}, 95% interval")
+        single = len(comparison.measurements[names[0]].per_path) == 1
+        left.set_title(f"{what}, {'of a single path: no intervals' if single else '95% interval'}")
         left.set_xlabel("simpler ←")
         right.axvline(0, color=colours.ink, lw=0.8)
         right.tick_params(left=False)
@@ -239,15 +242,16 @@ def _draw_spectrum(axes: Axes, measurement: Measurement, colours: Theme) -> None
     )
     axes.plot(degrees, np.maximum(mean, floor), "o-", color=colours.simple, ms=3, lw=1.2)
     axes.set_yscale("log")
-    axes.set_title(f"spectrum of {count} paths")
+    axes.set_title(f"spectrum of {count} paths" if count > 1 else "spectrum of a single path")
     axes.set_xlabel("degree k")
-    axes.set_ylabel("mean |cₖ|, 95% interval")
+    axes.set_ylabel("mean |cₖ|, 95% interval" if count > 1 else "mean |cₖ|")
     axes.grid(color=colours.faint, lw=0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _whisker(axes: Axes, row: int, value: float, interval: tuple[float, float], colour: str, *, filled: bool) -> None:
-    axes.plot(interval, (row, row), color=colour, lw=2, solid_capstyle="round")
+    if np.isfinite(interval).all():
+        axes.plot(interval, (row, row), color=colour, lw=2, solid_capstyle="round")
     face: Any = colour if filled else axes.get_facecolor()
     axes.plot(value, row, "o", ms=7, mec=colour, mfc=face, mew=1.6)
 

@@ -7,17 +7,27 @@ from torch import Tensor
 
 
 def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
-    """Give the mean of independent draws and its standard error, which is infinite for a single draw."""
+    """Return the mean of independent draws and its standard error, which is infinite for a single draw."""
     mean = float(sample.mean())
     return mean, float(sample.std()) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
 
 
 def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[float, float]:
-    """Give the interval that covers the true mean with probability ``level``, by Student's t with count - 1 degrees."""
+    """Return the interval that covers the true mean with probability ``level``, by Student's t."""
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
     margin = student_quantile((1 + level) / 2, count - 1) * stderr if count > 1 else math.inf
     return mean - margin, mean + margin
+
+
+def format_estimate(mean: float, stderr: float) -> str:
+    """Write a mean with its standard error, if it has one."""
+    return f"{mean:.4g} ± {stderr:.2g}" if math.isfinite(stderr) else f"{mean:.4g}"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Write an interval, or that a single path has none."""
+    return f"{low:.4g} to {high:.4g}" if math.isfinite(high - low) else "none from a single path"
 
 
 def student_quantile(probability: float, freedom: int) -> float:

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from effdeg._progress import progress_bar
 from effdeg._shapes import Float, Int
+from effdeg.conditioning import warn_if_ill_conditioned
 from effdeg.distributed import rank_and_size, union_over_ranks
 from effdeg.estimator import Fit, as_measurement, check_finite
 from effdeg.functional import DAMPING
 from effdeg.functional.bases import Basis
 from effdeg.inference import Model
 from effdeg.layers import Layer
-from effdeg.measurement import Measurement, Settings
-from effdeg.outputs import Output, as_values, check_output, output_name, per_point
+from effdeg.measurement import Measurement
+from effdeg.outputs import Output, OutputReader, output_name, per_point
 from effdeg.paths import Sampling
 from effdeg.tree import Tree, concatenate, take
 from effdeg.walk import open_walk
@@ -41,6 +42,8 @@ class Trace:
         seed: What the pairs and nodes were drawn from.
         examples: How many examples the pairs were drawn from.
         dtype: The precision the model ran in.
+        model: The class of the model, or the name of the function.
+        fingerprint: A hash of the examples at the ends of the first paths.
     """
 
     outputs: Tree
@@ -52,6 +55,8 @@ class Trace:
     seed: int
     examples: int
     dtype: str | None
+    model: str
+    fingerprint: str
 
     def fit(
         self,
@@ -74,39 +79,43 @@ class Trace:
 
         Returns:
             The measurement, with its error bar.
+
+        Warns:
+            IllConditionedFit: If the nodes cannot carry the degree.
         """
         paths, nodes = self.alpha.shape
         fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
-        check_output(output)
+        read = OutputReader(output)
+        warn_if_ill_conditioned(self.sampling, nodes, degree, stacklevel=2)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
         alpha = self.alpha if self.sampling == "cosine" else self.alpha[0]
         slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
-        rows = [fitted.table(self.values(output, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
+        rows = [fitted.table(self._read(read, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
         table = torch.cat(rows)
         check_finite(table, self.pairs)
-        settings = Settings(
+        kept = {name: getattr(self, name) for name in ("sampling", "at", "seed", "examples", "model", "fingerprint")}
+        return as_measurement(
+            table,
+            self.pairs,
+            fitted,
+            read.described,
+            **kept,
             paths=paths,
             nodes=nodes,
-            sampling=self.sampling,
-            degree=fitted.degree,
-            basis=basis,
             output=output_name(output),
-            components=fitted.components,
-            at=self.at,
-            seed=self.seed,
-            damping=damping,
             tolerance=None,
-            examples=self.examples,
             dtype=self.dtype,
         )
-        return as_measurement(table, self.pairs, settings)
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
-        """Give the values that a fit sees, for all paths or a part of them."""
+        """Return the values that a fit sees, for all paths or a part of them."""
+        return self._read(OutputReader(output), part)
+
+    def _read(self, read: OutputReader, part: slice) -> Float[Tensor, "paths nodes outputs"]:
         nodes = self.alpha.shape[1]
         start, stop, _ = part.indices(len(self.alpha))
         kept = take(self.outputs, slice(start * nodes, stop * nodes))
-        return as_values(kept, output, points=(stop - start) * nodes).view(stop - start, nodes, -1)
+        return read(kept, (stop - start) * nodes).view(stop - start, nodes, -1)
 
     def plot(
         self,
@@ -175,16 +184,15 @@ def trace(
             device=device,
             dtype=dtype,
         ) as walk,
-        progress_bar("outputs along paths", paths, enabled=progress and rank_and_size()[0] == 0) as update,
+        progress_bar(f"outputs of {walk.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
-        stretches = walk.run(lambda returned, points: per_point(returned, points=points))
+        stretches = walk.run(lambda returned, points: per_point(returned, points=points), update=update)
         first = list(islice(stretches, 1))
         # All processes draw in the plane of the very first paths, which the first process has.
         plane = union_over_ranks({0: _Plane(*first[0].ends)} if rank_and_size()[0] == 0 else {})[0]
         pieces: dict[int, tuple[Tree, Tensor]] = {}
         for stretch in chain(first, stretches):
             pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
-            update(stretch.block.stop)
     pieces = union_over_ranks(pieces)
     ordered = [pieces[start] for start in sorted(pieces)]
     alpha = [walk.route.alpha(block).expand(block.stop - block.start, -1) for block in walk.route.blocks()]
@@ -193,11 +201,7 @@ def trace(
         alpha=torch.cat(alpha),
         pairs=walk.route.pairs,
         ends=torch.cat([ends for _, ends in ordered]),
-        sampling=sampling,
-        at=walk.at,
-        seed=walk.route.seed,
-        examples=walk.examples,
-        dtype=walk.dtype,
+        **walk.record(),
     )
 
 

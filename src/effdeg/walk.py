@@ -1,8 +1,10 @@
 """The expensive half: run a model along paths, block by block, in batches that fit the device."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import torch
@@ -10,17 +12,18 @@ from torch import Tensor
 
 from effdeg._batches import Batches
 from effdeg._checks import check_choice, check_count
+from effdeg._progress import Update, ignore
 from effdeg._transfer import send
-from effdeg.distributed import rank_and_size
+from effdeg.distributed import rank_and_size, shared_from_first
 from effdeg.examples import Examples, as_examples
 from effdeg.inference import Model, Subject, inference, precision_name
-from effdeg.layers import Layer
+from effdeg.layers import Layer, as_module
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
 from effdeg.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
-from effdeg.tree import Tree, concatenate, take
+from effdeg.tree import Tree, concatenate, named_leaves, take
 
 Keep = Callable[[Any, int], Tree]
-"""What to keep of what the model returned for so many points."""
+"""What to keep of what the model returned for a number of points."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Route:
 
     @classmethod
     def draw(cls, examples: int, *, paths: int, nodes: int, sampling: Sampling, seed: int) -> "Route":
-        """Draw paths between so many examples."""
+        """Draw paths between ``examples`` examples."""
         nodes = check_count("nodes", nodes, least=1)
         seed = check_count("seed", seed, least=0)
         check_choice("sampling", sampling, get_args(Sampling))
@@ -45,7 +48,7 @@ class Route:
         return list(blocks(len(self.pairs)))
 
     def alpha(self, block: slice) -> Tensor:
-        """Give the nodes of a block's paths: one row per path, or one for all."""
+        """Return the nodes of a block's paths: one row per path, or one for all."""
         return draw_nodes(self.sampling, self.nodes, block, seed=self.seed)
 
 
@@ -73,32 +76,59 @@ class Walk:
         self._subject, self._space, self._examples = subject, space, examples
         self._batches = Batches(batch_size, subject.device)
         self.route = route
-        self.examples = len(examples)
-        self.at = space.name
-        self.dtype = precision_name(subject.dtype)
+        self.model = model_name(subject.model)
+        self._fingerprint = ""
 
-    def run(self, keep: Keep, watch: AbstractContextManager[object] | None = None) -> Iterator[Stretch]:
+    def run(
+        self, keep: Keep, watch: AbstractContextManager[object] | None = None, update: Update = ignore
+    ) -> Iterator[Stretch]:
         """Run the model along the paths of those blocks that are this process's share.
 
         Args:
             keep: Says what to keep of what the model returned.
             watch: Entered around the model in every forward pass of points, to see what goes on inside.
+            update: Is told after every forward pass how many paths are done.
 
         Yields:
             What was kept, block by block.
         """
         watch = watch or nullcontext()
         rank, size = rank_and_size()
+        done = 0
+
+        def count(returned: Any, points: int) -> Tree:
+            nonlocal done
+            kept = keep(returned, points)
+            done += points
+            # The other processes are about as far.
+            update(min(done * size / self.route.nodes, len(self.route.pairs)))
+            return kept
+
         for block in self.route.blocks()[rank::size]:
             paths = self._join(block)
             alpha = self.route.alpha(block)
-            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), keep, watch)
+            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), count, watch)
             yield Stretch(block, alpha, kept, paths.ends())
+
+    def record(self) -> dict[str, Any]:
+        """Return what a measurement records of the model and its paths, once these were run, alike on all processes."""
+        return {
+            "sampling": self.route.sampling,
+            "at": self._space.name,
+            "seed": self.route.seed,
+            "examples": len(self._examples),
+            "dtype": precision_name(self._subject.dtype),
+            "model": self.model,
+            # The first paths are the first process's.
+            "fingerprint": shared_from_first(self._fingerprint),
+        }
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:
         # Both ends in one batch, so that a loader that pads pads them to one length.
         first, second = self.route.pairs[block].unbind(1)
         ends = self._examples.fetch([*first.tolist(), *second.tolist()])
+        if block.start == 0:
+            self._fingerprint = fingerprint(ends)
         return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
 
     def _run(
@@ -122,6 +152,25 @@ class Walk:
 
     def _batched(self, run: Callable[[slice], Tree], total: int) -> Tree:
         return concatenate(self._batches.run(run, total))
+
+
+def model_name(model: Model) -> str:
+    """Name a model: its class, without wrappers, or its function."""
+    if (module := as_module(model)) is not None:
+        return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
+    while isinstance(model, partial):
+        model = model.func
+    return str(getattr(model, "__name__", type(model).__name__))
+
+
+def fingerprint(examples: Tree) -> str:
+    """Hash some examples as they were given: names, shapes, precision and every bit of every tensor."""
+    digest = hashlib.sha256()
+    for name, leaf in named_leaves(examples):
+        if isinstance(leaf, Tensor):
+            digest.update(f"{name} {tuple(leaf.shape)} {leaf.dtype}".encode())
+            digest.update(leaf.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager

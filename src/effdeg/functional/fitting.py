@@ -54,7 +54,7 @@ def fit_operator(
     condition number of T at degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes only while degree is below
     about 2 sqrt(nodes): 6.4 at degree 40 on 200 nodes, but 4e9 at degree 40 on 41. There the undamped coefficients
     carry values' rounding errors times that number (about ten digits are lost), the effective degree can be anything,
-    and damping replaces it by something smaller that is no closer to the truth: take other nodes or a lower degree.
+    and damping puts an error of its own in the place of that one: take other nodes or a lower degree.
 
     Args:
         alpha: Positions in [0, 1], shared by all paths or one row per path.

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 import effdeg
 from effdeg._progress import progress_bar
+from effdeg.conditioning import IllConditionedFit
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.estimator.grid import EXACT_AT, SCHEMES, degrees_on
@@ -74,11 +76,14 @@ class _Subject:
         )
         degrees = degrees_on(nodes)
         within = self._within_paths(nodes, degrees) if sampling == "cosine" else [0.0] * len(degrees)
-        return [
-            {"sampling": sampling, "nodes": nodes, "degree": degree, "within": spread}
-            | self._held_against_exact(trace.fit(degree=degree, output="identity"))
-            for degree, spread in zip(degrees, within, strict=True)
-        ]
+        with warnings.catch_warnings():
+            # Fits that go wrong are a part of the study.
+            warnings.simplefilter("ignore", IllConditionedFit)
+            return [
+                {"sampling": sampling, "nodes": nodes, "degree": degree, "within": spread}
+                | self._held_against_exact(trace.fit(degree=degree, output="identity"))
+                for degree, spread in zip(degrees, within, strict=True)
+            ]
 
     def summary(self) -> dict[str, Any]:
         """Give the exact effective degree, as a mean over the paths, at every degree at which it is kept."""

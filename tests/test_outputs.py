@@ -1,0 +1,113 @@
+"""Which of a model's outputs is fitted, and that the result says so."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import effdeg
+from tests.models import mlp
+
+FAST = {"paths": 20, "nodes": 12, "degree": 5}
+X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+
+
+@dataclass
+class Returned:
+    loss: torch.Tensor
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+def both(model, output="softmax"):
+    """Measure and trace, which must agree on what they saw."""
+    measured = effdeg.measure(model, X, output=output, **FAST)
+    assert effdeg.trace(model, X, paths=20, nodes=12).fit(degree=5, output=output).settings == measured.settings
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "others"),
+    [
+        (lambda x: x, "output", ()),
+        (lambda x: {"hidden": x[:, :2], "logits": x}, "logits", ()),
+        (lambda x: Returned(x.sum(), x, x[:, :2]), "logits", ()),
+        (lambda x: {"main": x, "aux": x[:, :3]}, "main", ("aux",)),
+        (lambda x: (x.sum(), x, {"more": x[:, :3]}), "[1]", ("[2].more",)),
+        (lambda x: (x.argmax(1), x), "[1]", ()),
+    ],
+)
+def test_the_tensor_that_is_fitted_is_named(model, tensor, others):
+    measured = both(model)
+    settings = measured.settings
+    assert (settings.tensor, settings.other_tensors, settings.outputs) == (tensor, others, (6,))
+    named = "" if tensor == "output" else f" of {tensor}"
+    assert f"<lambda>: probabilities (softmax){named}, 6 outputs\n" in str(measured)
+    notes = [note for note in measured.warnings() if "several tensors" in note]
+    assert len(notes) == bool(others)
+    if others:
+        assert f"{tensor} was measured, not {others[0]}. To choose, pass output=" in notes[0]
+    torch.testing.assert_close(measured.per_path, effdeg.measure(lambda x: x, X, **FAST).per_path)
+
+
+@pytest.mark.parametrize(
+    ("output", "model", "expected"),
+    [
+        ("identity", lambda x: x, "raw values, 6 outputs"),
+        ("identity", lambda x: x[:, 0], "raw values, 1 output"),
+        ("sigmoid", lambda x: {"logits": x[:, :, None]}, "probabilities (sigmoid) of logits, 6 × 1 outputs"),
+        (torch.tanh, lambda x: x, "tanh of what the model returned, 6 outputs"),
+    ],
+)
+def test_outputs_are_described(output, model, expected):
+    measured = both(model, output)
+    assert measured.settings.describe_outputs() == expected
+    assert f": {expected}\n" in str(measured)
+
+
+def test_a_softmax_over_features_is_refused():
+    def encoder(x):
+        return {"last_hidden_state": x[:, None].repeat(1, 4, 1), "pooler_output": x}
+
+    with pytest.raises(ValueError, match=r"returned last_hidden_state of shape \(4, 6\).*Use output='identity'"):
+        effdeg.measure(encoder, X, **FAST)
+    measured = both(encoder, "identity")
+    assert measured.settings.describe_outputs() == "raw values of last_hidden_state, 4 × 6 outputs"
+
+
+def test_a_softmax_over_what_may_be_features_gets_a_note():
+    measured = both(lambda x: x.view(len(x), 2, 3))
+    assert any("softmax is over the last of 2 × 3 outputs. If these are features" in n for n in measured.warnings())
+    for fine in (both(lambda x: {"logits": x.view(len(x), 2, 3)}), both(lambda x: x.view(len(x), 2, 3), "identity")):
+        assert not any("softmax" in note for note in fine.warnings())
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: x * 1j, r"complex \(torch.complex64\).*output=torch.view_as_real for both parts"),
+        (lambda x: x.argmax(1, keepdim=True), r"integers or flags \(torch.int64\).*output=lambda y: y.float\(\)"),
+        (lambda x: x > 0, r"integers or flags \(torch.bool\)"),
+    ],
+)
+def test_outputs_that_are_not_real_are_refused(model, message):
+    for output in ("identity", "softmax"):
+        with pytest.raises(TypeError, match=message):
+            effdeg.measure(model, X, output=output, **FAST)
+    with pytest.raises(TypeError, match=message):
+        effdeg.trace(model, X, paths=20, nodes=12).fit(degree=5, output="identity")
+    penalty = effdeg.Penalty(output="identity")
+    points = penalty.points(X)
+    with pytest.raises(TypeError, match=message):
+        penalty.degree(model(points.inputs), points)
+
+
+def test_what_to_write_instead_works():
+    def spectrum(x):
+        return torch.fft.rfft(mlp()(x))
+
+    parts = effdeg.measure(spectrum, X, output=torch.view_as_real, **FAST)
+    expected = effdeg.measure(lambda x: torch.view_as_real(spectrum(x)), X, output="identity", **FAST)
+    assert torch.equal(parts.per_path, expected.per_path)
+    assert parts.settings.outputs == (3, 2)
+    assert effdeg.measure(lambda x: x > 0, X, output=lambda y: y.float(), **FAST).value > 0
