@@ -391,7 +391,7 @@ def _check_trains(degree: Tensor, model: object) -> None:
     if any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError(
             "the effective degree carries no gradient, so the penalty would have no effect: the outputs that are "
-            "fitted are integers (an argmax) or were detached. Fit what the loss is computed from, such as the logits, "
+            "fitted were detached. Fit what the loss is computed from, such as the logits, "
             "or use torch.no_grad() if only the value is wanted."
         )
 
