@@ -258,8 +258,7 @@ class Penalty(nn.Module):
 
     def _check(self, examples: Tree, model: object) -> None:
         if self.settings.at is None:
-            look = not torch.compiler.is_compiling() and not _capturing(examples)
-            check_interpolable(examples, advice=partial(advice_for_integers, model), look=look)
+            check_interpolable(examples, advice=partial(advice_for_integers, model))
 
     def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
         if y is None and self.settings.anchor_labels and isinstance(keywords, Mapping):
@@ -328,7 +327,3 @@ class Penalty(nn.Module):
                 f"the ends of each path, which the batch's outputs serve: give all {points.total} rows."
             )
         return own.view(len(points.pairs), 2, -1)
-
-
-def _capturing(x: Tree) -> bool:
-    return any(tensor.is_cuda for tensor in tensors(x)) and torch.cuda.is_current_stream_capturing()

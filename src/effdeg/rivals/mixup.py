@@ -31,7 +31,7 @@ def mixup(
         x, y = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
         loss = cross_entropy(model(x), y)
 
-    Nothing is changed in place. On a GPU nothing waits for it, unless masks are integers rather than booleans.
+    Nothing is changed in place. On a GPU nothing waits for it.
 
     Args:
         x: The batch: a tensor or a tree of them. Floating tensors with one row per example are mixed, masks of both
@@ -56,7 +56,7 @@ def mixup(
         "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes what "
         "a layer makes of them."
     )
-    check_interpolable(examples_only(x, batch), advice=lambda: advice, look=_may_look(x))
+    check_interpolable(examples_only(x, batch), advice=lambda: advice)
     mixing = Mixing.draw(batch, alpha, device=tensors(x)[0].device, generator=generator)
     dtype = next(tensor.dtype for tensor in tensors(x) if tensor.is_floating_point())
     return mixing.mix(x), mixing.mix(soft_labels(y, classes, dtype))
@@ -161,13 +161,6 @@ def check_no_complex(x: Tree, batch: int) -> None:
                 f"x{f' ({name!r})' if name else ''} holds complex numbers ({leaf.dtype}), which are not mixed. Give "
                 "their real and imaginary parts, torch.view_as_real(x), and put them together in the model."
             )
-
-
-def _may_look(x: Tree) -> bool:
-    """Tell whether values can be looked at, which neither a compiled nor a captured step can do."""
-    if torch.compiler.is_compiling():
-        return False
-    return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _put_into(x: Tree, rows: Tree) -> Tree:
