@@ -1,7 +1,11 @@
 """Every mistake gets a clear error, before any forward pass where it can be known by then."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import effdeg
 from tests.models import Shared, Tokens, mlp
@@ -12,6 +16,7 @@ def never(x):
 
 
 X = torch.randn(20, 6)
+LABELS = r"tuple whose second entry .*as labels have.*write images alone, or torch.utils.data.TensorDataset\(images"
 BEFORE = [
     ({"nodes": 4, "degree": 4}, ValueError, r"nodes=4 cannot determine a polynomial of degree=4.*nodes=5 or more"),
     ({"degree": 0}, ValueError, r"degree=0 is too small: it must be at least 1"),
@@ -35,6 +40,17 @@ BEFORE = [
     ({"tolerance": True}, TypeError, r"tolerance=True must be a number"),
     ({"batch_size": 0}, ValueError, r"batch_size=0 is too small"),
     ({"seed": -1}, ValueError, r"seed=-1 is too small"),
+    ({"dtype": torch.int64}, TypeError, r"dtype=torch.int64 is not a precision.*Write one of torch.float16, "),
+    ({"dtype": torch.complex64}, TypeError, r"dtype=torch.complex64 is not a precision"),
+    ({"dtype": torch.bool}, TypeError, r"dtype=torch.bool is not a precision"),
+    ({"dtype": torch.float8_e5m2}, TypeError, r"dtype=torch.float8_e5m2 is not a precision"),
+    ({"dtype": "float32"}, TypeError, r"dtype='float32' is not a precision.*Write dtype=torch.float32."),
+    ({"dtype": np.float64}, TypeError, r"Write dtype=torch.float64."),
+    ({"dtype": 32}, TypeError, r"dtype=32 is not a precision"),
+    ({"device": "gpu"}, ValueError, r"device='gpu' is not a device. Write 'cpu', 'cuda', 'cuda:0' or 'mps'"),
+    ({"device": 1.5}, ValueError, r"device=1.5 is not a device"),
+    ({"device": "meta"}, ValueError, r"device='meta' has no values"),
+    ({"device": "cuda:99"}, ValueError, r"device='cuda:99' was asked for, but torch finds"),
     ({"at": "layer"}, ValueError, r"at='layer' names a layer, but the model is a plain function"),
 ]
 
@@ -55,18 +71,83 @@ def test_settings(settings, error, message):
         (X[:1], ValueError, r"a path joins two examples, but inputs hold 1"),
         (X[:0], ValueError, r"inputs hold 0"),
         (torch.tensor(3.0), ValueError, r"inputs hold no examples"),
-        ((X.to(torch.uint8) * 0 + 7), TypeError, r"hold integers \(torch.uint8, from 7 to 7\).*images.float\(\) / 255"),
+        ((X.to(torch.uint8) * 0 + 7), TypeError, r"hold integers \(torch.uint8\).*images.float\(\) / 255"),
         ({"x": X, "ids": torch.arange(20)}, TypeError, r"inputs \('ids'\) hold integers \(torch.int64"),
         ({"mask": X > 0}, TypeError, r"no floating-point tensor to walk along"),
         ({"x": X, "y": X[:3]}, ValueError, r"disagree on the number of examples: x \(20, 6\), y \(3, 6\)"),
-        ([X, torch.randn(4, 7)], ValueError, r"do not fit together: \(20, 6\) and \(4, 7\)"),
-        ([], ValueError, r"the iterable gave no batch"),
+        (iter([X, torch.randn(4, 7)]), ValueError, r"do not fit together: \(20, 6\) and \(4, 7\)"),
+        ([], ValueError, r"inputs are empty"),
+        (iter([]), ValueError, r"inputs are empty: the iterable gave nothing"),
+        (
+            "images.npy",
+            TypeError,
+            r"inputs='images.npy' is a path, which only the command line.*numpy.load\('images.npy'",
+        ),
+        (Path("images.npy"), TypeError, r"inputs='images.npy' is a path"),
+        (X.cfloat(), TypeError, r"inputs hold complex numbers \(torch.complex64\).*view_as_real\(x\)"),
+        (X.to_sparse(), TypeError, r"inputs are sparse \(torch.sparse_coo\).*x.to_dense\(\)"),
+        ({"x": X, "y": X.to_sparse()}, TypeError, r"inputs \('y'\) are sparse"),
+        (torch.nested.nested_tensor([X, X[:3]], layout=torch.jagged), TypeError, r"nested.*to_padded_tensor"),
+        (X.to("meta"), ValueError, r"inputs are on the meta device, where tensors have no values"),
+        ({"x": X, "types": (X > 0).long()}, TypeError, r"inputs \('types'\) hold integers.*mask, give booleans: .bool"),
+        ((X, torch.arange(20)), TypeError, LABELS),
+        ((X, torch.arange(20) > 3), TypeError, LABELS),
+        ((X, torch.arange(20) % 2), TypeError, LABELS),
         (3, TypeError, r"inputs of type int cannot be read as examples"),
     ],
 )
 def test_inputs(inputs, error, message):
     with pytest.raises(error, match=message):
         effdeg.measure(never, inputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (None, r"model is None, which cannot be called on a batch. Give an nn.Module or a function"),
+        ("resnet", r"model is 'resnet'.*Names of models are for the command line"),
+        (mlp().state_dict(), r"model is of type OrderedDict.*network.load_state_dict"),
+        (X, r"model is of type Tensor"),
+        (Tokens, r"model=Tokens is a class. Give an instance of it: Tokens\(…\)"),
+    ],
+)
+def test_what_is_no_model(model, message):
+    inputs = iter([X])
+    with pytest.raises(TypeError, match=message):
+        effdeg.measure(model, inputs)
+    assert next(inputs) is X  # nothing was read
+    with pytest.raises(TypeError, match=message):
+        effdeg.proxies.jacobian_norm(model, X)
+
+
+def test_a_model_without_values():
+    with torch.device("meta"):
+        model = nn.Linear(6, 3)
+    for where in ({}, {"device": "cpu"}, {"dtype": torch.float64}):
+        with pytest.raises(
+            ValueError, match=r"weights of the model \(Linear\) are on the meta device.*load_state_dict"
+        ):
+            effdeg.measure(model, X, **where)
+
+
+def test_cuda_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match=r"device='cuda' was asked for, but torch finds no such device"):
+        effdeg.measure(never, X, device="cuda")
+
+
+def test_real_second_arguments_are_not_taken_for_labels():
+    settings = {"paths": 4, "nodes": 8, "degree": 3}
+    model = Tokens()
+    ids, lengths = torch.randint(30, (20, 5)), torch.randint(1, 6, (20,))
+
+    def with_lengths(ids, lengths):
+        return model(ids, torch.arange(5) < lengths[:, None])
+
+    assert effdeg.measure(with_lengths, (ids, lengths), at=model.embed, **settings).value > 0
+    assert effdeg.measure(lambda x, t: x * t[:, None], (X, X[:, 0]), **settings).value > 0
+    assert effdeg.measure(lambda x, mask: x * mask, (X, X > 0), **settings).value > 0
+    assert effdeg.measure(lambda x, mask: x * mask[:, None], {"x": X, "mask": X[:, 0] > 0}, **settings).value > 0
 
 
 def test_examples_of_unequal_shape():
@@ -101,7 +182,7 @@ def test_a_layer_that_is_neither_name_nor_module():
 
 def test_lists_of_unequal_length():
     with pytest.raises(ValueError, match=r"lists of unequal length.*Pad text"):
-        effdeg.measure(never, [{"input_ids": [[1, 2], [3]]}])
+        effdeg.measure(never, iter([{"input_ids": [[1, 2], [3]]}]))
 
 
 def test_token_ids_without_a_layer_are_told_where_to_go():

@@ -1,6 +1,10 @@
+import itertools
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -18,6 +22,13 @@ from tests.models import mlp
 FAST = {"paths": 10, "nodes": 8, "degree": 4}
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(4, (30,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """An array that stays on the disk."""
+    np.save(tmp_path / "x.npy", X.numpy())
+    return np.load(tmp_path / "x.npy", mmap_mode="r+")
 
 
 class Recording(Dataset):
@@ -39,6 +50,10 @@ class Stream(IterableDataset):
         return iter(zip(X, Y, strict=True))
 
 
+def never(*_, **__):
+    raise AssertionError("the model was run")
+
+
 def generator():
     for start in range(0, 30, 7):
         yield X[start : start + 7], Y[start : start + 7]
@@ -55,7 +70,11 @@ SAME = {
     "stream": DataLoader(Stream(), batch_size=4),
     "subset": DataLoader(TensorDataset(X, Y), batch_size=4, sampler=range(30)),
     "generator": generator(),
-    "list of batches": [X[:11], X[11:]],
+    "iterator of batches": iter([X[:11], X[11:]]),
+    "examples from a stream": Stream(),
+    "list of examples with labels": list(zip(X, Y.tolist(), strict=True)),
+    "list of named examples with labels": [{"input": x, "label": y} for x, y in zip(X, Y, strict=True)],
+    "loader over a list": DataLoader([(x, torch.eye(4)[y]) for x, y in zip(X, Y, strict=True)]),
     "data set of arrays": Recording(lambda index: (X[index].numpy(), int(Y[index]))),
 }
 
@@ -64,6 +83,115 @@ SAME = {
 def test_every_kind_of_inputs_gives_the_same_result(kind):
     expected = effdeg.measure(mlp(), X, **FAST)
     assert torch.equal(effdeg.measure(mlp(), SAME[kind], **FAST).per_path, expected.per_path)
+
+
+def test_an_array_on_the_disk_is_not_read_beforehand(mapped):
+    pairs = effdeg.measure(mlp(), X, **FAST).pairs
+    unused = sorted(set(range(len(X))) - set(pairs.flatten().tolist()))
+    mapped[unused] = np.nan
+    assert torch.equal(effdeg.measure(mlp(), mapped, **FAST).pairs, pairs)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (list(X), r"list of 30 Tensors, the first of shape \(6,\),.*torch.stack\(inputs\).*torch.cat\(inputs\)"),
+        ([X[:11], X[11:]], r"list of 2 Tensors, the first of shape \(11, 6\),.*torch.stack.*torch.cat"),
+        (list(X.numpy()), r"list of 30 ndarrays.*np.stack\(inputs\).*np.concatenate\(inputs\)"),
+        ([(X[:11], Y[:11]), (X[11:], Y[11:])], r"entries of type tuple.*DataLoader\(inputs\).*iter\(inputs\)"),
+        ([(x, torch.eye(4)[0]) for x in X], r"entries of type tuple.*DataLoader\(inputs\).*iter\(inputs\)"),
+        ([{"x": x} for x in X], r"entries of type dict.*DataLoader\(inputs\).*iter\(inputs\)"),
+        (X.tolist(), r"a list of numbers. Write torch.tensor\(inputs\)"),
+    ],
+    ids=["examples", "batches", "arrays", "labelled batches", "soft labels", "dicts", "numbers"],
+)
+def test_a_list_of_examples_or_of_batches_is_not_guessed(inputs, message):
+    with pytest.raises(TypeError, match=message):
+        effdeg.measure(mlp(), inputs, **FAST)
+
+
+def test_an_iterator_of_single_examples_is_not_taken_for_batches():
+    for inputs in (iter(list(zip(X, Y, strict=True))), DataLoader(TensorDataset(X, Y), batch_size=None)):
+        with pytest.raises(ValueError, match=r"single label or number each.*Write list\(inputs\)"):
+            effdeg.measure(mlp(), inputs, **FAST)
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return itertools.cycle(X)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "line"),
+    [
+        (itertools.repeat(X), r"itertools.islice\(inputs, 10\)"),
+        (DataLoader(Endless(), batch_size=50), r"itertools.islice\(inputs, 10\)"),
+        (Endless(), r"itertools.islice\(DataLoader\(inputs, batch_size=100\), 10\)"),
+    ],
+    ids=["batches", "loader", "stream"],
+)
+@pytest.mark.parametrize("limit", ["MOST_EXAMPLES", "MOST_BYTES"])
+def test_an_endless_iterable_is_left_in_time(inputs, line, limit, monkeypatch):
+    monkeypatch.setattr(effdeg.examples, limit, 1000)
+    with pytest.raises(ValueError, match=rf"inputs go on after .* and may never end.*{line}"):
+        effdeg.measure(mlp(), inputs, **FAST)
+    line = line.replace("\\", "").replace("inputs", "given")
+    part = eval(line, {"itertools": itertools, "DataLoader": DataLoader, "given": inputs})
+    monkeypatch.undo()
+    assert effdeg.measure(mlp(), part, **FAST).settings.examples >= 30
+
+
+BROKEN = X.clone()
+BROKEN[17, 2], BROKEN[23] = torch.nan, torch.inf
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array", "half", "complex", "dict", "batches"])
+def test_bad_numbers_in_the_data_are_found_before_any_forward_pass(kind):
+    inputs = {
+        "tensor": BROKEN,
+        "array": BROKEN.numpy(),
+        "half": BROKEN.half(),
+        "complex": BROKEN.cfloat(),
+        "dict": {"x": X, "y": BROKEN},
+        "batches": iter(BROKEN.split(7)),
+    }[kind]
+    where = r" \('y'\)" if kind == "dict" else ""
+    with pytest.raises(
+        ValueError, match=rf"the data are NaN or infinite: inputs{where} in example 17 \(and in 1 more of"
+    ):
+        effdeg.measure(never, inputs, paths=1, nodes=5, degree=2)
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, DataLoader], ids=["data set", "loader"])
+def test_bad_numbers_in_a_data_set_are_named_by_index(wrap):
+    data = wrap(TensorDataset(BROKEN, Y))
+    pairs = effdeg.measure(mlp(), X, paths=100, nodes=8, degree=4).pairs
+    block = next(each for each in pairs.split(16) if ((each == 17) | (each == 23)).any())
+    first = next(index for index in block.T.flatten().tolist() if index in {17, 23})
+    with pytest.raises(ValueError, match=rf"the data are NaN or infinite: inputs in example {first}\b"):
+        effdeg.measure(mlp(), data, paths=100, nodes=8, degree=4)
+
+
+def test_a_check_in_parts_finds_the_same(monkeypatch):
+    monkeypatch.setattr(effdeg.examples, "_CHECKED_AT_ONCE", 13)
+    with pytest.raises(ValueError, match=r"in example 17 \(and in 1 more of the 30"):
+        effdeg.measure(never, BROKEN, **FAST)
+
+
+def test_labels_may_be_missing():
+    labels = X[:, 0].clone()
+    labels[3] = torch.nan
+    result = effdeg.proxies.evaluate(mlp(), (X, labels), names=["jacobian_norm"])
+    assert result["jacobian_norm"].value > 0
+
+
+def test_a_mask_that_is_added_may_be_infinite_at_a_layer_only():
+    model = nn.Linear(6, 4)
+    inputs = {"x": X, "mask": torch.where(X[:, :4] > 0, 0.0, -torch.inf)}
+    run = partial(effdeg.measure, lambda x, mask: (model(x) + mask).softmax(-1), inputs, output="identity", **FAST)
+    assert run(at=model).value > 0
+    with pytest.raises(ValueError, match=r"inputs \('mask'\) hold -inf.*Give booleans"):
+        run()
 
 
 def test_a_data_set_is_asked_for_drawn_examples_only():

@@ -149,6 +149,8 @@ def test_padding_masks_are_joined_by_what_either_end_sees():
         "keep": seen.bool(),
         "src_key_padding_mask": ~seen.bool(),
         "pad_mask": 1 - seen,
+        "token_type_ids": 1 - seen,
+        "nested": {"masked": {"types": 1 - seen}},
         "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
     }
     made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
@@ -157,7 +159,10 @@ def test_padding_masks_are_joined_by_what_either_end_sees():
     assert torch.equal(made["keep"], expected.bool())
     assert torch.equal(made["src_key_padding_mask"], ~expected.bool())
     assert torch.equal(made["pad_mask"], 1 - expected)
-    assert torch.equal(made["ids"], x["ids"])
+    # Integers that no name says to be a mask are the first end's, whatever their values.
+    for name in ("ids", "token_type_ids"):
+        assert torch.equal(made[name], x[name])
+    assert torch.equal(made["nested"]["masked"]["types"], x["nested"]["masked"]["types"])
 
 
 @pytest.mark.parametrize(

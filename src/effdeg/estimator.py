@@ -97,9 +97,10 @@ def measure(
     Args:
         model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the
             batch first, an object with ``.logits``, a dict or a tuple (``logits``, else the first tensor, is taken).
-        inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple goes into the model as arguments,
-            a dict as keywords); a map-style ``Dataset``; a ``DataLoader``; or any iterable of batches. Of an item
-            ``(inputs, labels)`` the first is taken.
+        inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple holds the arguments of the model,
+            not inputs and labels; a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a
+            list of ``(input, label)`` examples. Labels are left out of the items of the last four: examples with labels
+            are ``TensorDataset(images, labels)``. NaN and infinite numbers are refused.
         paths: How many paths, or, with ``tolerance``, how many at most.
         nodes: How many points on each path (the paper's r).
         degree: The highest degree of the fitted polynomials (the paper's K).

@@ -1,5 +1,6 @@
 """Run a model to look at it, and leave it exactly as it came."""
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -18,6 +19,10 @@ Model = Callable[..., Any]
 """Any callable that takes a batch. Of an ``nn.Module`` the mode, device and precision are looked after too."""
 
 
+PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""The precisions that a model can be run in."""
+
+
 class Subject:
     """A model made ready to be run: where it runs, in which precision, and how it is called."""
 
@@ -28,6 +33,11 @@ class Subject:
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
         self._weights = self._moved_weights(device, dtype)
+        scripted = any(isinstance(each, torch.jit.ScriptModule) for each in _modules(model))
+        if self._weights is not None and isinstance(model, nn.Module) and scripted:
+            # TorchScript takes no stand-ins for its weights: a copy of the whole model moves instead.
+            with torch.no_grad():
+                self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
         self._watch: AbstractContextManager[object] = nullcontext()
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
@@ -48,14 +58,27 @@ class Subject:
         finally:
             self._watch = nullcontext()
 
+    @contextmanager
+    def rehearsed(self) -> Iterator[None]:
+        """Run the model with the same random numbers every time and leave random states and buffers as they were."""
+        with _buffers(self.model), _seeded(0):
+            yield
+
+    def precision(self) -> torch.dtype:
+        """Return the precision that outputs are computed in, as far as it is known."""
+        kind = self.device.type if self.device is not None else "cpu"
+        if torch.is_autocast_enabled(kind):
+            return torch.get_autocast_dtype(kind)
+        return self.dtype or torch.float32
+
     def state(self) -> dict[str, Tensor]:
-        """Give all weights and buffers, as they are run here."""
+        """Return all weights and buffers, as they are run here."""
         if self._weights is not None or not isinstance(self.model, nn.Module):
             return self._weights or {}
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
     def weights(self) -> dict[str, Tensor]:
-        """Give the weights that training moves, as they are run here; all of them, if every one is frozen."""
+        """Return the weights that training moves, as they are run here; all of them, if every one is frozen."""
         if not isinstance(self.model, nn.Module):
             return {}
         named = {name: each for name, each in self.model.named_parameters() if each.is_floating_point()}
@@ -90,7 +113,7 @@ class Subject:
 
 
 def as_arguments(inputs: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Tell how inputs go into a model: a mapping as keywords, a tuple or list as arguments, anything else as it is."""
+    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
@@ -103,6 +126,7 @@ def inference(
     model: Model, *, seed: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Iterator[Subject]:
     """Lend a model in evaluation mode, without gradients and with seeded randomness; put everything back afterwards."""
+    check_runnable(model, device=device, dtype=dtype)
     subject = Subject(model, device=device, dtype=dtype)
     with _evaluation_mode(subject.model), _buffers(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:
         if dtype is not None and subject.device is not None:
@@ -110,10 +134,68 @@ def inference(
         yield subject
 
 
+def check_runnable(model: object, *, device: object, dtype: object) -> None:
+    """Raise unless this is a model, with weights, that can be run on this device and in this precision."""
+    _check_model(model)
+    _check_device(device)
+    if dtype is not None and dtype not in PRECISIONS:
+        name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+        known = getattr(torch, name, None) in PRECISIONS
+        raise TypeError(
+            f"dtype={dtype!r} is not a precision that a model can be run in. Write "
+            + (f"dtype=torch.{name}." if known else f"one of {', '.join(map(str, PRECISIONS))}.")
+        )
+    if dtype is not None and any(_is_frozen(each) for each in _modules(model)):
+        raise ValueError(
+            "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Give the module before "
+            "it was frozen, or leave dtype= out."
+        )
+    moves = device is not None or dtype is not None
+    own = _first_floating(model)
+    if own is not None and (own.is_meta or (moves and any(each.is_meta for each in model.parameters()))):  # type: ignore[attr-defined]
+        raise ValueError(
+            f"the weights of the model ({type(model).__name__}) are on the meta device, where they have no values. "
+            "Load them first: model.to_empty(device='cpu'), then model.load_state_dict(…)."
+        )
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, type):
+        raise TypeError(f"model={model.__name__} is a class. Give an instance of it: {model.__name__}(…).")
+    if callable(model):
+        return
+    if isinstance(model, Mapping):
+        advice = "If it is a state dict, build the network and call network.load_state_dict(…), then give the network"
+    elif isinstance(model, str):
+        advice = "Names of models are for the command line, effdeg measure; in Python, build or load the model"
+    else:
+        advice = "Give an nn.Module or a function"
+    given = repr(model) if model is None or isinstance(model, str) else f"of type {type(model).__name__}"
+    raise TypeError(f"model is {given}, which cannot be called on a batch. {advice}.")
+
+
+def _check_device(device: object) -> None:
+    if device is None:
+        return
+    try:
+        wanted = torch.device(device)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device={device!r} is not a device. Write 'cpu', 'cuda', 'cuda:0' or 'mps'.") from None
+    if wanted.type == "meta":
+        raise ValueError(f"device={str(device)!r} has no values to measure. Write 'cpu' or 'cuda'.")
+    found = torch.cuda.device_count() if wanted.type == "cuda" else int(torch.backends.mps.is_available())
+    if wanted.type in {"cuda", "mps"} and (wanted.index or 0) >= found:
+        raise ValueError(
+            f"device={str(device)!r} was asked for, but torch finds {found or 'no'} such "
+            f"{'device' if found < 2 else 'devices'} on this machine. Leave device= out to run the model where it is."
+        )
+
+
 @contextmanager
 def _evaluation_mode(model: Model) -> Iterator[None]:
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
+    modules = _modules(model)
+    # A frozen TorchScript module has no mode.
+    modes = [getattr(module, "training", False) for module in modules]
     try:
         if any(modes) and isinstance(model, nn.Module):
             # A program loaded from torch.export has its mode baked in and refuses to be asked for another.
@@ -122,27 +204,26 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
         yield
     finally:
         for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
+            if getattr(module, "training", False) != mode:
+                module.training = mode
 
 
 @contextmanager
 def _buffers(model: Model) -> Iterator[None]:
     """Put buffers back that a forward pass changes even in evaluation mode."""
-    owners = list(model.modules()) if isinstance(model, nn.Module) else []
-    kept = [
-        (owner, dict(owner._buffers), {name: _copy(each) for name, each in owner._buffers.items()}) for owner in owners
-    ]
+    # By items() and single entries: the buffers of a TorchScript module are no real dict.
+    kept = [(owner, [(name, each, _copy(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)]
     try:
         yield
     finally:
-        for owner, own, copies in kept:
-            owner._buffers.clear()
-            owner._buffers.update(own)
-            for name, copy in copies.items():
-                buffer = own[name]
+        for owner, buffers in kept:
+            for name in {name for name, _ in owner._buffers.items()} - {name for name, *_ in buffers}:
+                del owner._buffers[name]
+            for name, buffer, copied in buffers:
+                owner._buffers[name] = buffer
                 # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
-                if buffer is not None and copy is not None and not _same(buffer, copy):
-                    buffer.data = copy
+                if buffer is not None and copied is not None and not _same(buffer, copied):
+                    buffer.data = copied
 
 
 def _copy(buffer: Tensor | None) -> Tensor | None:
@@ -183,7 +264,15 @@ def precision_name(dtype: torch.dtype | None) -> str | None:
     return str(dtype).removeprefix("torch.") if dtype is not None else None
 
 
-def _first_floating(model: Model) -> Tensor | None:
+def _modules(model: object) -> list[nn.Module]:
+    return list(model.modules()) if isinstance(model, nn.Module) else []
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule) and not hasattr(module, "training")
+
+
+def _first_floating(model: object) -> Tensor | None:
     if not isinstance(model, nn.Module):
         return None
     tensors = (*model.parameters(), *model.buffers())

@@ -60,6 +60,8 @@ def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
                 f"at={at!r} names a layer, but the model is a plain function. Give the module itself: at=module."
             )
         raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
+    if isinstance(modules[at], torch.jit.ScriptModule):
+        raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Give the model before torch.jit.")
     return at, modules[at]
 
 

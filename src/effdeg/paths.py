@@ -63,14 +63,14 @@ def draw_pairs_of_batch(
 def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) -> Tree:
     """Walk from the second examples (alpha = 0) to the first (alpha = 1): alpha x1 + (1 - alpha) x2, path after path.
 
-    Floating tensors are interpolated, in float32 or better; masks, boolean or of integers 0 and 1, are joined.
+    Floating tensors are interpolated, in float32 or better. Of other tensors masks (:func:`is_mask`) are joined.
     """
 
     def at_alpha(name: str, one: Any, other: Any) -> Any:
         if not isinstance(one, Tensor):
             return one
         if not one.is_floating_point():
-            return _joined(name, one, other).repeat_interleave(alpha.shape[1], dim=0)
+            return _join(name, one, other).repeat_interleave(alpha.shape[1], dim=0)
         dtype = torch.promote_types(one.dtype, torch.float32)
         weight = alpha.to(dtype).to(one.device).view(*alpha.shape, *[1] * (one.dim() - 1))
         return torch.lerp(other.to(dtype)[:, None], one.to(dtype)[:, None], weight).to(one.dtype).flatten(0, 1)
@@ -79,49 +79,50 @@ def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) 
 
 
 def join_masks(first: Tree, second: Tree) -> Tree:
-    """Give every path one input: the first end's, with the masks of both ends joined."""
-
-    def join(name: str, one: Any, other: Any) -> Any:
-        return _joined(name, one, other) if isinstance(one, Tensor) and not one.is_floating_point() else one
-
-    return named_map(join, first, second)
+    """Return one input for every path: the first end's, with the masks of both ends joined."""
+    return named_map(_join, first, second)
 
 
-def _joined(name: str, one: Tensor, other: Tensor) -> Tensor:
-    """Join masks so that what either end sees is seen; of integers that are no mask, take the first end's."""
-    either = one | other
-    # True in a padding mask means what is not to be seen.
-    joined = one & other if "pad" in name or "ignore" in name else either
-    if one.dtype == torch.bool:
-        return joined
-    # Whether integers are a mask is left to the device, which need not be waited for.
-    return torch.where(((either == 0) | (either == 1)).all(), joined, one)
+def is_mask(name: str, leaf: Tensor) -> bool:
+    """Return whether a tensor is a mask: boolean, or of integers under a name that says ``mask``.
 
-
-def check_interpolable(examples: Tree, *, advice: Callable[[], str], look: bool = True) -> None:
-    """Raise, with advice, unless straight lines can join the examples: floating tensors, at most masks beside them.
-
-    Args:
-        examples: The examples.
-        advice: Says what to do instead.
-        look: Whether integers may be looked at, which waits for a GPU, to tell masks from other integers.
+    Values do not count: token types and binary labels are 0 and 1 as well, and a part of the examples may be.
     """
+    integers = not leaf.is_floating_point() and not leaf.is_complex()
+    return leaf.dtype == torch.bool or (integers and "mask" in _entry(name))
+
+
+def _join(name: str, one: Any, other: Any) -> Any:
+    """Join masks so that what either end sees is seen; of everything else, take the first end's."""
+    if not isinstance(one, Tensor) or not is_mask(name, one):
+        return one
+    # True in a padding mask means what is not to be seen.
+    return one & other if "pad" in _entry(name) or "ignore" in _entry(name) else one | other
+
+
+def _entry(name: str) -> str:
+    """Return the innermost key of a name such as ``tokens.attention_mask[0]``."""
+    return name.partition("[")[0].rpartition(".")[2].lower()
+
+
+def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
+    """Raise, with advice, unless straight lines can join the examples: floating tensors, and masks next to them."""
     leaves = [(name, leaf) for name, leaf in named_leaves(examples) if isinstance(leaf, Tensor)]
     for name, leaf in leaves:
-        if look and not leaf.is_floating_point() and not is_mask(leaf):
+        where = f"inputs{f' ({name!r})' if name else ''}"
+        if leaf.is_complex():
             raise TypeError(
-                f"inputs{f' ({name!r})' if name else ''} hold integers ({leaf.dtype}, from {leaf.min()} to "
-                f"{leaf.max()}), and no straight line joins integers. {advice()}"
+                f"{where} hold complex numbers ({leaf.dtype}), which are not interpolated. Give their real and "
+                "imaginary parts, torch.view_as_real(x), and put them together in the model: "
+                "lambda x: model(torch.view_as_complex(x))."
+            )
+        if not leaf.is_floating_point() and not is_mask(name, leaf):
+            raise TypeError(
+                f"{where} hold integers ({leaf.dtype}), and no straight line joins integers. {advice()} If they are a "
+                "mask, give booleans: .bool()."
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         raise TypeError(f"inputs hold no floating-point tensor to walk along. {advice()}")
-
-
-def is_mask(leaf: Tensor) -> bool:
-    """Tell whether a tensor is a mask: boolean, or of integers 0 and 1."""
-    if leaf.dtype == torch.bool:
-        return True
-    return not leaf.is_floating_point() and bool(((leaf == 0) | (leaf == 1)).all())
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:

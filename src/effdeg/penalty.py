@@ -274,8 +274,7 @@ class Penalty(nn.Module):
             check_no_complex(part, batch)
         if self.settings.at is None:
             examples = [examples_only(part, batch) for part in parts]
-            look = not torch.compiler.is_compiling() and not _capturing(examples)
-            check_interpolable(examples, advice=partial(advice_for_integers, model), look=look)
+            check_interpolable(examples, advice=partial(advice_for_integers, model))
 
     def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
         if y is None and self.settings.anchor_labels and isinstance(keywords, Mapping):
@@ -302,7 +301,7 @@ class Penalty(nn.Module):
 
     def _may_look(self, labels: Tensor) -> bool:
         """Return whether to read the values of labels; on a GPU, which has to be waited for, in the first call only."""
-        if torch.compiler.is_compiling() or _capturing(labels):
+        if torch.compiler.is_compiling() or (labels.is_cuda and torch.cuda.is_current_stream_capturing()):
             return False
         return not (labels.is_cuda and self._looked_at_labels)
 
@@ -394,7 +393,3 @@ def _check_trains(degree: Tensor, model: object) -> None:
             "fitted were detached. Fit what the loss is computed from, such as the logits, "
             "or use torch.no_grad() if only the value is wanted."
         )
-
-
-def _capturing(x: Tree) -> bool:
-    return any(tensor.is_cuda for tensor in tensors(x)) and torch.cuda.is_current_stream_capturing()

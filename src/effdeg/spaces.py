@@ -19,10 +19,10 @@ from effdeg.layers import (
     with_first_tensor,
 )
 from effdeg.paths import check_interpolable, interpolate, join_masks
-from effdeg.tree import Tree, take, tensors
+from effdeg.tree import Tree, named_leaves, take, tensors
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
-"""Runs a function on parts of so many examples, in batches that fit, and joins what it gives."""
+"""Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
 
 
 class InputSpace:
@@ -36,7 +36,9 @@ class InputSpace:
     def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths":  # noqa: ARG002
         """Lay the paths that lead from the second examples to the first."""
         for examples in (first, second):
+            _check_no_labels(examples)
             check_interpolable(examples, advice=partial(advice_for_integers, self._subject.model))
+            _check_masks(examples)
         return InputPaths(self._subject, first, second)
 
 
@@ -53,8 +55,12 @@ class InputPaths:
         points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
         return self._subject(self._subject.place(points))
 
+    def rehearse(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model as :meth:`run` does; there is no layer whose output would be replaced."""
+        return self.run(rows, alpha), None
+
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Give the floating tensors at the two ends of every path."""
+        """Return the floating tensors at the two ends of every path."""
         return _floating(self._first), _floating(self._second)
 
 
@@ -98,23 +104,50 @@ class LayerPaths:
 
     def run(self, rows: Tensor, alpha: Tensor) -> Any:
         """Run the model with the layer's output replaced by one point of each of the given paths."""
+        return self.rehearse(rows, alpha)[0]
+
+    def rehearse(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model as :meth:`run` does, and also return the output of the layer that was replaced."""
         rows = rows.to(self._first.device)
         points = interpolate(self._first[rows], self._second[rows], alpha[:, None])
+        own: Tensor | None = None
 
         def replace(_: nn.Module, __: Any, output: Any) -> Any:
+            nonlocal own
+            own = output if isinstance(output, Tensor) else output[0]
             return with_first_tensor(output, points)
 
         with hooked(self._layer, replace):
-            return self._subject(take(self._examples, rows))
+            return self._subject(take(self._examples, rows)), own
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Give the layer's output at the two ends of every path."""
+        """Return the layer's output at the two ends of every path."""
         return [self._first], [self._second]
 
 
 def open_space(subject: Subject, at: Layer | None) -> InputSpace | LayerSpace:
     """Open the space in which paths live: the inputs, or the output of the layer ``at``."""
     return InputSpace(subject) if at is None else LayerSpace(subject, at)
+
+
+def _check_no_labels(examples: Tree) -> None:
+    """Raise if a tuple looks like inputs and labels: its entries would go into the model as two arguments."""
+    if type(examples) is not tuple or len(examples) < 2 or not isinstance(second := examples[1], Tensor):
+        return
+    if second.dim() == 1 and not second.is_floating_point():
+        raise TypeError(
+            f"inputs are a tuple whose second entry ({second.dtype}) has one value per example, as labels have, but "
+            "the entries of a tuple are the arguments of the model. For images and labels write images alone, or "
+            "torch.utils.data.TensorDataset(images, labels), whose labels are left out. If the model does take it, "
+            "give the inputs by name: {'x': images, 'mask': …}."
+        )
+
+
+def _check_masks(examples: Tree) -> None:
+    """Raise if a floating mask holds -inf, which has no straight line to anything."""
+    for name, leaf in named_leaves(examples):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and "mask" in name and bool(leaf.isinf().any()):
+            raise ValueError(f"inputs ({name!r}) hold -inf, which cannot be interpolated. Give booleans for a mask.")
 
 
 def _floating(tree: Tree) -> list[Tensor]:

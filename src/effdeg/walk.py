@@ -12,11 +12,12 @@ from torch import Tensor
 
 from effdeg._batches import Batches
 from effdeg._checks import check_choice, check_count
+from effdeg._independence import warn_of_dependent_rows
 from effdeg._progress import Update, ignore
 from effdeg._transfer import send
 from effdeg.distributed import rank_and_size, shared_from_first
 from effdeg.examples import Examples, as_examples
-from effdeg.inference import Model, Subject, inference, precision_name
+from effdeg.inference import Model, Subject, check_runnable, inference, precision_name
 from effdeg.layers import Layer, as_module
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
 from effdeg.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
@@ -92,7 +93,6 @@ class Walk:
         Yields:
             What was kept, block by block.
         """
-        watch = watch or nullcontext()
         rank, size = rank_and_size()
         done = 0
 
@@ -106,8 +106,13 @@ class Walk:
 
         for block in self.route.blocks()[rank::size]:
             paths = self._join(block)
+            if block.start == 0:
+                # What is watched counts the points it sees; a trial has no part in that.
+                warn_of_dependent_rows(
+                    self._subject, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
+                )
             alpha = self.route.alpha(block)
-            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), count, watch)
+            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
             yield Stretch(block, alpha, kept, paths.ends())
 
     def record(self) -> dict[str, Any]:
@@ -190,6 +195,7 @@ def open_walk(
     """Check everything, lend the model, and let it be run; afterwards it is as it was."""
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
+    check_runnable(model, device=device, dtype=dtype)
     examples = as_examples(inputs)
     route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
     with inference(model, seed=seed, device=device, dtype=dtype) as subject:

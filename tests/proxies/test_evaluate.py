@@ -85,7 +85,7 @@ def test_everything_along_paths_shares_the_paths():
     model = Counted().double()
     names = ["effective_degree", "effective_degree_normalized", "decision_regions", "linear_regions", "total_variation"]
     proxies.evaluate(model, X, names=names, **ROUTE)
-    assert model.rows == 20 * 15
+    assert model.rows == 20 * 15 + 2 * 8  # and a trial of whether rows are independent
 
 
 def test_any_kind_of_data():
@@ -95,7 +95,8 @@ def test_any_kind_of_data():
         (X, Y),
         pairs,
         DataLoader(pairs, batch_size=5),
-        [(X[:5], Y[:5]), (X[5:], Y[5:])],
+        iter([(X[:5], Y[:5]), (X[5:], Y[5:])]),
+        list(zip(X, Y, strict=True)),
         {"input": X, "labels": Y},
     ]
     names = ["sharpness@0.05", "margin@10", "jacobian_norm"]

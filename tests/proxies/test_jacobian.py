@@ -48,7 +48,7 @@ def test_of_any_outputs_and_inputs():
     left, right = torch.randn(2, 7, 3, dtype=torch.float64)
     joined = torch.cat([left, right], dim=1)
     expected = root_mean_square(lambda row: two(row[:3], row[3:]), joined)
-    found = jacobian_norm(two, [((left, right), torch.zeros(7))], projections=-1)
+    found = jacobian_norm(two, ((left, right), torch.zeros(7)), projections=-1)
     assert found.value == pytest.approx(expected)
 
 

@@ -136,8 +136,10 @@ def evaluate(
 
     Args:
         model: The model. It comes back exactly as it was: weights, buffers, gradients, mode, random state.
-        data: Labelled examples: ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterable of batches, or a
-            mapping with ``labels``. Proxies that need no labels also take examples without.
+        data: Labelled examples: a tuple ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterator of batches,
+            or a mapping with ``labels``. Proxies that need no labels also take examples without. To
+            :func:`effdeg.measure`, which takes no labels, a tuple holds the arguments of the model; here these are
+            ``((first, second), labels)``.
         loss: The mean loss of a batch, from outputs and labels.
         names: Which proxies, of :func:`names`; other numbers than those listed may follow ``@``. By default all, less
             those that do not apply to this model and these data, which the table names with the reason.

@@ -107,7 +107,7 @@ def _run(
 
 
 def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Tensor:
-    """Run a model up to a layer, on the batch as it is: among joined masks, token types of 0 and 1 would be others."""
+    """Run a model up to a layer, on the batch as it is, with masks that are not joined yet."""
 
     def stop(_: nn.Module, __: Any, output: Any) -> None:
         raise _Reached(output)

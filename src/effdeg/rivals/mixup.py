@@ -30,7 +30,7 @@ def mixup(
     >>> mixed, soft = effdeg.rivals.mixup(x, y, alpha=1.0, classes=10)
     >>> loss = cross_entropy(model(mixed), soft)
 
-    Nothing is changed in place. On a GPU nothing waits for it, unless masks are integers rather than booleans.
+    Nothing is changed in place. On a GPU nothing waits for it.
 
     Args:
         x: The batch: a tensor or a tree of them. Floating tensors with one row per example are mixed, masks of both
@@ -55,7 +55,7 @@ def mixup(
         "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes what "
         "a layer makes of them."
     )
-    check_interpolable(examples_only(x, batch), advice=lambda: advice, look=_may_look(x))
+    check_interpolable(examples_only(x, batch), advice=lambda: advice)
     mixing = Mixing.draw(batch, alpha, device=tensors(x)[0].device, generator=generator)
     dtype = next(tensor.dtype for tensor in tensors(x) if tensor.is_floating_point())
     return mixing.mix(x), mixing.mix(soft_labels(y, classes, dtype))
@@ -150,13 +150,6 @@ def check_no_labels(x: Tree) -> None:
             "x holds 'labels'. They are not mixed there, and a model may make a loss of its own of them. Take them out "
             "of x, give them as y, and compute the loss from the outputs and the mixed labels."
         )
-
-
-def _may_look(x: Tree) -> bool:
-    """Return whether values can be looked at, which neither a compiled nor a captured step can do."""
-    if torch.compiler.is_compiling():
-        return False
-    return not (tensors(x)[0].is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _put_into(x: Tree, rows: Tree) -> Tree:
