@@ -164,7 +164,8 @@ def test_a_degree_without_a_gradient_is_refused_in_training():
     assert Penalty()(mlp().double().requires_grad_(False), X)[1].isfinite()
 
 
-def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed():
+def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     penalty, on_gpu = Penalty(anchor_labels=True), SimpleNamespace(is_cuda=True)
     with pytest.raises(ValueError, match="distributions"):
         penalty(mlp().double(), X, torch.full((12, 4), 1.0))
