@@ -35,7 +35,6 @@ def table_of(model=None, **settings):
 
 
 def test_all_of_them():
-    pytest.importorskip("curvlinops.hessian", reason="curvlinops is not installed", exc_type=ImportError)
     table = table_of(mlp(activation=nn.ReLU).double(), reference=mlp(seed=1, activation=nn.ReLU).double())
     assert not table.skipped
     assert list(table) == proxies.names()

@@ -24,6 +24,10 @@ Of what the model returned it gets the tensor that counts (``logits``, else the 
 Weights = Mapping[str, Tensor]
 
 
+class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
+    """A proxy has no value for this model and these data; :func:`effdeg.proxies.evaluate` leaves it out."""
+
+
 class Running(TypedDict, total=False):
     """How a model is run, the same for every proxy.
 
@@ -147,13 +151,27 @@ class Study:
         """Compute the mean loss of some examples, with other weights in place of the model's own if any are given."""
         return self._loss_and_outputs(part, weights, normalize)[0]
 
+    def differentiable_loss(self, part: slice, leaves: Weights, *, normalize: bool = False) -> tuple[Tensor, Tensor]:
+        """Compute the mean loss of some examples, to be differentiated by these weights, and the outputs."""
+        loss, outputs = self._loss_and_outputs(part, leaves, normalize)
+        if not loss.requires_grad:
+            raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
+        return loss, outputs
+
     def mean_loss(self, weights: Weights, part: slice, *, normalize: bool = False) -> float:
         """Compute the mean loss of examples, batch by batch."""
-        total = part.stop - part.start
-        losses = self.batches.run(
-            lambda each: self.loss_of(_within(part, each), weights, normalize=normalize) * _share(each, total), total
-        )
+        losses = self.run_batches(part, lambda each, share: self.loss_of(each, weights, normalize=normalize) * share)
         return float(torch.stack(losses).double().sum())
+
+    def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
+        """Run a function on one batch after another of some examples, with the share of the examples in each."""
+        total = part.stop - part.start
+
+        def run_one(each: slice) -> T:
+            batch = slice(part.start + each.start, part.start + each.stop)
+            return run(batch, (batch.stop - batch.start) / total)
+
+        return self.batches.run(run_one, total)
 
     def own_loss(self, *, normalize: bool = False) -> float:
         """Give the mean loss of all examples with the model's own weights."""
@@ -187,25 +205,21 @@ class Study:
         return outputs
 
     def _gradient(self, part: slice, weights: Weights, normalize: bool) -> tuple[float, dict[str, Tensor]]:
-        total = part.stop - part.start
-        leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+        leaves = as_leaves(weights)
         gradient = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         kept: list[Tensor] = []
 
-        def run(each: slice) -> Tensor:
+        def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
-                loss, outputs = self._loss_and_outputs(_within(part, each), leaves, normalize)
-                share = loss * _share(each, total)
-                if not share.requires_grad:
-                    raise ValueError("the loss does not depend on the weights: it has no gradient (detached outputs?).")
-                found = torch.autograd.grad(share, list(leaves.values()), allow_unused=True)
+                loss, outputs = self.differentiable_loss(each, leaves, normalize=normalize)
+                found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
             for name, one in zip(gradient, found, strict=True):
                 if one is not None:
                     gradient[name] += one
             kept.append(outputs.detach().cpu())
-            return share.detach()
+            return loss.detach() * share
 
-        losses = self.batches.run(run, total)
+        losses = self.run_batches(part, run)
         if weights is self.weights and part == self.everything():
             self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
@@ -225,6 +239,11 @@ class Study:
                 "reduction='mean'."
             )
         return loss.reshape(()), outputs
+
+
+def as_leaves(weights: Weights) -> dict[str, Tensor]:
+    """Return the same weights as tensors of their own to differentiate by."""
+    return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
 
 
 class _Failed:
@@ -316,11 +335,3 @@ def _choose(data: Any, count: int | None, seed: int) -> Tree:
 
 def _is_id(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and not leaf.is_floating_point() and leaf.dtype != torch.bool
-
-
-def _within(part: slice, each: slice) -> slice:
-    return slice(part.start + each.start, part.start + each.stop)
-
-
-def _share(each: slice, total: int) -> float:
-    return int(each.stop - each.start) / total
