@@ -12,10 +12,11 @@ from effdeg.double_backward import PlainWeightNorm, double_differentiable
 from effdeg.inference import Model
 from effdeg.proxies._lanczos import largest_eigenvalue
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Loss, NotApplicable, Running, Study, as_leaves, opened
+from effdeg.proxies.study import Loss, NotApplicable, Running, Study, as_leaves, opened, proxy
 from effdeg.statistics import mean_and_stderr
 
 
+@proxy
 def hessian_eigenvalue(
     model: Model | Study, data: Any, loss: Loss | None, *, tolerance: float = 1e-3, **running: Unpack[Running]
 ) -> Result:
@@ -49,6 +50,7 @@ def hessian_eigenvalue(
         return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": study.count})
 
 
+@proxy
 def hessian_trace(
     model: Model | Study, data: Any, loss: Loss | None, *, samples: int = 10, **running: Unpack[Running]
 ) -> Result:

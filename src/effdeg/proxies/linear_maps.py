@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from effdeg.proxies._lanczos import largest_eigenvalue
-from effdeg.proxies.study import Study
+from effdeg.proxies.study import NotApplicable, Study
 
 TOLERANCE = 1e-4
 """How far the square of a spectral norm may be off, relatively; mostly it is far nearer, and it is never too large."""
@@ -56,7 +56,7 @@ def linear_maps(study: Study) -> list[LinearMap]:
     """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
     found = list(_maps(study.module))
     if not found:
-        raise ValueError(
+        raise NotApplicable(
             f"the model ({type(study.module).__name__}) has no weight matrix: no parameter that is called a weight and "
             "has two or more dimensions."
         )

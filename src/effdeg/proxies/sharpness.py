@@ -11,7 +11,7 @@ from effdeg._checks import check_count
 from effdeg.ascent import ETA, steepest_ascent, weight_scales
 from effdeg.inference import Model
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Loss, Running, Study, Weights, opened
+from effdeg.proxies.study import Loss, NotApplicable, Running, Study, Weights, opened, proxy
 from effdeg.statistics import mean_and_stderr
 
 RADII = (0.01, 0.05, 0.1)
@@ -21,6 +21,7 @@ ADAPTIVE_RADII = (0.01, 0.05, 0.1, 0.5, 1.0)
 """The paper's radii of adaptive sharpness."""
 
 
+@proxy
 def sharpness(
     model: Model | Study,
     data: Any,
@@ -90,6 +91,7 @@ def sharpness(
         return Result(name, value, stderr, settings)
 
 
+@proxy
 def average_sharpness(
     model: Model | Study,
     data: Any,
@@ -193,7 +195,8 @@ class _Search:
     ) -> None:
         self._scales, self._rho, self._generator = scales, rho, generator
         self.highest = -math.inf
-        # Where to look next; the highest point since the start, with its gradient, and the size of steps from it, None for full steps.
+        # Where to look next; the highest point since the start, with its gradient, and the size of steps from there,
+        # None for full ones.
         self.point: list[Tensor]
         self._best: float
         self._top: list[Tensor]
@@ -265,7 +268,7 @@ def _normal(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> T
 
 def _finite(loss: float, where: str) -> float:
     if not math.isfinite(loss):
-        raise ValueError(
+        raise NotApplicable(
             f"the loss {where} is {loss}. Use a smaller radius, run in a better precision (dtype=torch.float64), or "
             "look at the model's outputs there."
         )
