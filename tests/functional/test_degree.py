@@ -42,3 +42,10 @@ def test_constant_and_linear_outputs():
     assert float(effective_degree(torch.tensor([[3.0], [0.0], [0.0]]))) == 0
     assert float(effective_degree(torch.tensor([[3.0], [-2.0], [0.0]]))) == 2
     assert float(effective_degree(torch.tensor([[0.0], [-2.0], [0.0]]), normalized=True)) == 1
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 3e38), (torch.float64, 1e307), (torch.float32, 1e-44)])
+def test_normalized_it_neither_overflows_nor_underflows(dtype, size):
+    coefficients = torch.full((41, 2), size, dtype=dtype).requires_grad_()
+    value = effective_degree(coefficients, normalized=True)
+    assert float(value.detach()) == pytest.approx(20, rel=1e-6)
