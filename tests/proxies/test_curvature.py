@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, l1_loss, mse_loss, scaled_dot_product_attention
 
 from effdeg.double_backward import PlainWeightNorm
-from effdeg.proxies import hessian_eigenvalue, hessian_trace
+from effdeg.proxies import evaluate, hessian_eigenvalue, hessian_trace
 from effdeg.proxies._lanczos import MOST, largest_eigenvalue
 from tests.batches import X, Y
 from tests.models import mlp
@@ -182,6 +182,28 @@ class Drawing(nn.Linear):
 def test_second_derivatives_that_are_wrong_are_told(measure, model):
     with pytest.raises(ValueError, match="Hessian of the loss is not symmetric"):
         measure(model.double(), (X, Y), cross_entropy)
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+def test_an_operation_without_a_second_derivative_leaves_hessians_out():
+    class Squared(nn.Linear):
+        def forward(self, x):
+            return Once.apply(super().forward(x))
+
+    table = evaluate(Squared(6, 4).double(), (X, Y), cross_entropy, paths=5, nodes=9, degree=3)
+    assert "cannot be differentiated twice" in table.skipped["hessian_trace"]
+    assert "sharpness@0.05" in table
 
 
 def test_second_derivatives_that_are_not_finite_are_told():

@@ -98,7 +98,7 @@ class _Hessian:
     """
 
     def __init__(self, study: Study) -> None:
-        self._study = study
+        self._study, self._looked = study, False
         self._leaves = as_leaves(study.weights)
         first = next(iter(self._leaves.values()))
         self._dtype, self._device = torch.promote_types(first.dtype, torch.float32), first.device
@@ -140,8 +140,12 @@ class _Hessian:
                 ]
                 if not curved:
                     return
-                ends, directions = zip(*curved, strict=True)
-                found = torch.autograd.grad(ends, weights, directions, allow_unused=True)
+                if not self._looked and _is_cut([slope for slope, _ in curved]):
+                    raise NotApplicable(
+                        "an operation in the model cannot be differentiated twice: it is marked once_differentiable."
+                    )
+                self._looked = True
+                found = _differentiate_again(curved, weights)
             products = [
                 torch.zeros_like(weight) if one is None else one for one, weight in zip(found, weights, strict=True)
             ]
@@ -154,3 +158,31 @@ class _Hessian:
                 "(dtype=torch.float64), or look for a root or a norm of zero in the model."
             )
         return total
+
+
+def _differentiate_again(curved: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> tuple[Tensor | None, ...]:
+    slopes, directions = zip(*curved, strict=True)
+    try:
+        return torch.autograd.grad(slopes, weights, directions, allow_unused=True)
+    except RuntimeError as error:
+        if "not implemented" in str(error):
+            raise NotApplicable(f"an operation in the model cannot be differentiated twice: {error}") from error
+        raise
+
+
+def _is_cut(slopes: list[Tensor]) -> bool:
+    """Return whether a graph of derivatives has an operation that is marked as ``once_differentiable``.
+
+    Torch marks the place by a node that raises when it is reached. It is not reached from derivatives by weights, since
+    no weight lies behind it: they would be wrong without a word.
+    """
+    seen: set[Any] = set()
+    waiting: list[Any] = [slope.grad_fn for slope in slopes]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            if node.name() == "torch::autograd::Error":
+                return True
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    return False
