@@ -43,9 +43,9 @@ def sharpness(
 
     Further steps look for the maximum, and the largest rise found counts. They go to the edge along the gradient found
     there (the generalized power method of Journée et al. 2010), which reaches the maximum where the loss is convex.
-    After five steps without a new maximum they climb from the best point by projected gradient steps, halved where the
+    After ten steps without a new maximum they climb from the best point by projected gradient steps, halved where the
     loss does not rise, as in AutoPGD (Croce and Hein 2020), and then begin again from a random point of the edge. At
-    radii at which the loss has many maxima the result is a lower bound on the highest one: 100 steps come close in
+    radii at which the loss has many maxima the result is a lower bound on the highest one: 200 steps come close in
     small networks. Each step but the last costs one gradient of the data, the last a forward pass.
 
     Args:
@@ -56,7 +56,7 @@ def sharpness(
         rho: The radius.
         adaptive: Measure in units of the weights. With ``eta=0`` rescaling the layers of a ReLU network without biases
             changes nothing; biases, for which T = 1, and weights that are not large against ``eta`` make it change.
-        steps: The number of steps; 1 is the one of SAM and ASAM, 20 to 100 look for the maximum.
+        steps: The number of steps; 1 is the one of SAM and ASAM, 20 to 200 look for the maximum.
         eta: What is added to the size of a weight.
         micro_batch: Find a perturbation for every so many examples and average over examples (m-sharpness); by default
             one for all.
@@ -188,7 +188,7 @@ class _Search:
     """A search for the highest loss in the ball |e / T| ≤ rho, one point after another."""
 
     # Full steps without a new maximum before smaller ones begin, and the smallest of those, as a share of rho.
-    _PATIENCE, _SMALLEST = 5, 1 / 64
+    _PATIENCE, _SMALLEST = 10, 1 / 64
 
     def __init__(
         self, slopes: list[Tensor], scales: list[Tensor | None] | None, rho: float, generator: torch.Generator
