@@ -2,9 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Without its dependency BackPACK, which effdeg[curvature] would bring: unused here, it asks for a torchvision that
-# does not go with every build of torch.
-CURVLINOPS_NEEDS := einconv einops linear-operator opt-einsum tqdm
 
 .PHONY: demo test check bench figures clean
 
@@ -31,6 +28,5 @@ clean:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' $(CURVLINOPS_NEEDS)
-	$(BIN)/python -m pip install --quiet --no-deps 'curvlinops-for-pytorch>=3.0'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -29,16 +29,22 @@ def squared_norms(
     directions: Float[Tensor, "examples projections outputs"] | None = None,
     create_graph: bool = False,
 ) -> Float[Tensor, " examples"]:
-    """Give the squared Frobenius norm of each example's Jacobian.
+    """Return the squared Frobenius norm of each example's Jacobian.
 
     A direction v uniform on the unit sphere of C outputs has C E[v vᵀ] = I, so that C |vᵀJ|² is right on average
-    (Hoffman et al. 2019). One backward pass serves all examples, which must not depend on each other.
+    (Hoffman et al. 2019). One backward pass serves all examples.
+
+    Where an output depends on other examples too, as under BatchNorm in training, an example's Jacobian is that of all
+    outputs of the batch with respect to its inputs. The directions of different examples are independent and of mean
+    zero, so that products of different examples' derivatives cancel out on average. That is why unit vectors, which are
+    exact otherwise, get a random sign for each example.
 
     Args:
         values: The outputs, one row per example.
         inputs: What to differentiate by, each with the examples first.
-        projections: How many directions to draw for each example; -1 takes every output in turn, which is exact.
-        generator: The source of the directions; torch's own when absent.
+        projections: How many directions to draw for each example; -1 takes every output in turn, which is exact where
+            examples do not depend on each other, and right on average where they do.
+        generator: The source of the directions and signs; torch's own when absent.
         directions: Directions of any length, instead of drawn ones.
         create_graph: Let the result be differentiated in turn.
 
@@ -47,9 +53,11 @@ def squared_norms(
     """
     count = values.shape[1] if projections == -1 else projections
     total = values.new_zeros(len(values))
+    signs = _draw_signs(values, generator) if projections == -1 else None
     for number in range(count):
-        if projections == -1:
-            direction = _unit(values, number)
+        if signs is not None:
+            direction = torch.zeros_like(values)
+            direction[:, number] = signs[:, number]
         else:
             drawn = _draw(values, generator) if directions is None else send(directions[:, number], values.device)
             direction = normalize(drawn.to(values.dtype), dim=1)
@@ -64,10 +72,9 @@ def squared_norms(
     return total if projections == -1 else total * (values.shape[1] / count)
 
 
-def _unit(values: Tensor, output: int) -> Tensor:
-    direction = torch.zeros_like(values)
-    direction[:, output] = 1.0
-    return direction
+def _draw_signs(values: Tensor, generator: torch.Generator | None) -> Tensor:
+    ones = torch.ones_like(values)
+    return torch.where(_draw(values, generator) < 0, -ones, ones)
 
 
 def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -54,3 +54,10 @@ def test_it_is_lipschitz_in_the_coefficients(seed, degree):
     longer = first.clone()
     longer[-1] += torch.where(first[-1] < 0, -1.0, 1.0)
     assert float(effective_degree(longer) - effective_degree(first)) == pytest.approx(degree)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 3e38), (torch.float64, 1e307), (torch.float32, 1e-44)])
+def test_normalized_it_neither_overflows_nor_underflows(dtype, size):
+    coefficients = torch.full((41, 2), size, dtype=dtype).requires_grad_()
+    value = effective_degree(coefficients, normalized=True)
+    assert float(value.detach()) == pytest.approx(20, rel=1e-6)

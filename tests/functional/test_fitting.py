@@ -61,6 +61,56 @@ def test_small_fits_agree_with_the_oracle(basis, scheme, nodes, degree, damping)
     torch.testing.assert_close(operator @ values, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("nodes", "degree", "damping", "bound"),
+    [
+        (200, 40, 0.0, 1e-13),
+        (100, 40, 0.0, 2e-12),
+        (80, 40, 0.0, 2e-12),
+        (64, 40, 0.0, 2e-11),
+        (60, 40, 0.0, 5e-11),
+        (60, 40, DAMPING, 5e-11),
+        (31, 30, DAMPING, 2e-10),
+        (41, 40, DAMPING, 2e-10),
+    ],
+)
+def test_ill_conditioned_fits_agree_with_lstsq_on_the_stacked_system(nodes, degree, damping, bound, shared, basis):
+    """Uniform nodes, with condition numbers from 6 to 4e9: the normal equations alone would be off by up to 2e-6."""
+    alpha = uniform_nodes(nodes)
+    values = torch.randn(nodes, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    design = reference.VANDER[basis](2 * alpha.numpy() - 1, degree)
+    stacked = np.vstack([design, damping**0.5 * np.eye(degree + 1)])
+    right = np.vstack([values.numpy(), np.zeros((degree + 1, 2))])
+    expected = torch.tensor(np.linalg.lstsq(stacked, right, rcond=None)[0])
+    found = (
+        fit(values, alpha, degree, basis, damping)
+        if shared
+        else fit(values[None], alpha[None], degree, basis, damping)[0]
+    )
+    assert float((found - expected).abs().max() / expected.abs().max()) < bound
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_too_few_nodes_that_differ(few, shared):
+    alpha = torch.tensor([0.1, 0.9], dtype=torch.float64).repeat(2 if few else 15)
+    values = torch.randn(len(alpha), 1, dtype=torch.float64)
+    if not shared:
+        other = chebyshev_nodes(len(alpha))  # one path that is well posed does not hide the one that is not
+        alpha, values = torch.stack([other, alpha]), values.expand(2, -1, -1)
+    with pytest.raises(ValueError, match=r"only 2 nodes of a path differ.*degree=3.*damping=DAMPING.*degree=1 or less"):
+        fit(values, alpha, 3, damping=0.0)
+    line = fit(values, alpha, 1, damping=0.0)
+    assert bool(line.isfinite().all())
+    # With damping it is the solution of least norm.
+    last = fit(values, alpha, 3).reshape(-1, 4, 1)[-1]
+    design = basis_matrix(alpha if shared else alpha[1], 3)
+    nearest = torch.linalg.pinv(design) @ (values if shared else values[1])
+    torch.testing.assert_close(last, nearest, rtol=1e-6, atol=1e-6)
+
+
 def test_shared_nodes_and_repeated_rows_are_the_same_fit():
     alpha = chebyshev_nodes(15)
     values = torch.randn(2, 6, 15, 4, dtype=torch.float64)

@@ -135,3 +135,13 @@ def test_low_precision_values_are_projected_in_float64(dtype):
 def test_bad_input(components, message):
     with pytest.raises(ValueError, match=message):
         project(torch.rand(4, 10), components)
+
+
+def test_small_differences_around_a_large_mean():
+    """Values of 1e6 ± 0.1 in float32: their own spacing is 1/16, which the rounding of their mean must not add to."""
+    generator = torch.Generator().manual_seed(0)
+    values = (1e6 + 0.1 * torch.randn(7, 30, generator=generator)).float()
+    exact = values.double() - values.double().mean(0)
+    u, s, _ = torch.linalg.svd(exact, full_matrices=False)
+    scores = project(values, 3).double()
+    assert torch.allclose(scores.abs(), (u * s)[:, :3].abs(), rtol=1e-6, atol=1e-6)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import effdeg
-from effdeg.proxies import decision_regions, effective_degree, evaluate, linear_regions, total_variation
+from effdeg.proxies import NotApplicable, decision_regions, effective_degree, evaluate, linear_regions, total_variation
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, mlp
 
@@ -68,7 +68,7 @@ def test_units_are_counted_in_every_layer(activation):
 
 
 def test_a_network_without_kinks_has_no_linear_regions():
-    with pytest.raises(TypeError, match="ReLU"):
+    with pytest.raises(NotApplicable, match="ReLU"):
         linear_regions(mlp(), X.float(), **ROUTE)
 
 
@@ -136,7 +136,7 @@ def test_kinks_are_where_an_activation_has_them():
 
 
 def test_a_network_that_is_smooth_in_part_has_no_linear_regions():
-    with pytest.raises(TypeError, match="gelu ran"):
+    with pytest.raises(NotApplicable, match="gelu ran"):
         linear_regions(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.GELU()), X.float(), **ROUTE)
 
 
@@ -181,7 +181,7 @@ BETWEEN = {
 @pytest.mark.parametrize("name", BETWEEN)
 def test_what_would_be_counted_wrongly_is_refused(name):
     x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(TypeError, match="linear regions are those of"):
+    with pytest.raises(NotApplicable, match="linear regions are those of"):
         linear_regions(Around(BETWEEN[name]), x, **ROUTE)
 
 

@@ -65,7 +65,8 @@ def test_a_loss_that_is_nan_under_perturbation_says_at_which_radius(adaptive):
     def loss(outputs, labels):
         nonlocal calls
         calls += 1
-        return cross_entropy(outputs, labels) * (torch.nan if calls > 1 else 1)
+        # Four calls look at the labels before the work begins, and one is that of the model as it is.
+        return cross_entropy(outputs, labels) * (torch.nan if calls > 5 else 1)
 
     with pytest.raises(ValueError, match=r"at radius rho=0.37 is nan"):
         proxies.sharpness(mlp().double(), (X, Y), loss, rho=0.37, adaptive=adaptive)
@@ -153,6 +154,51 @@ def test_outputs_that_are_nan_are_named_by_path():
 
     with pytest.raises(ValueError, match="NaN or infinite on path"):
         evaluate(broken, names=["decision_regions"], paths=40, nodes=10, degree=3)
+
+
+def test_an_option_that_is_not_there_is_answered_with_all_that_are():
+    with pytest.raises(TypeError, match=r"proxies= is not an option of evaluate\..* Options: names, reference, "):
+        evaluate(proxies=["path_norm"])
+    with pytest.raises(TypeError, match="Did you mean 'names'"):
+        evaluate(namez=["path_norm"])
+    with pytest.raises(TypeError, match="Did you mean 'adaptive'"):
+        proxies.sharpness(mlp().double(), (X, Y), cross_entropy, adaptiv=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (Y.float(), r"labels of torch.float64 and shape \(2,\).*class ids: whole numbers from 0"),
+        (torch.where(torch.arange(12) == 7, 4, Y), r"outputs of shape \(2, 4\) and labels.* to 4: Target 4 is out of"),
+        (torch.where(torch.arange(12) == 7, -1, Y), r"labels of torch.int64.* from -1 to .*: Target -1 is out of"),
+    ],
+)
+def test_labels_that_the_loss_does_not_take(labels, message):
+    model, rows = mlp().double(), []
+    model.register_forward_hook(lambda _, given, __: rows.append(len(given[0])))
+    for call in (
+        lambda: evaluate(model, (X, labels)),
+        lambda: evaluate(model, (X, labels), names=["parameter_norm", "sharpness@0.05"]),
+        lambda: proxies.sharpness(model, (X, labels), cross_entropy),
+        lambda: proxies.hessian_trace(model, (X, labels), cross_entropy),
+    ):
+        rows.clear()
+        with pytest.raises(ValueError, match=message):
+            call()
+        assert sum(rows) <= 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss"),
+    [
+        (torch.where(torch.arange(12) == 7, -100, Y), cross_entropy),
+        (torch.where(torch.arange(12) == 7, 255, Y), nn.CrossEntropyLoss(ignore_index=255)),
+        (nn.functional.one_hot(Y, 4).double(), cross_entropy),
+        (Y + 7, lambda outputs, labels: nn.functional.mse_loss(outputs.mean(1), labels.double())),
+    ],
+)
+def test_labels_that_the_loss_takes(labels, loss):
+    assert proxies.sharpness(mlp().double(), (X, labels), loss).value > 0
 
 
 def test_a_misspelt_option_is_not_ignored():

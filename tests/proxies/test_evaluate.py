@@ -35,7 +35,6 @@ def table_of(model=None, **settings):
 
 
 def test_all_of_them():
-    pytest.importorskip("curvlinops.hessian", reason="curvlinops is not installed", exc_type=ImportError)
     table = table_of(mlp(activation=nn.ReLU).double(), reference=mlp(seed=1, activation=nn.ReLU).double())
     assert not table.skipped
     assert list(table) == proxies.names()
@@ -73,7 +72,7 @@ def test_a_number_of_ones_own_and_the_default():
 def test_radii_share_one_gradient_and_margins_its_outputs():
     model = Counted().double()
     table_of(model, names=RADII)
-    ahead = 4  # rows that are looked at before the work begins: two together, and each by itself
+    ahead = 6  # rows that are looked at before the work begins: two for their labels, two together and each by itself
     # One pass with gradient, then one for each of the eight radii.
     assert model.rows == ahead + len(X) * (1 + len(RADII))
     model.rows = 0
@@ -158,17 +157,43 @@ def test_the_size_of_batches_changes_nothing():
         assert table == pytest.approx(tables[0], rel=1e-9)
 
 
-def test_a_failure_is_not_tried_again():
+def test_outputs_that_are_nan_are_told():
     calls = []
 
     def broken(x):
         calls.append(len(x))
         return torch.full((len(x), 4), torch.nan).double()
 
-    table = proxies.evaluate(broken, X, **ROUTE)
-    assert "NaN" in table.skipped["effective_degree"]
-    assert "NaN" in table.skipped["total_variation"]
-    assert sum(calls) < 3 * 20 * 15
+    with pytest.raises(ValueError, match="outputs are NaN"):
+        proxies.evaluate(broken, X, **ROUTE)
+    assert sum(calls) <= 20 * 15
+
+
+def test_a_defect_is_not_skipped():
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x):
+            if torch.is_grad_enabled():
+                raise RuntimeError("a defect of the model")
+            return self.inner(x)
+
+    with pytest.raises(RuntimeError, match="a defect of the model"):
+        table_of(Broken().double())
+
+
+def test_outputs_that_are_no_logits_leave_what_needs_none():
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 1)).double()
+    table = proxies.evaluate(model, (X, X[:, :1]), nn.functional.mse_loss, **ROUTE)
+    assert {"effective_degree_normalized", "sharpness@0.05", "path_norm", "linear_regions", "hessian_trace"} <= set(
+        table
+    )
+    assert {"effective_degree", "decision_regions", "total_variation", "margin@10", "mixup_margin"} <= set(
+        table.skipped
+    )
+    assert "single output" in table.skipped["effective_degree"]
 
 
 def test_what_stands_on_a_failure_fails_for_the_same_reason():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from effdeg.proxies import jacobian_norm
+from effdeg.proxies import NotApplicable, jacobian_norm
 from tests.batches import X, tokens
 from tests.models import Tokens, TwoInputs, mlp
 
@@ -66,7 +66,7 @@ def test_at_a_layer():
         squares.append(float(jacobian.detach().square().sum()))
     found = jacobian_norm(model, batch, at="embed", projections=-1)
     assert found.value == pytest.approx((sum(squares) / len(squares)) ** 0.5)
-    with pytest.raises(TypeError, match="at='embed'"):
+    with pytest.raises(NotApplicable, match="at='embed'"):
         jacobian_norm(model, batch)
 
 

@@ -79,3 +79,24 @@ def test_adaptive_sharpness_is_unmoved_but_for_eta(trained, rho):
         changes.append(abs(two / one - 1))
     assert changes[0] > changes[1] > changes[2]
     assert changes[2] < 1e-4
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("bias", [False, True])
+def test_adaptive_sharpness_without_eta_is_unmoved_only_without_biases(bias, steps):
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 5).double(), torch.arange(40) % 3
+    model = nn.Sequential(nn.Linear(5, 12, bias=bias), nn.ReLU(), nn.Linear(12, 3, bias=bias)).double()
+    other = rescaled(model, torch.full((12,), 0.1).double())
+    if bias:
+        with torch.no_grad():
+            other[0].bias.mul_(0.1)
+    assert torch.allclose(model(x), other(x), rtol=1e-12)
+    one, two = (
+        proxies.sharpness(each, (x, y), cross_entropy, rho=0.5, adaptive=True, eta=0, steps=steps).value
+        for each in (model, other)
+    )
+    if bias:
+        assert two > 1.2 * one  # the first layer's biases move ten times as far in units of the layer
+    else:
+        assert two == pytest.approx(one, rel=1e-10)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from effdeg.proxies import average_sharpness, sharpness
+from effdeg.proxies.sharpness import _Search
 from tests.batches import X, Y
 from tests.models import mlp
 
@@ -88,6 +89,78 @@ def test_at_a_minimum_one_step_sees_nothing_and_many_see_the_largest_eigenvalue(
     assert sharpness(model, data, centred, rho=0.1).value == 0
     found = sharpness(model, data, centred, rho=0.1, steps=400).value
     assert found == pytest.approx(0.1**2 / 2 * float(torch.linalg.eigvalsh(h)[-1]), rel=1e-6)
+
+
+def stalling(seed, epochs=30):
+    """A small network with BatchNorm around which the loss has many maxima at radius 0.5."""
+    torch.manual_seed(seed)
+    x, y = torch.randn(24, 1, 8, 8).double(), torch.randint(5, (24,))
+    first = nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU()
+    second = nn.Conv2d(6, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU()
+    model = nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model.eval(), x, y
+
+
+def highest_rise(model, x, y, rho, *, starts=3, steps=250):
+    """The highest loss in the ball by slow projected gradient ascent from several starts, less the loss itself."""
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+
+    def climb(moves):
+        moves = [move.detach().requires_grad_() for move in moves]
+        pairs = zip(weights.items(), moves, strict=True)
+        moved = {name: weight + move for (name, weight), move in pairs}
+        loss = cross_entropy(torch.func.functional_call(model, moved, (x,)), y)
+        return loss.item(), torch.autograd.grad(loss, moves)
+
+    def norm(parts):
+        return float(torch.cat([part.flatten() for part in parts]).norm())
+
+    base, rises = climb([torch.zeros_like(each) for each in weights.values()])[0], []
+    for start in range(starts):
+        generator = torch.Generator().manual_seed(start)
+        moves = [torch.randn(each.shape, generator=generator).double() for each in weights.values()]
+        for step in range(steps):
+            length = norm(moves)
+            moves = [move * min(1, rho / length) for move in moves]
+            loss, slopes = climb(moves)
+            rises.append(loss - base)
+            size = 0.1 * rho * (1 - step / steps) / norm(slopes)
+            moves = [move + size * slope for move, slope in zip(moves, slopes, strict=True)]
+    return max(rises)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_many_steps_do_not_stall_at_a_large_radius(seed):
+    model, x, y = stalling(seed)
+    one, many = (sharpness(model, (x, y), cross_entropy, rho=0.5, steps=steps).value for steps in (1, 200))
+    assert one == pytest.approx(written_out(model, x, y, 0.5), rel=1e-9)
+    assert many >= 0.99 * highest_rise(model, x, y, 0.5) > 2 * one
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_no_point_leaves_the_ball(adaptive, monkeypatch):
+    model, x, y = stalling(0)
+    scales = [
+        each.detach().abs() + 0.01 if adaptive and "weight" in name else torch.ones_like(each)
+        for name, each in model.named_parameters()
+    ]
+    lengths, advance = [], _Search.advance
+
+    def watched(self, loss, slopes):
+        squares = [(move / scale).square().sum() for move, scale in zip(self.point, scales, strict=True)]
+        lengths.append(float(sum(squares).sqrt()))
+        advance(self, loss, slopes)
+
+    monkeypatch.setattr(_Search, "advance", watched)
+    sharpness(model, (x, y), cross_entropy, rho=0.5, steps=60, adaptive=adaptive)
+    assert len(lengths) == 59
+    assert max(lengths) <= 0.5 * (1 + 1e-12)
+    assert max(lengths) == pytest.approx(0.5)
 
 
 def written_out(model, x, y, rho, *, adaptive=False, eta=0.01, loss=cross_entropy):

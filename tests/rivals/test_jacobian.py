@@ -117,6 +117,30 @@ def test_random_projections_are_unbiased(name, projections):
     assert (values.std() > 1e-12) == (name != "one output")
 
 
+@pytest.mark.parametrize("projections", [1, 2, 4, -1])
+def test_under_batchnorm_in_training_all_projections_estimate_the_same(projections):
+    """Namely the squares of all derivatives of the batch's outputs with respect to the batch's inputs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
+    whole = float(torch.autograd.functional.jacobian(model, X).square().sum()) / (2 * len(X))
+    values = torch.stack([JacobianPenalty(projections)(model, X)[1].detach() for _ in range(400)])
+    assert abs(float(values.mean()) - whole) < 4 * float(values.std()) / 20 < 0.15 * whole
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_batchnorm_the_exact_value_does_not_depend_on_what_is_drawn(name):
+    model = MODELS[name]
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        x = X.clone().requires_grad_()
+        size = JacobianPenalty(-1)(model, x)[1]
+        found.append((size, torch.autograd.grad(size, [x, *getattr(model, "parameters", list)()], allow_unused=True)))
+    assert torch.equal(found[0][0], found[1][0])
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)
+
+
 def test_more_projections_vary_less():
     torch.manual_seed(0)
     spread = [

@@ -22,6 +22,10 @@ def effective_degree(
         The effective degree of each path.
     """
     magnitudes = coefficients.abs()
+    if normalized:
+        # So that no sum overflows. A common factor changes nothing, nor does it have a gradient.
+        largest = magnitudes.detach().amax(-2, keepdim=True)
+        magnitudes = magnitudes / torch.where(largest == 0, torch.ones_like(largest), largest)
     degrees = torch.arange(coefficients.shape[-2], device=coefficients.device, dtype=coefficients.dtype)
     weighted = (degrees[:, None] * magnitudes).sum(-2)
     if normalized:

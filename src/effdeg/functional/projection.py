@@ -46,11 +46,12 @@ class _Scores(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
         ctx.given = values.dtype
         dtype = torch.promote_types(values.dtype, torch.float32)
-        # Centring in the precision of the values loses nothing that they have; squaring, in the Gram matrix, would.
-        values = values.to(dtype)
+        # In float64, since the rounding of a mean may be as large as what small differences from it are about, and
+        # since the Gram matrix squares.
+        values = values.double()
         centred = values - values.mean(-2, keepdim=True)
-        directions, singular = _decompose(centred.double())
-        ctx.save_for_backward(centred, directions, singular)
+        directions, singular = _decompose(centred)
+        ctx.save_for_backward(centred.to(dtype), directions, singular)
         return (directions[..., :components] * singular[..., None, :components]).to(dtype)
 
     @staticmethod

@@ -16,9 +16,10 @@ from effdeg.proxies.path_norm import path_norm
 from effdeg.proxies.registry import check_names, evaluate, names
 from effdeg.proxies.result import Result, Table
 from effdeg.proxies.sharpness import average_sharpness, sharpness
-from effdeg.proxies.study import Running
+from effdeg.proxies.study import NotApplicable, Running
 
 __all__ = [
+    "NotApplicable",
     "Result",
     "Running",
     "Table",

@@ -15,12 +15,13 @@ from effdeg.layers import named_layers
 from effdeg.outputs import shaped_values
 from effdeg.proxies.activations import KINKED, ActivationFlips
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, opened
+from effdeg.proxies.study import NotApplicable, Running, Study, opened, proxy
 from effdeg.spaces import open_space
 from effdeg.statistics import mean_and_stderr
 from effdeg.walk import Route, Stretch, Walk
 
 
+@proxy
 def effective_degree(
     model: Model | Study, data: Any = None, *, normalized: bool = False, **running: Unpack[Running]
 ) -> Result:
@@ -40,6 +41,7 @@ def effective_degree(
         return _mean(study, f"effective_degree{'_normalized' if normalized else ''}", settings)
 
 
+@proxy
 def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
     """Count the decision regions on a path between two examples: stretches of one predicted class.
 
@@ -58,6 +60,7 @@ def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[R
         return _mean(study, "decision_regions", _nodes(study))
 
 
+@proxy
 def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
     """Count the linear regions that a path between two examples crosses: one, and one for each unit that flips.
 
@@ -74,6 +77,7 @@ def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Run
         return _mean(study, "linear_regions", _nodes(study))
 
 
+@proxy
 def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
     """Measure the total variation of the probabilities along a path: all their rises and falls, averaged over classes.
 
@@ -101,13 +105,13 @@ def _mean(study: Study, name: str, settings: dict[str, Any]) -> Result:
     return Result(name, value, stderr, settings)
 
 
-def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, Exception]]:
+def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
     """Walk all paths once and give each proxy's value on every path, or the reason why there is none."""
-    study.check_data()
+    study.check_interpolable()
     paths, nodes, degree = (study.route[name] for name in ("paths", "nodes", "degree"))
     fit = Fit.on(nodes, degree=degree, basis="chebyshev", components=None, damping=DAMPING)
     flips = ActivationFlips(study.subject.state().values()) if study.count_activations else None
-    problems: dict[str, Exception] = {}
+    problems: dict[str, NotApplicable] = {}
     if flips is not None and any(
         isinstance(part, torch.jit.ScriptModule) for part in named_layers(study.subject.model).values()
     ):
@@ -119,7 +123,7 @@ def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, Exception]]:
             return (logits,)
         flipped = flips.take(points)
         if flips.problem is not None:
-            problems["linear_regions"] = TypeError(
+            problems["linear_regions"] = NotApplicable(
                 f"linear regions are those of networks that are linear but for activations of the kind of ReLU "
                 f"({', '.join(KINKED)}); here {flips.problem}."
             )
@@ -131,7 +135,7 @@ def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, Exception]]:
         for name in columns_of:
             try:
                 columns.append(getattr(seen, name)().double())
-            except (TypeError, ValueError) as error:
+            except NotApplicable as error:
                 problems[name] = error
                 columns.append(seen.logits.new_zeros(len(seen.logits), dtype=torch.float64))
         return torch.stack(columns, dim=1)
@@ -159,7 +163,10 @@ class _Seen:
     @cached_property
     def probabilities(self) -> Tensor:
         points = self.logits.flatten(0, 1)
-        return shaped_values(points, "softmax", points=len(points)).view_as(self.logits)
+        try:
+            return shaped_values(points, "softmax", points=len(points)).view_as(self.logits)
+        except ValueError as error:  # of outputs that are no logits
+            raise NotApplicable(str(error)) from error
 
     def effective_degree(self) -> Tensor:
         return self._fit.table(self.probabilities.flatten(2), self._alpha)[:, 0]

@@ -8,15 +8,15 @@ from torch import Tensor
 
 from effdeg.inference import Model
 from effdeg.jacobian import check_projections, squared_norms
-from effdeg.layers import advice_for_integers, changed_output
+from effdeg.layers import changed_output
 from effdeg.outputs import Output, as_values, check_output, output_name
-from effdeg.paths import check_interpolable
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, check_finite, opened
+from effdeg.proxies.study import Running, Study, check_finite, opened, proxy
 from effdeg.statistics import mean_and_stderr
 from effdeg.tree import Tree, tree_map
 
 
+@proxy
 def jacobian_norm(
     model: Model | Study,
     data: Any = None,
@@ -41,9 +41,7 @@ def jacobian_norm(
     check_projections(projections)
     check_output(output)
     with opened(model, data, **running) as study:
-        study.check_data()
-        if study.at is None:
-            check_interpolable(study.inputs, advice=lambda: advice_for_integers(study.subject.model))
+        study.check_interpolable()
         drawn: list[Tensor] = []
 
         def run(part: slice) -> Tensor:

@@ -12,16 +12,11 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
-from effdeg.proxies.study import Study
+from effdeg.proxies._lanczos import largest_eigenvalue
+from effdeg.proxies.study import NotApplicable, Study
 
 TOLERANCE = 1e-4
 """How far the square of a spectral norm may be off, relatively; mostly it is far nearer, and it is never too large."""
-
-LEAST = 20
-"""Before so many products a spectral norm is not believed."""
-
-ITERATIONS = 300
-"""After so many products a spectral norm is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ def linear_maps(study: Study) -> list[LinearMap]:
     """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
     found = list(_maps(study.module))
     if not found:
-        raise ValueError(
+        raise NotApplicable(
             f"the model ({type(study.module).__name__}) has no weight matrix: no parameter that is called a weight and "
             "has two or more dimensions."
         )
@@ -84,38 +79,18 @@ def spectral_norms(study: Study) -> list[float]:
 def largest_singular_value(
     apply: Callable[[Tensor], Tensor], shape: torch.Size, device: torch.device, seed: int
 ) -> float:
-    """Find the largest singular value of a linear map by Lanczos' method on AᵀA.
+    """Find the largest singular value of a linear map A: the root of the largest eigenvalue of AᵀA.
 
-    It is power iteration that keeps all it has seen: the products are the same, and where the largest singular values
-    lie close together, as those of a convolution do, a few dozen do what takes power iteration thousands. The adjoint
-    is the derivative of the map, so that any padding, stride or dilation is the layer's own.
+    The adjoint is the derivative of the map, so that any padding, stride or dilation is the layer's own.
     """
     start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
-    basis = [(start / start.norm()).flatten()]
-    diagonal: list[float] = []
-    beside: list[float] = []
-    value = 0.0
-    for _ in range(min(ITERATIONS, start.numel())):
-        product = _normal_product(apply, basis[-1].view(shape)).flatten()
-        diagonal.append(float(product @ basis[-1]))
-        kept = torch.stack(basis)
-        for _ in range(2):  # once is not enough to stay orthogonal to all before
-            product = product - kept.T @ (kept @ product)
-        length = float(product.norm())
-        matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-        if beside:
-            off = torch.tensor(beside, dtype=torch.float64)
-            matrix = matrix + torch.diag(off, 1) + torch.diag(off, -1)
-        values, vectors = torch.linalg.eigh(matrix)
-        value = float(values[-1])
-        # What is left over bounds the distance to some singular value; that it is the largest takes a few more looks,
-        # since the start may have next to nothing of it.
-        settled = len(diagonal) >= LEAST and length * abs(float(vectors[-1, -1])) <= TOLERANCE * value
-        if settled or length <= 1e-12 * value:
-            break
-        beside.append(length)
-        basis.append(product / length)
-    return math.sqrt(max(value, 0.0))
+    square, _ = largest_eigenvalue(
+        lambda x: _normal_product(apply, x.view(shape)).flatten(),
+        start.flatten(),
+        tolerance=TOLERANCE,
+        what="a spectral norm's square",
+    )
+    return math.sqrt(max(square, 0.0))
 
 
 def _normal_product(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from effdeg.inference import Model
 from effdeg.outputs import as_values
 from effdeg.proxies.linear_maps import spectral_norms
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, check_finite, opened
+from effdeg.proxies.study import NotApplicable, Running, Study, check_finite, opened, proxy
 from effdeg.spaces import open_space
 from effdeg.statistics import mean_and_stderr
 from effdeg.tree import take
@@ -20,6 +20,7 @@ PERCENTILES = (10, 50)
 """The percentiles that a table of proxies lists: the tenth is that of Jiang et al. (2020)."""
 
 
+@proxy
 def margin(
     model: Model | Study,
     data: Any = None,
@@ -49,6 +50,7 @@ def margin(
         return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": study.count})
 
 
+@proxy
 def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, **running: Unpack[Running]) -> Result:
     """Give the mean distance to the decision boundary halfway between two examples of one class. Large is good.
 
@@ -68,6 +70,7 @@ def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, *
     check_count("pairs", pairs, least=2)
     with opened(model, data, **running) as study:
         labels = _class_ids(study)
+        study.check_interpolable()
         drawn = _pairs_of_one_class(labels, pairs, study.seed)
         space = open_space(study.subject, study.at)
 
@@ -95,7 +98,7 @@ def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, *
         # Where nothing changes with the inputs there is no boundary to have a distance to.
         ahead, slope = found[found[:, 1] > 0].unbind(1)
         if len(ahead) < 2:
-            raise ValueError("the outputs do not change with the inputs between examples: there is no boundary.")
+            raise NotApplicable("the outputs do not change with the inputs between examples: there is no boundary.")
         value, stderr = mean_and_stderr(ahead / slope)
         settings = {"pairs": pairs, "without slope": pairs - len(ahead), "examples": study.count}
         return Result("mixup_margin", value, stderr, settings)
@@ -110,14 +113,14 @@ def check_percentile(percentile: float) -> None:
 def _margins(study: Study) -> Tensor:
     labels, outputs = _class_ids(study), study.outputs()
     if outputs.dim() != 2:
-        raise ValueError(f"a margin is one of logits, one row per example, not of outputs {tuple(outputs.shape)}.")
+        raise NotApplicable(f"a margin is one of logits, one row per example, not of outputs {tuple(outputs.shape)}.")
     return _ahead(outputs.double(), labels)
 
 
 def _product(norms: list[float]) -> float:
     product = math.prod(norms)
     if not 0 < product < math.inf:
-        raise ValueError(f"the product of {len(norms)} spectral norms is {product}: no margin can be divided by it.")
+        raise NotApplicable(f"the product of {len(norms)} spectral norms is {product}: no margin can be divided by it.")
     return product
 
 
@@ -131,7 +134,9 @@ def _quantile(sample: Tensor, share: float) -> tuple[float, float]:
 def _ahead(logits: Tensor, labels: Tensor) -> Tensor:
     """Tell how far the labelled class is ahead of the best other."""
     classes = logits.shape[1]
-    if classes < 2 or int(labels.max()) >= classes:
+    if classes < 2:
+        raise NotApplicable("a margin is that of one logit to another, and the model has a single output.")
+    if int(labels.max()) >= classes:
         raise ValueError(
             f"labels from {int(labels.min())} to {int(labels.max())} do not match outputs of {classes} numbers per "
             "example; a margin is that of one class id per example among logits."
@@ -148,9 +153,11 @@ def _class_ids(study: Study) -> Tensor:
         given = (
             f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
         )
-        raise TypeError(f"margins need one class id per example as label; the labels are {given}.")
+        raise NotApplicable(f"margins need one class id per example as label; the labels are {given}.")
     if int(labels.min()) < 0:
-        raise ValueError(f"labels from {int(labels.min())} to {int(labels.max())} are no class ids: leave those out.")
+        raise NotApplicable(
+            f"labels from {int(labels.min())} to {int(labels.max())} are no class ids: leave negative ones out."
+        )
     return labels.long().cpu()
 
 

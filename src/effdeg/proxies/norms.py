@@ -12,7 +12,7 @@ from effdeg.inference import Model
 from effdeg.layers import as_module
 from effdeg.proxies.linear_maps import linear_maps, spectral_norms
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, opened
+from effdeg.proxies.study import NotApplicable, Running, Study, opened, proxy
 
 
 def parameter_norm(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
@@ -52,6 +52,7 @@ def frobenius_sum(model: Model | Study, data: Any = None) -> Result:  # noqa: AR
     return Result("frobenius_sum", math.fsum(norms), settings={"maps": len(norms)})
 
 
+@proxy
 def spectral_product(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
     """Give the product of the spectral norms of all linear maps: a bound on how much a chain of them can stretch.
 
@@ -67,6 +68,7 @@ def spectral_product(model: Model | Study, data: Any = None, **running: Unpack[R
         return _product("spectral_product", spectral_norms(study))
 
 
+@proxy
 def spectral_sum(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
     """Give the sum of the spectral norms of all linear maps.
 
@@ -102,8 +104,10 @@ def _parameters(reference: object) -> dict[str, Tensor]:
         # As saved from DDP or from a compiled model.
         plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
         return {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
-    given = "missing" if reference is None else f"a {type(reference).__name__}"
-    raise TypeError(f"reference= is {given}; the model that training began with, or its state_dict(), was expected.")
+    if reference is None:
+        raise NotApplicable("this needs reference=, the model that training began with, or its state_dict().")
+    given = type(reference).__name__
+    raise TypeError(f"reference= is a {given}; the model that training began with, or its state_dict(), was expected.")
 
 
 def _frobenius(model: Model | Study) -> list[float]:

@@ -14,17 +14,19 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from effdeg.inference import Model
 from effdeg.proxies.linear_functions import ASKED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Running, Study, opened
+from effdeg.proxies.study import NotApplicable, Running, Study, opened, proxy
 from effdeg.tree import tensors, tree_map
 
 
+@proxy
 def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
     """Give the path norm: the L2 norm of the products of weights along all paths from inputs and biases to outputs.
 
     One forward pass computes it: of ones, through squared weights (Neyshabur et al. 2015). It is defined for networks
     of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is when a model is
     used), pooling and skip connections. A path through a maximum counts for every input of the maximum. Rescaling
-    neurons of a ReLU network does not change it.
+    neurons of a ReLU network does not change it. The bias of a layer before BatchNorm and the shift of BatchNorm count
+    as two paths; folded into one layer they would be one, which gives another number for the same function.
 
     Args:
         model: An ``nn.Module``.
@@ -42,7 +44,7 @@ def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]
         with _Paths(squared, tensors(ones)):
             returned = study.subject(ones, squared)
         if not isinstance(returned, Tensor):
-            raise TypeError(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
+            raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
         return Result("path_norm", math.sqrt(float(returned.sum())))
 
 
@@ -56,7 +58,7 @@ def _squared_weights(model: nn.Module, device: torch.device | None) -> dict[str,
 
 def _ones(leaf: Any) -> Any:
     if isinstance(leaf, Tensor) and not leaf.is_floating_point():
-        raise TypeError("the path norm begins at floating-point inputs, and these are integers.")
+        raise NotApplicable("the path norm begins at floating-point inputs, and these are integers.")
     return torch.ones_like(leaf, dtype=torch.float64) if isinstance(leaf, Tensor) else leaf
 
 
@@ -118,9 +120,9 @@ class _Paths(TorchFunctionMode):
         return memory(each) in self._weights
 
 
-def _undefined(what: str) -> ValueError:
+def _undefined(what: str) -> NotApplicable:
     # Not a TypeError: within an operator, Python would turn it into one that says less.
-    return ValueError(
+    return NotApplicable(
         f"the path norm is not defined for {what}: it knows linear layers, convolutions, ReLU, BatchNorm, pooling and "
         "skip connections."
     )
@@ -137,7 +139,7 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     if training or running_mean is None or running_var is None:
-        raise ValueError("the path norm needs the running statistics of BatchNorm, and a layer here has none.")
+        raise NotApplicable("the path norm needs the running statistics of BatchNorm, and a layer here has none.")
     scale = torch.rsqrt(running_var.double() + eps) * (1.0 if weight is None else weight)
     shift = (0.0 if bias is None else bias) - running_mean.double() * scale
     by_channel = (1, -1, *[1] * (x.dim() - 2))
@@ -156,7 +158,7 @@ def _adaptive_average(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
         averaged = pool(x, output_size)
         spatial = averaged.dim() - 2
         if any(size % pooled for size, pooled in zip(x.shape[-spatial:], averaged.shape[-spatial:], strict=True)):
-            raise ValueError("the path norm knows adaptive average pooling only into windows of one size.")
+            raise NotApplicable("the path norm knows adaptive average pooling only into windows of one size.")
         return averaged * averaged.numel() / x.numel()
 
     return average
@@ -188,7 +190,7 @@ def _max_pool(
     **_: Any,
 ) -> Tensor:
     if dilation not in (1, (1, 1)):
-        raise ValueError("the path norm does not know dilated pooling.")
+        raise NotApplicable("the path norm does not know dilated pooling.")
     return F.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, divisor_override=1)
 
 

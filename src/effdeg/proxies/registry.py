@@ -24,7 +24,7 @@ from effdeg.proxies.norms import (
 from effdeg.proxies.path_norm import path_norm
 from effdeg.proxies.result import Result, Table
 from effdeg.proxies.sharpness import ADAPTIVE_RADII, RADII, average_sharpness, check_radius, sharpness
-from effdeg.proxies.study import Loss, Running, Study, opened
+from effdeg.proxies.study import Loss, NotApplicable, Running, Study, opened, proxy
 
 Proxy = Callable[[Study], Result]
 Need = Literal["weights", "labels", "loss", "reference"]
@@ -119,6 +119,7 @@ def check_names(names: Iterable[str]) -> None:
         _find(name)
 
 
+@proxy
 def evaluate(
     model: Model,
     data: Any,
@@ -141,8 +142,9 @@ def evaluate(
             :func:`effdeg.measure`, which takes no labels, a tuple holds the arguments of the model; here these are
             ``((first, second), labels)``.
         loss: The mean loss of a batch, from outputs and labels.
-        names: Which proxies, of :func:`names`; other numbers than those listed may follow ``@``. By default all, less
-            those that do not apply to this model and these data, which the table names with the reason.
+        names: Which proxies, of :func:`names`, such as ``["effective_degree", "sharpness@0.05"]``; other numbers than
+            those listed may follow ``@``. By default all, less those that do not apply to this model and these data
+            (:class:`NotApplicable`), which the table names with the reason.
         reference: The model that training began with, or its state dict, for ``distance``.
         progress: Show a progress bar.
         **running: How the model is run, see :class:`effdeg.proxies.Running`.
@@ -161,15 +163,14 @@ def evaluate(
     ):
         _check(study, needs if names is not None else set())
         study.count_activations = "linear_regions" in chosen
-        for number, (name, proxy) in enumerate(chosen.items()):
+        for number, (name, measure) in enumerate(chosen.items()):
             update(number, name)
             try:
-                results[name] = replace(proxy(study), name=name)
-            except Exception as error:
+                results[name] = replace(measure(study), name=name)
+            except NotApplicable as error:
                 if names is not None:
                     raise
-                ours = isinstance(error, (TypeError, ValueError, ImportError))
-                skipped[name] = ("" if ours else f"{type(error).__name__}: ") + str(error).partition("\n")[0]
+                skipped[name] = str(error)
         update(len(chosen))
     return Table(results, skipped)
 
@@ -202,5 +203,4 @@ def _check(study: Study, needs: set[Need]) -> None:
         study.check_loss()
     if study.reference is not None or "reference" in needs:
         check_reference(study.module, study.reference)
-    if study.loss is not None and study.labels is not None:
-        study.check_mean()
+    study.check_labels()

@@ -11,7 +11,7 @@ from effdeg._checks import check_count
 from effdeg.ascent import ETA, steepest_ascent, weight_scales
 from effdeg.inference import Model
 from effdeg.proxies.result import Result
-from effdeg.proxies.study import Loss, Running, Study, Weights, opened
+from effdeg.proxies.study import Loss, NotApplicable, Running, Study, Weights, opened, proxy
 from effdeg.statistics import mean_and_stderr
 
 RADII = (0.01, 0.05, 0.1)
@@ -21,6 +21,7 @@ ADAPTIVE_RADII = (0.01, 0.05, 0.1, 0.5, 1.0)
 """The paper's radii of adaptive sharpness."""
 
 
+@proxy
 def sharpness(
     model: Model | Study,
     data: Any,
@@ -34,12 +35,18 @@ def sharpness(
     normalize_logits: bool = False,
     **running: Unpack[Running],
 ) -> Result:
-    """Measure worst-case sharpness: how much the loss rises, at most, when the weights move by ``rho``.
+    """Measure worst-case sharpness: how much the loss rises, at most, when the weights move by up to ``rho``.
 
     One step goes to the edge of the ball |e / T| ≤ rho along the gradient g: e = rho T² g / |T g|, with T = 1, or, if
-    adaptive, T = |w| + eta for weights and 1 for biases, as in the official ASAM. Each further step goes to the edge
-    along the gradient found there, and the largest rise counts; where the loss is convex each step rises (it is the
-    generalized power method of Journée et al. 2010) and the maximum is reached. BatchNorm uses its running statistics.
+    adaptive, T = |w| + eta for weights and 1 for biases, as in the official ASAM. BatchNorm uses its running
+    statistics.
+
+    Further steps look for the maximum, and the largest rise found counts. They go to the edge along the gradient found
+    there (the generalized power method of Journée et al. 2010), which reaches the maximum where the loss is convex.
+    After ten steps without a new maximum they climb from the best point by projected gradient steps, halved where the
+    loss does not rise, as in AutoPGD (Croce and Hein 2020), and then begin again from a random point of the edge. At
+    radii at which the loss has many maxima the result is a lower bound on the highest one: 200 steps come close in
+    small networks. Each step but the last costs one gradient of the data, the last a forward pass.
 
     Args:
         model: An ``nn.Module``. The weights that require gradients are moved; all, if none does.
@@ -47,12 +54,15 @@ def sharpness(
             mapping with ``labels``.
         loss: The mean loss of a batch, from outputs and labels.
         rho: The radius.
-        adaptive: Measure in units of the weights, so that rescaling ReLU layers changes nothing (up to ``eta``).
-        steps: How many steps to take.
+        adaptive: Measure in units of the weights. With ``eta=0`` rescaling the layers of a ReLU network without biases
+            changes nothing; biases, for which T = 1, and weights that are not large against ``eta`` make it change.
+        steps: The number of steps; 1 is the one of SAM and ASAM, 20 to 200 look for the maximum.
         eta: What is added to the size of a weight.
         micro_batch: Find a perturbation for every so many examples and average over examples (m-sharpness); by default
             one for all.
-        normalize_logits: Divide each example's logits by their standard deviation first.
+        normalize_logits: Divide each example's logits by their standard deviation first, as in the paper of
+            Andriushchenko et al. (2023). Their code centres the logits and divides by the norm instead: smaller by the
+            root of the number of classes, and so at another temperature.
         **running: How the model is run, see :class:`effdeg.proxies.Running`.
 
     Returns:
@@ -81,6 +91,7 @@ def sharpness(
         return Result(name, value, stderr, settings)
 
 
+@proxy
 def average_sharpness(
     model: Model | Study,
     data: Any,
@@ -162,21 +173,81 @@ def _rise(
 ) -> float:
     base, gradient = study.gradient(part, normalize=normalize)
     _finite(base, "of the model as it is")
-    slopes = _precise(gradient)
-    if steps > 1 and not any(bool(slope.any()) for slope in slopes):
-        # At a stationary point the gradient shows no way up; the steps after the first find it from anywhere.
-        generator = torch.Generator().manual_seed(study.seed)
-        slopes = [_normal(slope, None, generator) for slope in slopes]
-    highest = -math.inf
+    search = _Search(_precise(gradient), scales, rho, torch.Generator().manual_seed(study.seed))
     for step in range(steps):
-        moved = _moved(study.weights, steepest_ascent(slopes, scales), rho)
+        moved = _moved(study.weights, search.point, 1.0)
         if step < steps - 1:
             reached, gradient = study.gradient(part, moved, normalize=normalize)
-            slopes = _precise(gradient)
+            search.advance(_finite(reached, f"at radius rho={rho:g}"), _precise(gradient))
         else:
-            reached = study.mean_loss(moved, part, normalize=normalize)
-        highest = max(highest, _finite(reached, f"at radius rho={rho:g}"))
-    return highest - base
+            reached = _finite(study.mean_loss(moved, part, normalize=normalize), f"at radius rho={rho:g}")
+    return max(search.highest, reached) - base
+
+
+class _Search:
+    """A search for the highest loss in the ball |e / T| ≤ rho, one point after another."""
+
+    # Full steps without a new maximum before smaller ones begin, and the smallest of those, as a share of rho.
+    _PATIENCE, _SMALLEST = 10, 1 / 64
+
+    def __init__(
+        self, slopes: list[Tensor], scales: list[Tensor | None] | None, rho: float, generator: torch.Generator
+    ) -> None:
+        self._scales, self._rho, self._generator = scales, rho, generator
+        self.highest = -math.inf
+        # Where to look next; the highest point since the start, with its gradient, and the size of steps from there,
+        # None for full ones.
+        self.point: list[Tensor]
+        self._best: float
+        self._top: list[Tensor]
+        self._slopes: list[Tensor]
+        self._size: float | None
+        self._start(slopes)
+
+    def advance(self, loss: float, slopes: list[Tensor]) -> None:
+        """Take in the loss and its gradient at the current point, and move on to the next one."""
+        self.highest = max(self.highest, loss)
+        if loss > self._best:
+            self._best, self._top, self._slopes, self._failed = loss, self.point, slopes, 0
+        else:
+            self._failed += 1
+            if self._size is not None:
+                self._size /= 2
+            elif self._failed == self._PATIENCE:
+                self._size = self._rho
+        if not any(bool(slope.any()) for slope in slopes) or (self._size or math.inf) <= self._SMALLEST * self._rho:
+            self._start([_normal(slope, None, self._generator) for slope in slopes])
+        elif self._size is None:
+            self.point = self._times(self._rho, self._uphill(slopes))
+        else:
+            steps = self._times(self._size, self._uphill(self._slopes))
+            self.point = self._project([one + step for one, step in zip(self._top, steps, strict=True)])
+
+    def _start(self, slopes: list[Tensor]) -> None:
+        """Start at the edge, along a gradient or a random direction."""
+        self.point = self._times(self._rho, self._uphill(slopes))
+        self._best, self._size, self._failed = -math.inf, None, 0
+
+    def _uphill(self, slopes: list[Tensor]) -> list[Tensor]:
+        return steepest_ascent(slopes, self._scales)
+
+    def _project(self, point: list[Tensor]) -> list[Tensor]:
+        """Shorten a step e to |e / T| = rho if it is longer."""
+        scales = self._scales or [None] * len(point)
+        squares = [
+            float((e if t is None else _divide(e, t)).square().sum()) for e, t in zip(point, scales, strict=True)
+        ]
+        length = math.sqrt(math.fsum(squares))
+        return self._times(min(1.0, self._rho / length), point) if length > 0 else point
+
+    @staticmethod
+    def _times(factor: float, tensors: list[Tensor]) -> list[Tensor]:
+        return [factor * each for each in tensors]
+
+
+def _divide(step: Tensor, scale: Tensor) -> Tensor:
+    # A weight of scale 0 does not move at all.
+    return torch.where(scale > 0, step / scale, 0.0)
 
 
 def _precise(gradient: Weights) -> list[Tensor]:
@@ -197,7 +268,7 @@ def _normal(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> T
 
 def _finite(loss: float, where: str) -> float:
     if not math.isfinite(loss):
-        raise ValueError(
+        raise NotApplicable(
             f"the loss {where} is {loss}. Use a smaller radius, run in a better precision (dtype=torch.float64), or "
             "look at the model's outputs there."
         )

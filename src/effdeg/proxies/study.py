@@ -1,27 +1,36 @@
 """A model on its data, lent to proxies: what several of them need is computed once, when it is first asked for."""
 
+import difflib
+import functools
+import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from effdeg._batches import Batches
-from effdeg._checks import check_count, check_fit, suggest
+from effdeg._checks import check_count, check_fit
 from effdeg.examples import as_examples, split_labels
 from effdeg.inference import Model, Subject, inference
-from effdeg.layers import Layer, as_module, eager, find_layer
+from effdeg.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg.outputs import shaped_values
+from effdeg.paths import check_interpolable
 from effdeg.tree import Tree, take, tensors, tree_map
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Loss = Callable[[Any, Any], Tensor]
 """The loss of a batch, the mean over its examples, from the model's outputs and the labels: ``cross_entropy``.
 
 Of what the model returned it gets the tensor that counts (``logits``, else the first), in float32 or better."""
 
 Weights = Mapping[str, Tensor]
+
+
+class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
+    """A proxy has no value for this model and these data; :func:`effdeg.proxies.evaluate` leaves it out."""
 
 
 class Running(TypedDict, total=False):
@@ -94,7 +103,7 @@ class Study:
     def module(self) -> nn.Module:
         """The model, where a proxy needs more of it than its outputs."""
         if not isinstance(self.subject.model, nn.Module):
-            raise TypeError(
+            raise NotApplicable(
                 f"this proxy needs the weights of the model, but a plain {type(self.subject.model).__name__} has none. "
                 "Give the nn.Module itself."
             )
@@ -103,14 +112,14 @@ class Study:
     def check_weights(self) -> None:
         """Raise if there is nothing to perturb."""
         if not dict(self.module.named_parameters()):
-            raise ValueError(f"the model ({type(self.module).__name__}) has no parameters to perturb or to measure.")
+            raise NotApplicable(f"the model ({type(self.module).__name__}) has no parameters to perturb or to measure.")
 
     def check_data(self, *, labels: bool = False) -> None:
         """Raise unless there are data, and labels where they are needed."""
         if self.inputs is None:
-            raise ValueError("this proxy needs data: give (inputs, labels), a Dataset or a DataLoader.")
+            raise NotApplicable("this proxy needs data: give (inputs, labels), a Dataset or a DataLoader.")
         if labels and self.labels is None:
-            raise ValueError(
+            raise NotApplicable(
                 "this proxy needs labels, but the data hold none: give (inputs, labels), a Dataset or DataLoader of "
                 "such pairs, or a mapping with 'labels'."
             )
@@ -118,15 +127,58 @@ class Study:
     def check_loss(self) -> None:
         """Raise unless there is a loss with weights, data and labels to compute it from."""
         if self.loss is None:
-            raise ValueError("this proxy needs a loss, such as torch.nn.functional.cross_entropy.")
+            raise NotApplicable("this proxy needs a loss, such as torch.nn.functional.cross_entropy.")
         self.check_weights()
         self.check_data(labels=True)
+        self.check_labels()
 
-    def check_mean(self) -> None:
+    def check_labels(self) -> None:
+        """Raise unless the loss, if there is one, can be computed from these labels and is the mean of a batch."""
+        if self.loss is not None and self.labels is not None:
+            self.once("labels", self._check_labels)
+
+    def check_interpolable(self) -> None:
+        """Raise unless paths and derivatives can begin at the inputs, or at the layer that stands for them."""
+        self.check_data()
+        if self.at is None:
+            try:
+                check_interpolable(self.inputs, advice=lambda: advice_for_integers(self.subject.model))
+            except TypeError as error:
+                raise NotApplicable(str(error)) from error
+
+    def _check_labels(self) -> None:
+        # The loss itself knows best which labels it takes: it is tried on those with the smallest and largest class id.
+        rows = torch.arange(min(2, self.count))
+        if _is_id(self.labels):
+            ids = self.labels.reshape(len(self.labels), -1).cpu()
+            rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
+        self._try_loss(rows)
+        if self.count > 1:
+            self._check_mean()
+
+    def _try_loss(self, rows: Tensor) -> None:
+        """Compute a loss on the CPU, where an id that is no class is an error; on a GPU it would end the process."""
+        assert self.loss is not None
+        inputs, labels = self.fetch(rows)
+        outputs = shaped_values(self.subject(inputs), "identity", points=len(rows)).cpu()
+        labels = tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, Tensor) else leaf, labels)
+        try:
+            self.loss(outputs, labels)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            if self.subject.device is not None and self.subject.device.type != "cpu" and type(error) is not IndexError:
+                return  # the loss may hold tensors on the GPU
+            given = (
+                f"labels of {labels.dtype} and shape {tuple(labels.shape)}, from {labels.min()} to {labels.max()}"
+                if isinstance(labels, Tensor)
+                else f"labels that are a {type(labels).__name__}"
+            )
+            raise ValueError(
+                f"the loss cannot be computed from outputs of shape {tuple(outputs.shape)} and {given}: {error} (For "
+                "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs less 1.)"
+            ) from error
+
+    def _check_mean(self) -> None:
         """Raise if the loss of two examples is not one number, or is the sum of their losses."""
-        if self.count < 2:
-            self.loss_of(slice(0, 1))
-            return
         both = float(self.loss_of(slice(0, 2)))
         total = float(self.loss_of(slice(0, 1))) + float(self.loss_of(slice(1, 2)))
         near = 1e-3 * abs(total)
@@ -147,13 +199,27 @@ class Study:
         """Compute the mean loss of some examples, with other weights in place of the model's own if any are given."""
         return self._loss_and_outputs(part, weights, normalize)[0]
 
+    def differentiable_loss(self, part: slice, leaves: Weights, *, normalize: bool = False) -> tuple[Tensor, Tensor]:
+        """Compute the mean loss of some examples, to be differentiated by these weights, and the outputs."""
+        loss, outputs = self._loss_and_outputs(part, leaves, normalize)
+        if not loss.requires_grad:
+            raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
+        return loss, outputs
+
     def mean_loss(self, weights: Weights, part: slice, *, normalize: bool = False) -> float:
         """Compute the mean loss of examples, batch by batch."""
-        total = part.stop - part.start
-        losses = self.batches.run(
-            lambda each: self.loss_of(_within(part, each), weights, normalize=normalize) * _share(each, total), total
-        )
+        losses = self.run_batches(part, lambda each, share: self.loss_of(each, weights, normalize=normalize) * share)
         return float(torch.stack(losses).double().sum())
+
+    def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
+        """Run a function on one batch after another of some examples, with the share of the examples in each."""
+        total = part.stop - part.start
+
+        def run_one(each: slice) -> T:
+            batch = slice(part.start + each.start, part.start + each.stop)
+            return run(batch, (batch.stop - batch.start) / total)
+
+        return self.batches.run(run_one, total)
 
     def own_loss(self, *, normalize: bool = False) -> float:
         """Give the mean loss of all examples with the model's own weights."""
@@ -187,25 +253,21 @@ class Study:
         return outputs
 
     def _gradient(self, part: slice, weights: Weights, normalize: bool) -> tuple[float, dict[str, Tensor]]:
-        total = part.stop - part.start
-        leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+        leaves = as_leaves(weights)
         gradient = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         kept: list[Tensor] = []
 
-        def run(each: slice) -> Tensor:
+        def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
-                loss, outputs = self._loss_and_outputs(_within(part, each), leaves, normalize)
-                share = loss * _share(each, total)
-                if not share.requires_grad:
-                    raise ValueError("the loss does not depend on the weights: it has no gradient (detached outputs?).")
-                found = torch.autograd.grad(share, list(leaves.values()), allow_unused=True)
+                loss, outputs = self.differentiable_loss(each, leaves, normalize=normalize)
+                found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
             for name, one in zip(gradient, found, strict=True):
                 if one is not None:
                     gradient[name] += one
             kept.append(outputs.detach().cpu())
-            return share.detach()
+            return loss.detach() * share
 
-        losses = self.batches.run(run, total)
+        losses = self.run_batches(part, run)
         if weights is self.weights and part == self.everything():
             self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
@@ -227,11 +289,35 @@ class Study:
         return loss.reshape(()), outputs
 
 
+def as_leaves(weights: Weights) -> dict[str, Tensor]:
+    """Return the same weights as tensors of their own to differentiate by."""
+    return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+
+
 class _Failed:
     """In place of what could not be made."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def proxy(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function refuse options that neither it nor :class:`Running` has, naming all there are."""
+    parameters = inspect.signature(function).parameters.values()
+    own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [*own, *Running.__annotations__]
+    listed = ", ".join(each for each in options if each not in {"model", "data", "loss"})
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs:
+            if name not in options:
+                near = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"{name}= is not an option of {function.__name__}.{hint} Options: {listed}.")
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def check_finite(what: str, values: Tensor) -> None:
@@ -264,9 +350,6 @@ def opened(
     if isinstance(model, Study):
         yield model
         return
-    for name in running:
-        if name not in Running.__annotations__:
-            raise TypeError(f"{name}= is not an option here. {suggest(name, Running.__annotations__)}")
     examples, batch_size = running.get("examples"), running.get("batch_size")
     seed = check_count("seed", running.get("seed", 0), least=0)
     for name, given in (("examples", examples), ("batch_size", batch_size)):
@@ -316,11 +399,3 @@ def _choose(data: Any, count: int | None, seed: int) -> Tree:
 
 def _is_id(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and not leaf.is_floating_point() and leaf.dtype != torch.bool
-
-
-def _within(part: slice, each: slice) -> slice:
-    return slice(part.start + each.start, part.start + each.stop)
-
-
-def _share(each: slice, total: int) -> float:
-    return int(each.stop - each.start) / total

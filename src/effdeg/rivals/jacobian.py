@@ -61,12 +61,14 @@ class JacobianPenalty(nn.Module):
 
     A step differentiates twice. Attention runs by its plain kernel then, recurrent layers run without cuDNN, and
     compiled models as they were written, since ``torch.compile`` cannot do it; nor can FSDP, which frees the weights in
-    between. BatchNorm in training makes an example's outputs depend on the other examples; their derivatives are
-    counted too, as in the authors' code.
+    between. BatchNorm in training makes an example's outputs depend on the other examples. Their derivatives count too:
+    the penalty is then an estimate of Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba holds the
+    derivatives of b's outputs with respect to a's inputs. It is unbiased whatever ``projections`` is. (The authors'
+    exact value adds up the outputs of all examples first, so that under BatchNorm most of it cancels out.)
 
     Args:
         projections: How many directions v to average over, each of which costs a backward pass. As many as there are
-            outputs, or -1, give the exact value instead.
+            outputs, or -1, give the exact value instead (exact but for BatchNorm in training, see above).
         share: The share of the batch whose Jacobian is taken: its first examples, at least one. Below 1 the model runs
             twice: on the whole batch, as usual and compiled if it is, and on these examples alone to be differentiated
             twice. At a quarter a step costs about a plain one and a quarter of one with the full penalty, which is

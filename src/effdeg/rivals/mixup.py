@@ -43,7 +43,9 @@ def mixup(
 
     Returns:
         The mixed batch and its labels. Ids become one-hot with the classes in a last dimension, zeros where an id is
-        -100, before they are mixed.
+        -100, before they are mixed. For such soft labels ``cross_entropy`` divides by the number of examples; for ids
+        it divides by the sum of the classes' weights, and leaves examples of -100 out of the count. With class weights
+        or ids of -100 the loss is therefore not lambda times that of one label and 1 - lambda times that of the other.
     """
     check_alpha(alpha)
     check_generator(generator)

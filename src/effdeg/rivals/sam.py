@@ -182,9 +182,11 @@ class SAM(_SharpnessAware):
 class ASAM(_SharpnessAware):
     """Adaptive sharpness-aware minimization (Kwon et al., 2021): :class:`SAM` in a ball that grows with the weights.
 
-    The climb is rho T² g / |T g|, which does not change when one layer is scaled up and the next one down. As in the
-    authors' code, T is |w| + eta for parameters with "weight" in their names and 1 for all others, such as biases.
-    Another well-known one (davda54/sam with ``adaptive=True``) has |w| without eta for every parameter, biases too.
+    The climb is rho T² g / |T g|. With T = |w| it moves with the weights when one ReLU layer is scaled up and the next
+    one down, so that the loss climbs as high as before. As in the authors' code, T is |w| + eta for parameters with
+    "weight" in their names and 1 for all others, such as biases: so this holds for networks without biases, and as far
+    as weights are large against eta. Another well-known one (davda54/sam with ``adaptive=True``) has |w| without eta
+    for every parameter, biases too.
 
     ::
 

@@ -171,12 +171,12 @@ def test_what_was_not_measured_and_advice_that_is_for_others(models):
     folder, _ = models
     for file in folder.glob("*/summary.json"):
         summary = json.loads(file.read_text())
-        summary["skipped"] = {"hessian_trace": "needs curvlinops", "hessian_eigenvalue": "needs curvlinops"}
+        summary["skipped"] = {"hessian_trace": "needs a loss", "hessian_eigenvalue": "needs a loss"}
         # Large margins where gaps are large: the measure falls as the gap rises.
         summary["proxies"]["margin@10"]["value"] = 20 * summary["gap"]
         file.write_text(json.dumps(summary))
     (sheet,) = block_sheets(pool_in(folder))
-    assert "Not measured: hessian_trace and hessian_eigenvalue (needs curvlinops)." in sheet.notes
+    assert "Not measured: hessian_trace and hessian_eigenvalue (needs a loss)." in sheet.notes
     (falling,) = [note for note in sheet.notes if "as the gap rises" in note]
     assert falling == "parameter_norm, -margin@10 fall as the gap rises."
     assert not any("rank it as" in note or "rank them as" in note for note in sheet.notes)

@@ -1,0 +1,67 @@
+"""The largest eigenvalue of a symmetric map that is known only by its products with vectors."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+LEAST = 20
+"""An eigenvalue is not believed before this many products: the start may have next to nothing of its eigenvector."""
+
+MOST = 1000
+"""After this many products the search ends, with a warning if the eigenvalue has not settled."""
+
+# Numbers in the vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as many as ARPACK does.
+_WORKING_SET = 2**27
+
+
+def largest_eigenvalue(
+    multiply: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float, what: str
+) -> tuple[float, Tensor]:
+    """Return the largest eigenvalue of a symmetric map A, and its unit eigenvector, by Lanczos' method.
+
+    It projects A onto the span of start, A start, A² start, … and takes the largest eigenvalue there, which never
+    exceeds that of A. When the vectors fill their memory it restarts from the upper half of the eigenvectors found so
+    far (Wu and Simon 2000), so that nothing of use is lost.
+
+    Args:
+        multiply: Maps a vector x to A x.
+        start: Any vector with a part along the eigenvector, such as a random one.
+        tolerance: Stop when |A x - value x| is at most this share of the value, which bounds its error.
+        what: Names the eigenvalue in a warning that it has not settled.
+
+    Returns:
+        The eigenvalue and the eigenvector.
+    """
+    size, epsilon = start.numel(), torch.finfo(start.dtype).eps
+    vectors = min(size, max(20, min(300, _WORKING_SET // size)))
+    basis = start.new_empty(vectors, size)
+    projected = torch.zeros(vectors, vectors, dtype=torch.float64)
+    basis[0], count = start / start.norm(), 1
+    for products in range(1, MOST + 1):
+        rest = multiply(basis[count - 1])
+        for again in range(2):  # once is not enough to stay orthogonal to all others
+            along = basis[:count] @ rest
+            rest = rest - along @ basis[:count]
+            if not again:
+                projected[:count, count - 1] = projected[count - 1, :count] = along.double().cpu()
+        values, rotation = torch.linalg.eigh(projected[:count, :count])
+        value, length, scale = float(values[-1]), float(rest.norm()), float(values.abs().amax())
+        missed = length * abs(float(rotation[-1, -1]))
+        complete = count == size or length <= 10 * epsilon * scale
+        settled = missed <= max(tolerance * abs(value), 10 * epsilon * scale)
+        if complete or (settled and products >= LEAST):
+            break
+        if products == MOST:
+            warnings.warn(
+                f"{what} has not settled after {MOST} products: {value:.6g} may be off by {missed:.1g}.", stacklevel=2
+            )
+            break
+        if count == vectors:
+            count = vectors // 2
+            basis[:count] = rotation[:, -count:].T.to(basis) @ basis
+            projected.zero_().diagonal()[:count] = values[-count:]
+        basis[count] = rest / length
+        count += 1
+    return value, rotation[:, -1].to(basis) @ basis[: len(rotation)]
