@@ -24,12 +24,19 @@ UPPER_HALF_LIMIT = 0.1
 """Above this share of the value in the upper half of the degrees a measurement warns. In docs/estimator.md that catches
 all values that are more than 5% off, of which the residual sees less than half, and warns of many that are not."""
 
+_DESCRIPTIVE = {"dtype", "version", "tolerance", "data", "weights", "weights_sha256", "preprocessing"}
+"""Settings that may differ between measurements that are compared."""
+
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings a measurement was made with: given the model and the data, they determine it."""
+    """The settings a measurement was made with: given the model and the data, they determine it.
+
+    The last four fields are filled by the command line, which reads files: ``data`` and ``weights`` as they were given,
+    the SHA-256 of the weights, and what was done to the examples when they were read.
+    """
 
     paths: int
     nodes: int
@@ -45,11 +52,15 @@ class Settings:
     examples: int
     dtype: str | None
     version: str = __version__
+    data: str | None = None
+    weights: str | None = None
+    weights_sha256: str | None = None
+    preprocessing: str | None = None
 
     def comparable_with(self, other: "Settings") -> bool:
         """Tell whether two measurements ran along the same paths and mean the same thing, whatever the models."""
         own, others = asdict(self), asdict(other)
-        return all(own[name] == others[name] for name in own if name not in {"dtype", "version", "tolerance"})
+        return all(own[name] == others[name] for name in own if name not in _DESCRIPTIVE)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -123,13 +123,22 @@ def test_help_and_version(run):
         (["measure", "no.such.module:small"], "there is no Python module 'no'"),
         (["measure", "tests.cli.networks"], "expected package.module:callable, a Hugging Face model folder"),
         (["measure", "tests.cli.networks:number"], "is a int; expected an nn.Module"),
-        (["measure", SMALL, "--degree", "300"], "nodes=200 cannot determine a polynomial of degree=300"),
-        (["measure", SMALL, "--at", "9"], "at='9' is not a layer of this model"),
+        (["measure", SMALL, "--degree", "300"], "--nodes 200 cannot determine a polynomial of --degree 300"),
+        (["measure", SMALL, "--at", "9"], "--at 9 is not a layer of this model"),
         (["measure", SMALL, "--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["measure", SMALL, "--plot", "absent/figure.png"], "the folder absent does not exist"),
         (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json or .safetensors"),
         (["measure", SMALL, "--device", "cuda:77"], "cuda"),
+        (["measure", SMALL, "--device", "foo"], "--device foo is not a device: expected cpu, cuda"),
         (["measure", SMALL, "--weights", "absent.pt"], "absent.pt does not exist"),
+        (["measure", "../../etc:passwd"], "'../../etc' is not the name of a Python module"),
+        (
+            ["measure", "tests/cli/networks.py:small"],
+            "as in an import, relative to the working directory: tests.cli.netw",
+        ),
+        (["measure", "tests.cli.networks:wide"], "called without arguments and must return the model, but wide needs"),
+        (["measure", "tests.cli.networks:wide"], "such as def make(): return wide(…), or, if wide is the model itself"),
+        (["measure", "tests.cli.networks:Wide"], "but Wide needs width"),
         (["measure", SMALL, "--mean", "a,b"], "--mean 'a,b' is not a list of numbers"),
         (["compare", SMALL], "a comparison needs at least two models"),
         (["compare", SMALL, SMALL, "--weights", "a.pt"], "2 models and 1 weights"),
@@ -147,7 +156,7 @@ def test_a_model_that_fails_says_so_and_where_on_request(run, tmp_path, monkeypa
     np.save(tmp_path / "bad.npy", np.zeros((5, 7), dtype=np.float32))
     code, _, err = run("measure", SMALL, "--data", tmp_path / "bad.npy")
     assert code == 2
-    assert "RuntimeError, of a model or recipe most likely; effdeg --traceback" in err
+    assert "RuntimeError, probably raised by the code of a model or recipe; effdeg --traceback" in err
     monkeypatch.setattr(sys, "argv", ["effdeg", "--traceback", "measure", SMALL, "--data", str(tmp_path / "bad.npy")])
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         main()
