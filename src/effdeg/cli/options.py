@@ -97,7 +97,12 @@ def check_plot(file: Path | None) -> None:
     """Raise, before any work, if a figure cannot be drawn."""
     check_target("--plot", file, {".png", ".pdf", ".svg"})
     if file is not None:
-        import effdeg.plots  # noqa: F401  (says how to get matplotlib if it is absent)
+        check_figures()
+
+
+def check_figures() -> None:
+    """Raise if there is no matplotlib to draw with, saying how to get it."""
+    import effdeg.plots  # noqa: F401
 
 
 def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
