@@ -106,7 +106,7 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path):
     assert len(set(alts)) == 4
     # The difference of the accuracies has an interval, and a sentence joins the two halves.
     for text in (page, out):
-        assert re.search(r"held-out labels .* against .* points\)\. Its loss is .* 95% interval", html.unescape(text))
+        assert re.search(r"held-out labels .* against .* points\)\. Its loss is .*95% interval", html.unescape(text))
         assert "making a network simpler need not make it better" in text
     assert "Trained with the penalty" in page
     assert "Trained with the penalty" in out
@@ -153,6 +153,8 @@ def test_help_and_version(run):
         (["measure", "tests.cli.networks:wide"], "such as def make(): return wide(…), or, if wide is the model itself"),
         (["measure", "tests.cli.networks:Wide"], "but Wide needs width"),
         (["measure", SMALL, "--mean", "a,b"], "--mean 'a,b' is not a list of numbers"),
+        (["measure", SMALL, "--std", "0.2,0"], "--std 0.2,0.0: images are divided by it, so it must be positive"),
+        (["measure", SMALL, "--size", "0"], "Invalid value for '--size'"),
         (["compare", SMALL], "a comparison needs at least two models"),
         (["compare", SMALL, SMALL, "--weights", "a.pt"], "2 models and 1 weights"),
     ],
@@ -306,6 +308,11 @@ def test_an_error_in_the_users_module_says_where(run, data, tmp_path, monkeypatc
     assert code == 2
     assert "No module named 'doesnotexist'" in err
     assert f"Raised by {tmp_path / 'broken_nets.py'}, line 2, while 'broken_nets' was imported." in err
+    (tmp_path / "typo_nets.py").write_text("def mlp(:\n")
+    code, _, err = run("measure", "typo_nets:mlp", "--data", data)
+    assert code == 2
+    assert "(typo_nets.py, line 1)" in err
+    assert "Raised while 'typo_nets' was imported." in err
     (tmp_path / "odd_nets.py").write_text("def mlp():\n    return undefined_name\n")
     code, _, err = run("measure", "odd_nets:mlp", "--data", data)
     assert code == 2

@@ -41,13 +41,16 @@ def demo(
         told = story.tell(seed=seed, report=lambda doing, done: update(done, doing))
         held = contest.hold(seed=seed, report=lambda doing, done: update(first + done, doing))
         update(first + second)
-    findings = [*told.findings(), *held.findings()]
     page = out / "index.html"
     console = Console(soft_wrap=True, highlight=False, quiet=json)
     if json:
+        findings = [*told.findings(), *held.findings()]
         found = {"findings": findings, "page": str(page), "contest": held.to_dict(), **told.comparison.to_dict()}
         print(json_module.dumps(found))
-    for sentence in findings:
+    for sentence in told.findings():
+        console.print(f"• {escape(sentence)}")
+    console.print(contest.QUESTION)
+    for sentence in held.findings():
         console.print(f"• {escape(sentence)}")
     o.write(out, lambda folder: write_page(told, held, folder))
     console.print(f"\nLook at [bold]{escape(str(page))}[/]. To repeat the comparison from the saved checkpoints:")

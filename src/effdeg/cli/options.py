@@ -59,7 +59,9 @@ Dtype = Annotated[
     typer.Option(help="Precision to run in; the model's own if not given.", rich_help_panel=_RUNNING),
 ]
 Key = Annotated[str | None, typer.Option(help="Which array or column of the file.", rich_help_panel=_DATA)]
-Size = Annotated[int | None, typer.Option(help="Resize images to n × n pixels.", metavar="N", rich_help_panel=_DATA)]
+Size = Annotated[
+    int | None, typer.Option(help="Resize images to N × N pixels.", metavar="N", min=1, rich_help_panel=_DATA)
+]
 Mean = Annotated[
     str, typer.Option(help="Subtract from images in [0, 1], by channel, e.g. 0.49,0.48,0.45.", rich_help_panel=_DATA)
 ]

@@ -17,6 +17,13 @@ RATE = 1e-2
 WEIGHT, NODES = 3.0, 3
 SEEDS = 8
 
+QUESTION = (
+    "So far, simplicity served to choose between networks that were trained without regard to it. Here a penalty "
+    "forces it on them, which is another question: even where the simplest of several networks is the better one, "
+    "making a network simpler need not make it better."
+)
+"""What joins the story and the contest."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -50,9 +57,6 @@ class Contest:
         """Return what was found, in sentences."""
         accuracy, loss, degree = (self.difference(what) for what in ("accuracy", "loss", "degree"))
         return [
-            "So far, simplicity served to choose between networks that were trained without regard to it. Here a "
-            "penalty forces it on them, which is another question: even where the simplest of several networks is the "
-            "better one, making a network simpler need not make it better.",
             f"Trained with the penalty, over {len(self.seeds)} seeds, networks reach "
             f"{self.mean('penalized', 'accuracy'):.1%} on held-out digits, without it "
             f"{self.mean('plain', 'accuracy'):.1%}: {accuracy.describe(scale=100, unit=' points')}.",

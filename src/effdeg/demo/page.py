@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from effdeg._files import write_atomically, write_figure
-from effdeg.demo.contest import Contest
+from effdeg.demo.contest import QUESTION, Contest
 from effdeg.demo.story import Run, Story
 from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
 from effdeg.statistics import interval, mean_and_stderr
@@ -186,6 +186,7 @@ check.</p>
 {figures["training"]}
 {figures["comparison"]}
 <h2>Can a network be trained to be simpler?</h2>
+<p>{QUESTION}</p>
 {_list(contest.findings())}
 {figures["contest"]}
 <h2>Do it again</h2>

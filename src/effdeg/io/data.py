@@ -38,6 +38,10 @@ class ImageOptions:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not all(value > 0 for value in self.std):
+            raise ValueError(f"--std {','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
+
     @property
     def given(self) -> tuple[str, ...]:
         """What is done beyond scaling bytes, in words."""
