@@ -1,10 +1,14 @@
 """Files that are written completely or not at all, even if the program is killed meanwhile."""
 
+import io
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PARTIAL = ".partial"
 
@@ -23,6 +27,13 @@ def write_atomically(file: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(file.parent)
+
+
+def write_figure(figure: "Figure", file: Path) -> None:
+    """Write a figure in the format that the suffix names."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format=file.suffix[1:])
+    write_atomically(file, stream.getvalue())
 
 
 def make_folder(folder: Path) -> None:

@@ -1,5 +1,9 @@
 """Models that the tests of the command line load by name."""
 
+import random
+
+import numpy as np
+import torch
 from torch import nn
 
 
@@ -22,6 +26,41 @@ def plain_function():
 
 def colours():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+
+def wide(width, *, depth, bias=True):
+    return nn.Linear(12, width)
+
+
+class Wide(nn.Linear):
+    def __init__(self, width):
+        super().__init__(12, width)
+
+
+def drawn():
+    """A network whose weights depend on the random state of torch, numpy and Python."""
+    model = small()
+    with torch.no_grad():
+        model[1].bias.fill_(np.random.rand())
+        model[3].bias[0] = random.random()
+    return model
+
+
+def normalized():
+    return nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+class Counting(nn.Linear):
+    """Keeps more than tensors in its state dict."""
+
+    def __init__(self):
+        super().__init__(12, 3)
+
+    def get_extra_state(self):
+        return {"calls": 3}
+
+    def set_extra_state(self, state):
+        self.calls = state["calls"]
 
 
 instance = small()

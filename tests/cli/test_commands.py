@@ -1,8 +1,12 @@
 """The commands as a user types them, in processes of their own where that matters."""
 
+import hashlib
+import html
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,8 +97,17 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path):
     assert len(contest["plain"]) == len(contest["penalized"]) == len(contest["seeds"])
     assert contest["differences"]["degree"]["high"] < 0  # whatever else it does, the penalty makes networks simpler
     page = (folder / "index.html").read_text()
-    assert "held-out labels" in page
-    assert "held-out labels" in out
+    assert "width=device-width, initial-scale=1" in page
+    # On a phone, tables and figures scroll by themselves, not the page.
+    assert page.count('<div class="scroll"><table>') == 1
+    assert page.count('<div class="scroll"><picture') == 4
+    alts = re.findall(r'alt="([^"]*)"', page)
+    assert all(len(alt) > 100 for alt in alts)
+    assert len(set(alts)) == 4
+    # The difference of the accuracies has an interval, and a sentence joins the two halves.
+    for text in (page, out):
+        assert re.search(r"held-out labels .* against .* points\)\. Its loss is .*95% interval", html.unescape(text))
+        assert "making a network simpler need not make it better" in text
     assert "Trained with the penalty" in page
     assert "Trained with the penalty" in out
     command = out.strip().splitlines()[-1].split()[1:]
@@ -123,14 +136,25 @@ def test_help_and_version(run):
         (["measure", "no.such.module:small"], "there is no Python module 'no'"),
         (["measure", "tests.cli.networks"], "expected package.module:callable, a Hugging Face model folder"),
         (["measure", "tests.cli.networks:number"], "is a int; expected an nn.Module"),
-        (["measure", SMALL, "--degree", "300"], "nodes=200 cannot determine a polynomial of degree=300"),
-        (["measure", SMALL, "--at", "9"], "at='9' is not a layer of this model"),
+        (["measure", SMALL, "--degree", "300"], "--nodes 200 cannot determine a polynomial of --degree 300"),
+        (["measure", SMALL, "--at", "9"], "--at 9 is not a layer of this model"),
         (["measure", SMALL, "--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["measure", SMALL, "--plot", "absent/figure.png"], "the folder absent does not exist"),
         (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json or .safetensors"),
         (["measure", SMALL, "--device", "cuda:77"], "cuda"),
+        (["measure", SMALL, "--device", "foo"], "--device foo is not a device: expected cpu, cuda"),
         (["measure", SMALL, "--weights", "absent.pt"], "absent.pt does not exist"),
+        (["measure", "../../etc:passwd"], "'../../etc' is not the name of a Python module"),
+        (
+            ["measure", "tests/cli/networks.py:small"],
+            "as in an import, relative to the working directory: tests.cli.netw",
+        ),
+        (["measure", "tests.cli.networks:wide"], "called without arguments and must return the model, but wide needs"),
+        (["measure", "tests.cli.networks:wide"], "such as def make(): return wide(…), or, if wide is the model itself"),
+        (["measure", "tests.cli.networks:Wide"], "but Wide needs width"),
         (["measure", SMALL, "--mean", "a,b"], "--mean 'a,b' is not a list of numbers"),
+        (["measure", SMALL, "--std", "0.2,0"], "--std 0.2,0.0: images are divided by it, so it must be positive"),
+        (["measure", SMALL, "--size", "0"], "Invalid value for '--size'"),
         (["compare", SMALL], "a comparison needs at least two models"),
         (["compare", SMALL, SMALL, "--weights", "a.pt"], "2 models and 1 weights"),
     ],
@@ -147,7 +171,7 @@ def test_a_model_that_fails_says_so_and_where_on_request(run, tmp_path, monkeypa
     np.save(tmp_path / "bad.npy", np.zeros((5, 7), dtype=np.float32))
     code, _, err = run("measure", SMALL, "--data", tmp_path / "bad.npy")
     assert code == 2
-    assert "RuntimeError, of a model or recipe most likely; effdeg --traceback" in err
+    assert "RuntimeError, probably raised by the code of a model or recipe; effdeg --traceback" in err
     monkeypatch.setattr(sys, "argv", ["effdeg", "--traceback", "measure", SMALL, "--data", str(tmp_path / "bad.npy")])
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         main()
@@ -162,11 +186,138 @@ def test_under_torchrun_one_process_prints_the_single_process_result(data, weigh
     assert json.loads(shared.stdout)["value"] == pytest.approx(json.loads(single.stdout)["value"], rel=1e-6)
 
 
-def test_the_library_does_not_import_the_command_line_or_the_extras():
-    extras = ["rich", "typer", "matplotlib", "transformers", "pyarrow", "safetensors"]
-    code = f"import effdeg, sys; print([name for name in {extras} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_weights_that_code_draws_are_drawn_from_the_seed_and_said_to_be_untrained(run, data):
+    command = ["tests.cli.networks:drawn", "--data", data, *FAST, "--json"]
+    first, again, other = (run("measure", *command, "--seed", seed) for seed in (0, 0, 1))
+    values = [json.loads(out)["value"] for _, out, _ in (first, again, other)]
+    assert values[0] == values[1] != values[2]
+    assert "note: no --weights: tests.cli.networks:drawn is measured as its code makes it with --seed 0" in first[2]
+    _, out, err = run("compare", "tests.cli.networks:drawn", SMALL, "--data", data, *FAST, "--json")
+    compared = json.loads(out)["measurements"]
+    assert compared["tests.cli.networks:drawn"]["value"] == values[0]
+    assert err.count("note: no --weights: tests.cli.networks:drawn, tests.cli.networks:small") == 1
+    assert compared[SMALL]["settings"]["weights"] == "as tests.cli.networks:small makes them with seed 0"
+    assert compared[SMALL]["settings"]["weights_sha256"] is None
+
+
+def test_a_measurement_says_what_was_measured(run, weights, tmp_path):
+    np.savez(
+        tmp_path / "x.npz", x=np.random.default_rng(0).integers(0, 256, (9, 3, 2, 2), dtype=np.uint8), y=np.arange(9)
+    )
+    kept = tmp_path / "m.safetensors"
+    examples = f"--data {tmp_path / 'x.npz'} --key x --mean 0.5,0.4,0.3 --std 0.2".split()
+    code, out, err = run("measure", SMALL, "--weights", weights[0], *examples, *FAST, "--save", kept, width=400)
+    assert code == 0
+    assert "no --weights" not in err
+    settings = effdeg.Measurement.load(kept).settings
+    assert settings.data == f"{tmp_path / 'x.npz'}, key x"
+    assert settings.preprocessing == "mean 0.5,0.4,0.3, std 0.2, bytes scaled to [0, 1]"
+    assert settings.weights == str(weights[0])
+    assert settings.weights_sha256 == hashlib.sha256(weights[0].read_bytes()).hexdigest()
+    for text in (settings.data, "9 examples", settings.preprocessing, settings.weights, settings.weights_sha256[:12]):
+        assert text in out
+    several = [argument for file in weights for argument in ("--weights", file)]
+    code, out, _ = run("compare", SMALL, *several, *examples, *FAST, width=400)
+    assert f"data: {settings.data}, 9 examples ({settings.preprocessing})" in out
+    code, out, _ = run("compare", SMALL, *several, *examples, *FAST, "--json")
+    assert json.loads(out)["measurements"]["scale1"]["settings"]["weights_sha256"] == settings.weights_sha256
+
+
+def test_an_exported_program_brings_its_weights(run, data, tmp_path):
+    exported = torch.export.export(networks.small(), (torch.rand(4, 12),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    torch.export.save(exported, tmp_path / "m.pt2")
+    _, out, err = run("measure", tmp_path / "m.pt2", "--data", data, *FAST, "--json")
+    settings = json.loads(out)["settings"]
+    assert "no --weights" not in err
+    assert settings["weights"] == str(tmp_path / "m.pt2")
+    assert settings["weights_sha256"] == hashlib.sha256((tmp_path / "m.pt2").read_bytes()).hexdigest()
+
+
+def test_compare_passes_on_the_notes_of_each_model(run, data, weights):
+    code, out, _ = run(
+        "compare", SMALL, "--weights", weights[0], "--weights", weights[2], "--data", data, *FAST[:4], "--degree", 11
+    )
+    assert code == 0
+    assert "scale1: note: nodes = degree + 1" in out
+    assert "scale8: note: nodes = degree + 1" in out
+
+
+@pytest.mark.parametrize("option", ["--save", "--plot"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_result_is_printed_before_it_is_written(run, data, tmp_path, monkeypatch, option, form):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(effdeg.Measurement, "save", full)
+    monkeypatch.setattr("effdeg.cli.measure.write_figure", full)
+    file = tmp_path / ("m.json" if option == "--save" else "m.png")
+    code, out, err = run("measure", SMALL, "--data", data, *FAST, option, file, *form)
+    assert code == 2
+    assert "effective degree" in out or json.loads(out)["value"] > 0
+    assert f"error: {file} could not be written: No space left on device. The result above is complete." in err
+    assert not list(tmp_path.glob("m.*"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["measure", SMALL, "--data", "x.npy", "--save", "{}/m.json"],
+        ["measure", SMALL, "--data", "x.npy", "--plot", "{}/m.png"],
+        ["compare", SMALL, SMALL, "--data", "x.npy", "--plot", "{}/m.png"],
+        ["rank", "pool.csv", "--plot", "{}/m.png"],
+        ["demo", "--out", "{}"],
+    ],
+)
+def test_where_nothing_can_be_written_no_work_is_done(run, tmp_path, monkeypatch, command):
+    def read_only(**options):
+        assert Path(options["dir"]) == tmp_path
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    code, out, err = run(*(part.format(tmp_path) for part in command))
+    assert (code, out) == (2, "")
+    assert f"{command[-2]}: no file can be written into {tmp_path}: Read-only file system" in err
+
+
+def test_a_folder_is_no_file(run, data, tmp_path):
+    (tmp_path / "m.json").mkdir()
+    code, _, err = run("measure", SMALL, "--data", data, *FAST, "--save", tmp_path / "m.json")
+    assert code == 2
+    assert "m.json: this is a folder; expected the name of a file" in err
+
+
+def test_progress_can_be_silenced(run, data, weights):
+    given = ["--weights", weights[0], "--data", data, *FAST]
+    assert run("measure", SMALL, *given)[2] != ""
+    assert run("measure", SMALL, *given, "--quiet")[2] == ""
+    assert run("compare", SMALL, *given, "--weights", weights[1], "--quiet")[2] == ""
+
+
+def test_images_with_the_channels_last_get_a_hint(run, tmp_path):
+    np.save(tmp_path / "hwc.npy", np.zeros((6, 9, 9, 3), dtype=np.uint8))
+    code, _, err = run("measure", "tests.cli.networks:colours", "--data", tmp_path / "hwc.npy", *FAST)
+    assert code == 2
+    assert "seems to hold images as N × height × width × channels, (6, 9, 9, 3)" in err
+    assert "x.transpose(0, 3, 1, 2)" in err
+
+
+def test_an_error_in_the_users_module_says_where(run, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_nets.py").write_text("import os\nimport doesnotexist\n")
+    code, _, err = run("measure", "broken_nets:mlp", "--data", data)
+    assert code == 2
+    assert "No module named 'doesnotexist'" in err
+    assert f"Raised by {tmp_path / 'broken_nets.py'}, line 2, while 'broken_nets' was imported." in err
+    (tmp_path / "typo_nets.py").write_text("def mlp(:\n")
+    code, _, err = run("measure", "typo_nets:mlp", "--data", data)
+    assert code == 2
+    assert "(typo_nets.py, line 1)" in err
+    assert "Raised while 'typo_nets' was imported." in err
+    (tmp_path / "odd_nets.py").write_text("def mlp():\n    return undefined_name\n")
+    code, _, err = run("measure", "odd_nets:mlp", "--data", data)
+    assert code == 2
+    assert "name 'undefined_name' is not defined" in err
+    assert str(tmp_path) not in sys.path
 
 
 def test_weights_as_safetensors(run, data, tmp_path):

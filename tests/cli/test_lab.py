@@ -269,12 +269,18 @@ def test_an_experiment_of_ones_own(run, tmp_path, monkeypatch):
         (["run", "digits-methods", "--runs", "file"], "runs cannot be kept in file/"),
         (["run", "digits-methods", "--seed", "9" * 30], "is out of range: it must lie between 0 and 4294967295."),
         (["run", "digits-methods", "--set", "lr=nan"], "lr=nan is not possible: lr must be a finite number."),
-        (["run", "own:KEY"], "'no such key' (KeyError, of a model or recipe most likely; effdeg --traceback"),
+        (
+            ["run", "own:KEY"],
+            "'no such key' (KeyError, probably raised by the code of a model or recipe; effdeg --traceback",
+        ),
         (
             ["run", "own:INDEX"],
-            "list index out of range (IndexError, of a model or recipe most likely; effdeg --traceback",
+            "list index out of range (IndexError, probably raised by the code of a model or recipe; effdeg --traceback",
         ),
-        (["run", "broken:RECIPE"], "(SyntaxError, of a model or recipe most likely; effdeg --traceback"),
+        (
+            ["run", "broken:RECIPE"],
+            "(SyntaxError, probably raised by the code of a model or recipe; effdeg --traceback",
+        ),
     ],
 )
 def test_mistakes_end_with_one_clear_sentence_before_anything_is_written(

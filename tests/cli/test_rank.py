@@ -101,11 +101,11 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
         (["--target", "gpa"], "no column 'gpa' for the target. Did you mean 'gap'"),
         (["--by", "batches"], "no column 'batches' for the hyperparameter. Did you mean 'batch'"),
         (["--measure", "[note]"], "the measure '[note]' must be numbers, but model 1 has 'x'"),
-        (["--against", "noise"], "--against='noise' is not known. Did you mean"),
-        (["--against", "constant"], "--against='constant' is not known"),
+        (["--against", "noise"], "--against noise is not known. Did you mean"),
+        (["--against", "constant"], "--against constant is not known"),
         (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot exclude each other"),
-        (["--resamples", "99"], "resamples=99 is too small"),
+        (["--resamples", "99"], "--resamples 99 is too small"),
     ],
 )
 def test_mistakes_end_with_one_clear_sentence(run, table, tmp_path, arguments, message):

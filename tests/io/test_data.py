@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import effdeg
-from effdeg.io import ImageOptions, load_data
+from effdeg.io import ImageOptions, load_data, read_data
 from tests.cli import networks
 
 RNG = np.random.default_rng(0)
@@ -49,10 +49,91 @@ def test_labels_beside_the_inputs_are_left_out(tmp_path):
         np.testing.assert_array_equal(load_data(tmp_path / name).numpy(), X)
 
 
-def test_options_for_images_are_refused_for_arrays(tmp_path):
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
+    # Smooth images: what the filter overshoots at edges, Pillow cuts off between its two passes.
+    waves = np.sin(np.arange(4)[:, None, None] + np.linspace(0, 2, 12)[:, None] + np.linspace(0, 3, 16))
+    grey = np.uint8(128 + 100 * waves)
+    images = [Image.fromarray(np.stack([image, image // 2, 255 - image], -1)) for image in grey]
+    images = [image.convert(mode) for image in images]
+    (tmp_path / "files").mkdir()
+    for index, image in enumerate(images):
+        image.save(tmp_path / "files" / f"{index}.png")
+    pixels = np.stack([np.asarray(image) for image in images])
+    pixels = pixels.transpose(0, 3, 1, 2) if mode == "RGB" else pixels[:, None]
+    np.save(tmp_path / "bytes.npy", pixels)
+    np.savez(tmp_path / "bytes.npz", images=pixels, labels=np.arange(4))
+    torch.save((torch.from_numpy(pixels) / 255, torch.arange(4)), tmp_path / "floats.pt")
+    for options in (
+        ImageOptions(mean=(0.5,) * len(pixels[0]), std=(0.2,)),
+        ImageOptions(size=8),
+        ImageOptions(size=20),
+    ):
+        expected = torch.stack(list(load_data(tmp_path / "files", images=options)))
+        for name in ("bytes.npy", "bytes.npz", "floats.pt"):
+            found = load_data(tmp_path / name, images=options)
+            # Pillow and torch resize with one filter, but round differently.
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if options.size is None else 1.5 / 255)
+
+
+def test_what_was_done_to_the_examples_is_said(tmp_path):
+    pixels = RNG.integers(0, 256, (4, 3, 8, 8), dtype=np.uint8)
+    np.save(tmp_path / "bytes.npy", pixels)
+    np.savez(tmp_path / "xy.npz", x=X, y=np.arange(6))
+    np.save(tmp_path / "plain.npy", X)
+    options = ImageOptions(size=4, mean=(0.49, 0.48, 0.45), std=(0.25,))
+    assert read_data(tmp_path / "bytes.npy").preprocessing == "bytes scaled to [0, 1]"
+    done = "size 4, mean 0.49,0.48,0.45, std 0.25, bytes scaled to [0, 1]"
+    assert read_data(tmp_path / "bytes.npy", images=options).preprocessing == done
+    assert read_data(tmp_path / "xy.npz").preprocessing == "labels left out"
+    assert read_data(tmp_path / "xy.npz", key="x").preprocessing is None
+    assert read_data(tmp_path / "plain.npy").preprocessing is None
+
+
+def test_options_for_images_are_refused_for_what_is_none(tmp_path):
+    options = ImageOptions(mean=(0.5,))
     np.save(tmp_path / "a.npy", X)
-    with pytest.raises(ValueError, match="--size, --mean and --std are for images"):
-        load_data(tmp_path / "a.npy", images=ImageOptions(mean=(0.5,)))
+    with pytest.raises(ValueError, match=r"are for images: bytes .*a.npy holds float32 of the shape \(6, 4\)"):
+        load_data(tmp_path / "a.npy", images=options)
+    np.save(tmp_path / "integers.npy", np.zeros((4, 3, 8, 8), dtype=np.int64))
+    with pytest.raises(ValueError, match=r"integers.npy holds int64 of the shape \(4, 3, 8, 8\)"):
+        load_data(tmp_path / "integers.npy", images=options)
+    np.savez(tmp_path / "two.npz", a=np.zeros((4, 3, 8, 8)), b=np.zeros((4, 3, 8, 8)))
+    with pytest.raises(ValueError, match=r"two.npz holds a, b; choose the images with --key"):
+        load_data(tmp_path / "two.npz", images=options)
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "numbers.parquet")
+    with pytest.raises(ValueError, match=r"numbers.parquet has none, but numbers in a, b"):
+        load_data(tmp_path / "numbers.parquet", images=options)
+    np.save(tmp_path / "hwc.npy", np.zeros((4, 8, 8, 3)))
+    with pytest.raises(ValueError, match=r"N × height × width × channels, \(4, 8, 8, 3\).*x.transpose\(0, 3, 1, 2\)"):
+        load_data(tmp_path / "hwc.npy", images=options)
+    np.save(tmp_path / "large.npy", np.full((4, 3, 8, 8), 255.0))
+    with pytest.warns(UserWarning, match=r"pixels in \[0, 1\], but the pixels of .*large.npy lie between 255 and 255"):
+        load_data(tmp_path / "large.npy", images=options)
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        [torch.zeros(3, 8, 8), torch.ones(3, 8, 8)],  # two examples, or two batches of three
+        [torch.zeros(3, 8, 8)],
+        (torch.zeros(5, 8), torch.zeros(5, 3)),  # soft labels, or a second input
+        (torch.zeros(8), torch.ones(8)),
+        (torch.zeros(5, 8), torch.zeros(4, dtype=torch.int64)),
+    ],
+)
+def test_a_list_of_tensors_is_not_taken_for_its_first(tmp_path, saved):
+    torch.save(saved, tmp_path / "list.pt")
+    with pytest.raises(ValueError, match=rf"of {len(saved)} tensors.*torch.stack\(list\).*torch.cat\(list\)"):
+        load_data(tmp_path / "list.pt")
+
+
+@pytest.mark.parametrize("labels", [torch.arange(6), torch.rand(6), torch.arange(6)[:, None], torch.zeros(6) > 1])
+def test_labels_saved_with_the_inputs_are_left_out(tmp_path, labels):
+    torch.save([torch.from_numpy(X), labels], tmp_path / "pair.pt")
+    loaded = read_data(tmp_path / "pair.pt")
+    np.testing.assert_array_equal(loaded.inputs.numpy(), X)
+    assert loaded.preprocessing == "labels left out"
 
 
 def test_bytes_are_scaled_as_images_are(tmp_path):
@@ -127,6 +208,27 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "pictures" / "a.png").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"a.png cannot be read as an image"):
         load_data(tmp_path / "pictures")
+    pq.write_table(pa.table({"img": pa.array([], pa.binary())}), tmp_path / "zero.parquet")
+    with pytest.raises(ValueError, match=r"zero.parquet holds no examples: it has no rows"):
+        load_data(tmp_path / "zero.parquet")
+    pq.write_table(pa.table({"img": pa.array([b"nonsense", None], pa.binary())}), tmp_path / "bad.parquet")
+    with pytest.raises(
+        ValueError, match=r"image 0 of .*bad.parquet cannot be read as an image: Pillow does not know"
+    ) as raised:
+        load_data(tmp_path / "bad.parquet")
+    assert "BytesIO" not in str(raised.value)
+    pq.write_table(pa.table({"img": pa.array([png(picture(0)), None], pa.binary())}), tmp_path / "empty.parquet")
+    with pytest.raises(ValueError, match=r"image 1 of .*empty.parquet is missing"):
+        load_data(tmp_path / "empty.parquet")[1]
+    np.savez(tmp_path / "words.npz", x=X, names=np.array(list("abcdef")))
+    with pytest.raises(ValueError, match=r"holds an array of <U1 under 'names'; choose the examples with --key"):
+        load_data(tmp_path / "words.npz")
+    torch.save({"seed": 3}, tmp_path / "labels.pt")
+    with pytest.raises(ValueError, match=r"holds a value of type int under 'seed'; choose"):
+        load_data(tmp_path / "labels.pt")
+    np.savez(tmp_path / "y.npz", y=np.arange(3))
+    with pytest.raises(ValueError, match=r"y.npz holds no examples: it has y"):
+        load_data(tmp_path / "y.npz")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="cannot be read"):
         load_data(tmp_path / "objects.npy")

@@ -1,5 +1,8 @@
+import logging
 import sys
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -34,15 +37,19 @@ def test_a_script_that_imports_more_when_it_is_called(tmp_path, monkeypatch):
     (tmp_path / "lazy_helper.py").write_text("from torch import nn\n\nlayer = nn.Linear(3, 2)\n")
     (tmp_path / "lazy_script.py").write_text("def make():\n    from lazy_helper import layer\n\n    return layer\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = [*sys.path]
     assert isinstance(load_model("lazy_script:make"), nn.Linear)
+    assert sys.path == before
 
 
 def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):
     (tmp_path / "needs_more.py").write_text("import something_absent\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="something_absent"):
+    with pytest.raises(ModuleNotFoundError, match="something_absent") as raised:
         load_model("needs_more:make")
+    assert raised.value.__notes__ == [
+        f"Raised by {tmp_path / 'needs_more.py'}, line 1, while 'needs_more' was imported."
+    ]
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
@@ -69,14 +76,53 @@ def test_weights_that_do_not_fit(tmp_path):
 
 def test_files_that_are_not_weights(tmp_path):
     (tmp_path / "text.pt").write_text("hello")
-    with pytest.raises(ValueError, match="cannot be read as weights"):
+    with pytest.raises(ValueError, match=r"text.pt is not a file that torch.save wrote, or it is damaged\.$"):
         load_model("tests.cli.networks:small", tmp_path / "text.pt")
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"x.npy holds arrays of numpy, not weights by name"):
+        load_model("tests.cli.networks:small", tmp_path / "x.npy")
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(ValueError, match="holds list, not weights by name"):
         load_model("tests.cli.networks:small", tmp_path / "list.pt")
     torch.save(networks.small(), tmp_path / "whole.pt")  # a pickled module could run any code
-    with pytest.raises(ValueError, match="cannot be read as weights"):
+    with pytest.raises(
+        ValueError, match=r"pickled torch.nn.modules.container.Sequential.*model.state_dict\(\)"
+    ) as raised:
         load_model("tests.cli.networks:small", tmp_path / "whole.pt")
+    assert "weights_only" not in str(raised.value)
+
+
+class _Unsafe:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('the file was run')",)
+
+
+def test_an_unsafe_pickle_is_refused_and_not_run(tmp_path):
+    torch.save({"state_dict": _Unsafe()}, tmp_path / "unsafe.pt")
+    with pytest.raises(ValueError, match=r"pickled \S*exec, not tensors alone. Pickled objects are not read") as raised:
+        load_model("tests.cli.networks:small", tmp_path / "unsafe.pt")
+    assert "weights_only" not in str(raised.value)
+
+
+def test_what_load_state_dict_accepts_is_accepted(tmp_path):
+    # torch fills in the counters of BatchNorm that checkpoints before torch 0.4.1 do not have.
+    expected = networks.normalized().eval()
+    expected[1].running_mean.fill_(0.3)
+    old = {f"module.{name}": value for name, value in expected.state_dict().items() if "num_batches" not in name}
+    torch.save({"state_dict": old}, tmp_path / "old.th")
+    torch.testing.assert_close(load_model("tests.cli.networks:normalized", tmp_path / "old.th").eval()(X), expected(X))
+    torch.save(networks.Counting().state_dict(), tmp_path / "extra.pt")
+    assert load_model("tests.cli.networks:Counting", tmp_path / "extra.pt").calls == 3
+    # Of what is really absent, the counters that torch fills in are no part.
+    torch.save({name: value for name, value in old.items() if not name.startswith("module.0")}, tmp_path / "half.pt")
+    with pytest.raises(ValueError, match=r"2 weights of the model are not in the file \(0.bias, 0.weight\)\.$"):
+        load_model("tests.cli.networks:normalized", tmp_path / "half.pt")
+
+
+def test_a_model_that_refuses_its_weights_says_why(tmp_path):
+    torch.save(networks.Counting().state_dict() | {"_extra_state": {}}, tmp_path / "extra.pt")
+    with pytest.raises(ValueError, match=r"extra.pt does not fit Counting: 'calls'"):
+        load_model("tests.cli.networks:Counting", tmp_path / "extra.pt")
 
 
 def test_an_exported_program(tmp_path):
@@ -92,9 +138,14 @@ def test_an_exported_program(tmp_path):
     torch.export.save(torch.export.export(model, (X,)), tmp_path / "static.pt2")
     with pytest.raises(ValueError, match=r"was exported for a batch of exactly 20. Export it for any batch"):
         load_model(str(tmp_path / "static.pt2"))
-    (tmp_path / "not.pt2").write_text("hello")
-    with pytest.raises(ValueError, match=r"is not a program that torch.export saved"):
-        load_model(str(tmp_path / "not.pt2"))
+    whole = (tmp_path / "m.pt2").read_bytes()
+    (tmp_path / "cut.pt2").write_bytes(whole[: len(whole) // 2])
+    with (
+        mock.patch.object(logging.getLogger("torch.export"), "handle") as logged,
+        pytest.raises(ValueError, match=r"cut.pt2 is not a program that torch.export saved, or it is damaged"),
+    ):
+        load_model(str(tmp_path / "cut.pt2"))
+    logged.assert_not_called()
     with pytest.raises(ValueError, match="brings its own weights"):
         load_model(str(tmp_path / "m.pt2"), tmp_path / "w.pt")
 

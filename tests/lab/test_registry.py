@@ -88,7 +88,7 @@ def test_a_recipe_of_ones_own(own):
         ),
         ("own_experiment:RECIPE", "'own_experiment:RECIPE': there is no Python module 'own_experiment' here"),
         ("own_experiments:LIST", "'own_experiments:LIST' is a list; expected an effdeg.lab.Recipe."),
-        ("a b:RECIPE", "'a b:RECIPE': there is no Python module 'a b' here"),
+        ("a b:RECIPE", "'a b:RECIPE': 'a b' is not the name of a Python module"),
     ],
 )
 def test_names_that_lead_nowhere(own, name, message):

@@ -1,14 +1,37 @@
 """The command ``effdeg``."""
 
 import warnings
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
-from effdeg.cli import compare, demo, lab, measure, rank
+from effdeg._code import importing_from_here
+from effdeg.cli import compare, demo, measure, rank
+from effdeg.cli.wording import in_options, use_spellings
 from effdeg.version import __version__
+
+
+class _Lab(TyperGroup):
+    """The commands of the lab, which are imported, and torch with them, when one of them is wanted."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        from effdeg.cli import lab
+
+        if not self.commands:
+            self.commands = typer.main.get_group(lab.group).commands
+
 
 app = typer.Typer(
     name="effdeg",
@@ -22,12 +45,12 @@ app.command("measure")(measure.measure)
 app.command("compare")(compare.compare)
 app.command("rank")(rank.rank)
 app.command("demo")(demo.demo)
-app.add_typer(lab.group)
+app.add_typer(typer.Typer(cls=_Lab, no_args_is_help=True), name="lab", help="The paper's experiments, to be run again.")
 
 
 _state = {"traceback": False}
-# None of ours: the own code of a model or a recipe failed, and the message may say little by itself.
-_FOREIGN = (RuntimeError, AssertionError, LookupError, SyntaxError)
+_PLAIN = (ValueError, TypeError, OSError, ImportError)
+"""Errors whose messages are written for users; of others, which a model's own code raises, the kind is shown too."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -38,32 +61,42 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[  # noqa: ARG001  (its callback does the work)
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
 ) -> None:
     _state["traceback"] = traceback
+    command: Any = context.command
+    parameters = command.commands[context.invoked_subcommand].params
+    use_spellings({
+        each.name: each.opts[0] for each in parameters if each.opts[0].startswith("--") and not each.is_flag
+    })
 
 
-def main() -> None:
-    """Run a command; a mistake ends with one clear sentence, with a traceback only if it is asked for."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command. An error ends with one clear sentence, and with a traceback only if it is asked for."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), importing_from_here():
             warnings.showwarning = _show_warning
-            app(prog_name="effdeg")
-    except (ValueError, TypeError, OSError, ImportError, *_FOREIGN) as error:
+            app(arguments, prog_name="effdeg")
+    except Exception as error:
         if _state["traceback"]:
             raise
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"[bold red]error:[/] {escape(str(error))}")
-        if isinstance(error, _FOREIGN):
+        console.print(f"[bold red]error:[/] {escape(in_options(str(error)))}")
+        for note in getattr(error, "__notes__", ()):
+            console.print(escape(in_options(note)))
+        if not isinstance(error, _PLAIN):
             kind = type(error).__name__
-            console.print(f"[dim]({kind}, of a model or recipe most likely; effdeg --traceback … shows where)[/]")
+            console.print(
+                f"[dim]({kind}, probably raised by the code of a model or recipe; effdeg --traceback … shows where)[/]"
+            )
         raise SystemExit(2) from error
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Show a warning as people read it, in one line, without the code that it arose in."""
+    """Show a warning in one line, without the code that raised it."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(f"[bold yellow]warning:[/] {escape(' '.join(str(message).split()))}")
+    console.print(f"[bold yellow]warning:[/] {escape(in_options(' '.join(str(message).split())))}")

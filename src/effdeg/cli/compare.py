@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import effdeg
+from effdeg._files import write_figure
 from effdeg.cli import options as o
-from effdeg.distributed import process_group, rank_and_size
-from effdeg.inference import Model
-from effdeg.io import load_model
+from effdeg.cli.subject import Candidate, Data, record, warn_if_untrained
+from effdeg.cli.wording import in_options
 
 
 def compare(
@@ -46,14 +47,18 @@ def compare(
     mean: o.Mean = "",
     std: o.Std = "",
     plot: o.Plot = None,
+    quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
     """Rank models by their effective degree on the same paths, and say which differences are real.
 
-    Of models trained on the same data, the simplest is the one most likely to generalize. No labels are needed.
+    No labels are needed. Among models that fit the same training data equally well, a simpler one often generalizes
+    better, but not always: where there are labels to check with, check.
     """
     o.check_plot(plot)
-    candidates = _candidates(models, weights or [])
+    from effdeg.distributed import process_group, rank_and_size
+
+    candidates = {name: Candidate(*each, seed) for name, each in _candidates(models, weights or []).items()}
     settings: dict[str, Any] = {
         "paths": paths,
         "nodes": nodes,
@@ -68,22 +73,30 @@ def compare(
         "device": o.pick_device(device),
         "dtype": o.pick_dtype(dtype),
     }
-    examples = o.read_examples(data, key=key, size=size, mean=mean, std=std)
-    loaded: dict[str, Model] = {name: load_model(*candidate) for name, candidate in candidates.items()}
-    with process_group():
-        comparison = effdeg.compare(loaded, examples, normalized=normalized, progress=not json, **settings)
-        if rank_and_size()[0] > 0:
-            return
-    if plot is not None:
-        comparison.plot().savefig(plot)
+    examples = Data.read(data, key=key, size=size, mean=mean, std=std)
+    loaded = {name: candidate.load() for name, candidate in candidates.items()}
+    with process_group(), examples.explaining():
+        first = rank_and_size()[0] == 0
+        if first:
+            warn_if_untrained(*candidates.values())
+        progress = not (json or quiet)
+        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=progress, **settings)
+    if not first:
+        return
+    measurements = {name: record(each, candidates[name], examples) for name, each in found.measurements.items()}
+    comparison = effdeg.Comparison(measurements, normalized)
+    console = Console(quiet=json)
     if json:
         print(json_module.dumps(comparison.to_dict()))
-        return
-    console = Console()
     console.print(_table(comparison))
     console.print(_verdict(comparison))
+    count = measurements[comparison.ranking[0]].settings.examples
+    console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
+    for note in comparison.warnings():
+        console.print(f"[yellow]{escape(in_options(note))}[/]")
     if plot is not None:
-        console.print(f"written: {plot}")
+        o.write(plot, lambda file: write_figure(comparison.plot(), file))
+        console.print(escape(f"written: {plot}"))
 
 
 def _candidates(models: list[str], weights: list[Path]) -> dict[str, tuple[str, Path | None]]:
@@ -108,7 +121,9 @@ def _candidates(models: list[str], weights: list[Path]) -> dict[str, tuple[str, 
     return dict(zip(names, pairs, strict=True))
 
 
-def _table(comparison: effdeg.Comparison) -> Table:
+def _table(comparison: "effdeg.Comparison") -> Table:
+    from effdeg.statistics import format_interval
+
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     table = Table(title=f"{what}, simplest first", title_justify="left")
     for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
@@ -116,21 +131,21 @@ def _table(comparison: effdeg.Comparison) -> Table:
     apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
         value = measured.estimate(normalized=comparison.normalized)[0]
-        row = [str(rank), name, f"{value:.4g}", _span(measured.interval(normalized=comparison.normalized))]
+        interval = format_interval(*measured.interval(normalized=comparison.normalized))
+        row = [str(rank), escape(name), f"{value:.4g}", interval]
         if name in apart:
             difference = apart[name]
-            row += [f"{difference.value:.3g} ({_span(difference.interval)})", "yes" if difference.significant else "no"]
+            row += [
+                f"{difference.value:.3g} ({format_interval(*difference.interval)})",
+                "yes" if difference.significant else "no",
+            ]
         table.add_row(*row)
     return table
 
 
-def _span(interval: tuple[float, float]) -> str:
-    return f"{interval[0]:.3g} … {interval[1]:.3g}"
-
-
-def _verdict(comparison: effdeg.Comparison) -> str:
-    best = comparison.ranking[0]
-    rivals = [name for name, difference in comparison.above_simplest().items() if not difference.significant]
-    if not rivals:
+def _verdict(comparison: "effdeg.Comparison") -> str:
+    best = escape(comparison.ranking[0])
+    others = [escape(name) for name, difference in comparison.above_simplest().items() if not difference.significant]
+    if not others:
         return f"The simplest is [bold]{best}[/], significantly so (paired, all intervals holding together at 95%)."
-    return f"[bold]{best}[/] is not distinguishable from {', '.join(rivals)}; more --paths may tell them apart."
+    return f"[bold]{best}[/] is not distinguishable from {', '.join(others)}; more --paths may tell them apart."

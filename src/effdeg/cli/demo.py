@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from effdeg._progress import progress_bar
 from effdeg.cli import options as o
@@ -17,38 +18,47 @@ from effdeg.cli import options as o
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("effdeg-demo"),
     seed: Annotated[int, typer.Option(help="Determines the labelled digits, the networks and the paths.")] = 0,
+    quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
     """Train networks on 50 labelled digits: which one to trust, and can they be trained to be simpler?
 
     Writes a folder with figures, checkpoints and a small HTML page.
     """
-    o.check_plot(Path("figure.png"))
+    o.check_figures()
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file; give a folder.")
+        raise ValueError(f"--out {out} is a file; expected a folder.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out}: the folder cannot be made: {error.strerror}.") from error
+    o.check_writable("--out", out)
     from effdeg.demo import contest, story
     from effdeg.demo.page import compare_command, write_page
 
     first, second = story.stages(), contest.stages()
-    with progress_bar("demo", first + second, enabled=not json) as update:
+    with progress_bar("demo", first + second, enabled=not (json or quiet)) as update:
         told = story.tell(seed=seed, report=lambda doing, done: update(done, doing))
         held = contest.hold(seed=seed, report=lambda doing, done: update(first + done, doing))
-        update(first + second, "drawing")
-        page = write_page(told, held, out)
-    findings = [*told.findings(), *held.findings()]
+        update(first + second)
+    page = out / "index.html"
+    console = Console(soft_wrap=True, highlight=False, quiet=json)
     if json:
+        findings = [*told.findings(), *held.findings()]
         found = {"findings": findings, "page": str(page), "contest": held.to_dict(), **told.comparison.to_dict()}
         print(json_module.dumps(found))
-        return
-    console = Console(soft_wrap=True, highlight=False)
-    for sentence in findings:
-        console.print(f"• {sentence}")
-    console.print(f"\nLook at [bold]{page}[/]. To repeat the comparison from the saved checkpoints:")
-    console.print(f"  {compare_command(out, _program())}")
+    for sentence in told.findings():
+        console.print(f"• {escape(sentence)}")
+    console.print(contest.QUESTION)
+    for sentence in held.findings():
+        console.print(f"• {escape(sentence)}")
+    o.write(out, lambda folder: write_page(told, held, folder))
+    console.print(f"\nLook at [bold]{escape(str(page))}[/]. To repeat the comparison from the saved checkpoints:")
+    console.print(escape(f"  {compare_command(out, _program())}"))
 
 
 def _program() -> str:
-    """Give the words with which this program was called, for a command that a reader can paste."""
+    """Return the words with which this program was called, for a command that a reader can paste."""
     if shutil.which("effdeg"):
         return "effdeg"
     called = Path(sys.argv[0])

@@ -75,7 +75,7 @@ def report(
 ) -> None:
     """Write one page with all tables and figures, which needs no other file and no network."""
     found: list[Recipe[Any]] = [find_recipe(name) for name in names] if names else list(all_recipes().values())
-    o.check_plot(Path("figure.svg"))
+    o.check_figures()
     o.check_target("--out", out, {".html"})
     from effdeg.lab.report.page import page
 

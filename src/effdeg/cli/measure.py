@@ -6,19 +6,22 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import effdeg
+from effdeg._files import write_figure
 from effdeg.cli import options as o
-from effdeg.distributed import process_group, rank_and_size
-from effdeg.io import load_model
+from effdeg.cli.subject import Candidate, Data, record, warn_if_untrained
+from effdeg.cli.wording import in_options
 
 
 def measure(
     model: Annotated[
         str,
         typer.Argument(
-            help="[bold]package.module:callable[/], a Hugging Face model folder, or a torch.export [bold].pt2[/] file.",
+            help="[bold]package.module:callable[/] (called without arguments, it returns the model), a Hugging Face "
+            "model folder, or a torch.export [bold].pt2[/] file.",
             show_default=False,
         ),
     ],
@@ -45,6 +48,7 @@ def measure(
     std: o.Std = "",
     save: Annotated[Path | None, typer.Option(help="Keep the measurement (.json, .safetensors).")] = None,
     plot: o.Plot = None,
+    quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
     """Measure the effective degree of a model, with its error bar.
@@ -56,43 +60,50 @@ def measure(
     o.check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
-    examples = o.read_examples(data, key=key, size=size, mean=mean, std=std)
-    loaded = load_model(model, weights)
+    from effdeg.distributed import process_group, rank_and_size
+
     where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
     route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
     fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": output, "components": components}
-    with process_group():
-        progress = not json
+    examples = Data.read(data, key=key, size=size, mean=mean, std=std)
+    candidate = Candidate(model, weights, seed)
+    loaded = candidate.load()
+    with process_group(), examples.explaining():
+        progress, first = not (json or quiet), rank_and_size()[0] == 0
+        if first:
+            warn_if_untrained(candidate)
         if plot is None:
-            measured = effdeg.measure(loaded, examples, **route, **fit, **where, tolerance=tolerance, progress=progress)
+            running = {**route, **where, "tolerance": tolerance, "progress": progress}
+            measured = effdeg.measure(loaded, examples.inputs, **fit, **running)
         else:
-            trace = effdeg.trace(loaded, examples, **route, **where, progress=progress)
+            trace = effdeg.trace(loaded, examples.inputs, **route, **where, progress=progress)
             measured = trace.fit(**fit)
-        if rank_and_size()[0] > 0:
-            return
-    if plot is not None:
-        trace.plot(**fit).savefig(plot)
-    if save is not None:
-        measured.save(save)
+    if not first:
+        return
+    measured = record(measured, candidate, examples)
+    console = Console(quiet=json)
     if json:
         print(json_module.dumps(measured.to_dict()))
-        return
-    console = Console()
     console.print(_table(model, measured))
     for note in measured.warnings():
-        console.print(f"[yellow]{note}[/]")
-    for kept in (save, plot):
-        if kept is not None:
-            console.print(f"written: {kept}")
+        console.print(f"[yellow]{escape(in_options(note))}[/]")
+    if save is not None:
+        o.write(save, measured.save)
+        console.print(escape(f"written: {save}"))
+    if plot is not None:
+        o.write(plot, lambda file: write_figure(trace.plot(**fit), file))
+        console.print(escape(f"written: {plot}"))
 
 
-def _table(name: str, measured: effdeg.Measurement) -> Table:
+def _table(name: str, measured: "effdeg.Measurement") -> Table:
+    from effdeg.statistics import format_estimate, format_interval
+
     settings = measured.settings
-    table = Table(title=name, show_header=False, title_justify="left")
+    table = Table(title=escape(name), show_header=False, title_justify="left")
     for normalized, label in ((False, "effective degree"), (True, "normalized")):
-        low, high = measured.interval(normalized=normalized)
-        value, stderr = measured.estimate(normalized=normalized)
-        table.add_row(label, f"[bold]{value:.4g}[/] ± {stderr:.2g}", f"95% interval {low:.4g} to {high:.4g}")
+        estimate = format_estimate(*measured.estimate(normalized=normalized))
+        interval = format_interval(*measured.interval(normalized=normalized))
+        table.add_row(label, f"[bold]{estimate}[/]", f"95% interval {interval}")
     table.add_row(
         "paths",
         f"{len(measured.per_path)} × {settings.nodes} nodes",
@@ -101,5 +112,10 @@ def _table(name: str, measured: effdeg.Measurement) -> Table:
     table.add_row(
         "fit", f"{settings.basis} degree {settings.degree}", f"misses {measured.residual:.2g} of the variation"
     )
-    table.add_row("outputs", settings.output, f"{settings.components} components" if settings.components else "all")
+    table.add_row("fitted", escape(settings.describe_outputs()), escape(settings.model))
+    table.add_row("data", escape(settings.data or ""), f"{settings.examples} examples")
+    if settings.preprocessing:
+        table.add_row("preprocessing", escape(settings.preprocessing))
+    checksum = settings.weights_sha256
+    table.add_row("weights", escape(settings.weights or ""), f"SHA-256 {checksum[:12]}…" if checksum else "")
     return table

@@ -1,12 +1,19 @@
 """The options that commands share, and what they mean together."""
 
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 import typer
+from rich.console import Console
+from rich.markup import escape
 
-from effdeg.io import ImageOptions, load_data
+from effdeg.cli.wording import in_options
+
+# torch is imported by the functions that need it: the help of a command should not wait for it.
+if TYPE_CHECKING:
+    import torch
 
 _SAMPLING = "How the paths are drawn and fitted"
 _RUNNING = "How the model is run"
@@ -15,7 +22,8 @@ _DATA = "How the data are read"
 Data = Annotated[
     str,
     typer.Option(
-        help="Examples: [bold].npy .npz .pt .safetensors .parquet[/] or a folder of images. No labels are needed.",
+        help="Examples: [bold].npy .npz .pt .safetensors .parquet[/] or a folder of images. No labels are needed. "
+        "Bytes (uint8) are divided by 255.",
         show_default=False,
     ),
 ]
@@ -39,7 +47,9 @@ At = Annotated[
 Tolerance = Annotated[
     float | None, typer.Option(help="Stop at this relative standard error, e.g. 0.02.", rich_help_panel=_SAMPLING)
 ]
-Seed = Annotated[int, typer.Option(help="Determines pairs and points.", rich_help_panel=_SAMPLING)]
+Seed = Annotated[
+    int, typer.Option(help="Determines pairs and points, and weights that a model draws.", rich_help_panel=_SAMPLING)
+]
 BatchSize = Annotated[int | None, typer.Option(help="Points per forward pass.", rich_help_panel=_RUNNING)]
 Device = Annotated[
     str | None, typer.Option(help="Where to run; a GPU if there is one.", rich_help_panel=_RUNNING, show_default=False)
@@ -49,28 +59,39 @@ Dtype = Annotated[
     typer.Option(help="Precision to run in; the model's own if not given.", rich_help_panel=_RUNNING),
 ]
 Key = Annotated[str | None, typer.Option(help="Which array or column of the file.", rich_help_panel=_DATA)]
-Size = Annotated[int | None, typer.Option(help="Resize images to this many pixels.", rich_help_panel=_DATA)]
-Mean = Annotated[str, typer.Option(help="Subtract from images, e.g. 0.49,0.48,0.45.", rich_help_panel=_DATA)]
-Std = Annotated[str, typer.Option(help="Divide images by, e.g. 0.25,0.24,0.26.", rich_help_panel=_DATA)]
+Size = Annotated[
+    int | None, typer.Option(help="Resize images to N × N pixels.", metavar="N", min=1, rich_help_panel=_DATA)
+]
+Mean = Annotated[
+    str, typer.Option(help="Subtract from images in [0, 1], by channel, e.g. 0.49,0.48,0.45.", rich_help_panel=_DATA)
+]
+Std = Annotated[str, typer.Option(help="Then divide images by, e.g. 0.25,0.24,0.26.", rich_help_panel=_DATA)]
 Plot = Annotated[Path | None, typer.Option(help="Draw a figure into this file (.png, .pdf, .svg).")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")]
 
 
-def read_examples(data: str, *, key: str | None, size: int | None, mean: str, std: str) -> Any:
-    """Read the examples as the options say."""
-    return load_data(data, key=key, images=ImageOptions(size, _numbers("mean", mean), _numbers("std", std)))
+def pick_device(name: str | None) -> "torch.device":
+    """Return the device asked for, or a GPU if there is one."""
+    import torch
 
-
-def pick_device(name: str | None) -> torch.device:
-    """Choose the device asked for, or a GPU if there is one."""
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise ValueError(
+            f"--device {name} is not a device: expected cpu, cuda, cuda:1 (the second GPU) or mps."
+        ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"--device {name} was asked for, but this machine has no CUDA GPU that torch can use.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"--device {name} was asked for, but this machine has {torch.cuda.device_count()} CUDA GPUs.")
     return device
 
 
-def pick_dtype(name: str | None) -> torch.dtype | None:
-    """Turn the name of a precision into it."""
+def pick_dtype(name: str | None) -> "torch.dtype | None":
+    """Return the precision of this name."""
+    import torch
+
     return getattr(torch, name) if name else None
 
 
@@ -78,7 +99,12 @@ def check_plot(file: Path | None) -> None:
     """Raise, before any work, if a figure cannot be drawn."""
     check_target("--plot", file, {".png", ".pdf", ".svg"})
     if file is not None:
-        import effdeg.plots  # noqa: F401  (says how to get matplotlib if it is absent)
+        check_figures()
+
+
+def check_figures() -> None:
+    """Raise if there is no matplotlib to draw with, saying how to get it."""
+    import effdeg.plots  # noqa: F401
 
 
 def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
@@ -87,12 +113,32 @@ def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
         return
     if file.suffix not in suffixes:
         raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
+    if file.is_dir():
+        raise ValueError(f"{option} {file}: this is a folder; expected the name of a file.")
     if not file.absolute().parent.is_dir():
         raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
+    check_writable(option, file.absolute().parent)
 
 
-def _numbers(name: str, text: str) -> tuple[float, ...]:
+def check_writable(option: str, folder: Path) -> None:
+    """Raise, before any work, if no file can be written into a folder."""
     try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise ValueError(f"--{name} {text!r} is not a list of numbers such as 0.49,0.48,0.45.") from None
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{option}: no file can be written into {folder}: {error.strerror}.") from error
+
+
+def write(file: Path, writer: Callable[[Path], object]) -> None:
+    """Write a result that has been printed already; an error names the file, which the system's may not."""
+    try:
+        writer(file)
+    except OSError as error:
+        raise OSError(
+            f"{file} could not be written: {error.strerror or error}. The result above is complete."
+        ) from error
+
+
+def print_note(text: str) -> None:
+    """Print what a reader should not overlook, on the error stream, so that it comes with --json as well."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[yellow]{escape(in_options(text))}[/]")

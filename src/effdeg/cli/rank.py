@@ -3,16 +3,19 @@
 import json as json_module
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg import ranking
 from effdeg._checks import check_choice
+from effdeg._files import write_figure
 from effdeg.cli import options as o
-from effdeg.ranking.result import aligned
+from effdeg.cli.wording import in_options
+
+if TYPE_CHECKING:
+    from effdeg import ranking
 
 
 def rank(
@@ -67,6 +70,8 @@ def rank(
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot exclude each other.")
     o.check_plot(plot)
+    from effdeg import ranking
+
     ranked = ranking.rank(
         table,
         target=target,
@@ -79,12 +84,22 @@ def rank(
         seed=seed,
     )
     tested = _tested(ranked, against)
-    if plot is not None:
-        ranked.plot().savefig(plot)
+    console = Console(highlight=False, quiet=json)
     if json:
         print(json_module.dumps(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tested]}))
-        return
-    console = Console(highlight=False)
+    _print_ranking(console, ranked)
+    if len(tested) > 1:
+        console.print("[dim]Each test stands alone: of many, some p values are small by chance.[/]")
+    for advantage in tested:
+        console.print(escape(f"{advantage}."))
+    if plot is not None:
+        o.write(plot, lambda file: write_figure(ranked.plot(), file))
+        console.print(escape(f"written: {plot}"))
+    elif not (no_plot or json):
+        _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
+
+
+def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
     _print(console, ranked.title(), ranked.rows())
     varied = [score for score in ranked.scores.values() if score.psi_by_axis]
     if varied:
@@ -100,28 +115,21 @@ def rank(
         _print(console, "among models that differ in one hyperparameter alone", [head, *rows])
     console.print(f"[dim]{ranked.legend()}[/]")
     for note in ranked.warnings():
-        console.print(f"[yellow]{escape(note)}[/]")
-    if len(tested) > 1:
-        console.print("[dim]Each test stands alone: of many, some p values are small by chance.[/]")
-    for advantage in tested:
-        console.print(escape(f"{advantage}."))
-    if plot is None and not no_plot:
-        plot = _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
-    if plot is not None:
-        console.print(escape(f"written: {plot}"))
+        console.print(f"[yellow]{escape(in_options(note))}[/]")
 
 
-def _draw(console: Console, ranked: ranking.Ranking, file: Path) -> Path | None:
-    """Draw the figure that nobody asked for: without matplotlib a note says how to get it."""
+def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
+    """Draw the figure that nobody asked for: where that is not possible, a note says why."""
     try:
-        ranked.plot().savefig(file)
+        write_figure(ranked.plot(), file)
+        console.print(escape(f"written: {file}"))
     except ImportError as error:
         console.print(f"[yellow]{escape(f'note: {error}')}[/]")
-        return None
-    return file
+    except OSError as error:
+        console.print(f"[yellow]{escape(f'note: no figure, {file} cannot be written: {error.strerror}')}[/]")
 
 
-def _tested(ranked: ranking.Ranking, against: str | None) -> list[ranking.Advantage]:
+def _tested(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":
     """Test every measure against a given one, or the best against the runner-up."""
     defined = [name for name, score in ranked.scores.items() if score.undefined is None]
     if against is None:
@@ -132,6 +140,8 @@ def _tested(ranked: ranking.Ranking, against: str | None) -> list[ranking.Advant
 
 def _print(console: Console, title: str, rows: list[list[str]]) -> None:
     """Print a table; what is too wide for the screen is not cut."""
+    from effdeg.ranking.result import aligned
+
     head, *lines = aligned(rows, console.width)
     console.print(f"[italic]{escape(title)}[/]\n[bold]{escape(head)}[/]", soft_wrap=True)
     console.print(escape("\n".join(lines)) + "\n", soft_wrap=True)

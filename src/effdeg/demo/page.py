@@ -1,15 +1,19 @@
 """The demonstration's folder: figures, checkpoints, numbers, and a page that shows them."""
 
 import html
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from effdeg.demo.contest import Contest
+from effdeg._files import write_atomically, write_figure
+from effdeg.demo.contest import QUESTION, Contest
 from effdeg.demo.story import Run, Story
 from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
 from effdeg.statistics import interval, mean_and_stderr
@@ -19,50 +23,98 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --ink: #e6edf3; --faint: #39414c; } }
 body { background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
        max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
-img { width: 100%; height: auto; }
+h1, h2 { line-height: 1.2; }
+.scroll { overflow-x: auto; }
+img { display: block; width: 100%; height: auto; }
 figure { margin: 1.5rem 0 2.5rem; }
 figcaption { opacity: 0.8; }
-table { border-collapse: collapse; }
+table { border-collapse: collapse; min-width: 44rem; }
 th, td { text-align: left; padding: 0.3rem 1rem 0.3rem 0; border-bottom: 1px solid var(--faint); }
-pre { padding: 0.8rem; border: 1px solid var(--faint); white-space: pre-wrap; }
+pre { padding: 0.8rem; border: 1px solid var(--faint); white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
-_FIGURES = {
-    "method": "From paths to a number, for the network {simpler!r}: paths between unlabelled digits, strong where the "
-    "outputs change; the outputs along a simple and a complex path with the polynomials fitted to them; the sizes of "
-    "their coefficients; and the mean size by degree over all paths. The effective degree is the sum of degree × size.",
-    "training": "While the networks train. The bands are 95% intervals.",
-    "comparison": "The two networks on the same 400 paths, which serve for the difference one by one.",
-    "contest": "Hasty training without and with the penalty: one line per seed, which determines the labelled digits "
-    "and the initial weights, and the means with 95% intervals.",
-}
+# On a narrow screen a figure keeps this width, at which its smallest letters can be read, and scrolls by itself.
+_PIXELS_PER_INCH = 72
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A figure in both themes, and what it shows."""
+
+    draw: Callable[[str], Figure]
+    alt: str
+    caption: str
 
 
 def write_page(story: Story, contest: Contest, folder: Path) -> Path:
     """Write everything into a folder and return its page."""
     folder.mkdir(parents=True, exist_ok=True)
-    simpler = story.comparison.ranking[0]
-    for theme in THEMES:
-        figures = {
-            "method": plot_method(story.traces[simpler], theme=theme),
-            "training": plot_training(story.runs, theme=theme),
-            "comparison": plot_comparison(story.comparison, theme=theme),
-            "contest": plot_contest(contest, theme=theme),
-        }
-        for name, figure in figures.items():
-            figure.savefig(folder / f"{name}-{theme}.png")
-    np.save(folder / "digits.npy", story.digits.pool.numpy())
+    shown = {}
+    for name, picture in _pictures(story, contest).items():
+        for theme in THEMES:
+            figure = picture.draw(theme)
+            write_figure(figure, folder / f"{name}-{theme}.png")
+        shown[name] = _figure(name, picture, width=round(figure.get_figwidth() * _PIXELS_PER_INCH))
+    _write(folder / "digits.npy", lambda stream: np.save(stream, story.digits.pool.numpy()))
     for name, run in story.runs.items():
-        torch.save(run.model.state_dict(), folder / f"{name}.pt")
-    (folder / "comparison.json").write_text(json.dumps(story.comparison.to_dict(), indent=1) + "\n")
-    (folder / "contest.json").write_text(json.dumps(contest.to_dict(), indent=1) + "\n")
+        _write(folder / f"{name}.pt", partial(torch.save, run.model.state_dict()))
+    for name, found in (("comparison", story.comparison), ("contest", contest)):
+        write_atomically(folder / f"{name}.json", (json.dumps(found.to_dict(), indent=1) + "\n").encode())
     page = folder / "index.html"
-    page.write_text(_html(story, contest, folder, simpler), encoding="utf-8")
+    write_atomically(page, _html(story, contest, folder, shown).encode())
     return page
 
 
+def _write(file: Path, writer: Callable[[io.BytesIO], object]) -> None:
+    stream = io.BytesIO()
+    writer(stream)
+    write_atomically(file, stream.getvalue())
+
+
+def _pictures(story: Story, contest: Contest) -> dict[str, _Picture]:
+    simpler, other = story.comparison.ranking
+    one, two = (story.comparison.measurements[name] for name in (simpler, other))
+    return {
+        "method": _Picture(
+            lambda theme: plot_method(story.traces[simpler], theme=theme),
+            f"Four panels for the network {simpler!r}: paths between digits in a plane; the outputs along a simple and "
+            "a complex path, with fitted curves; the sizes of the coefficients of these curves, which reach to higher "
+            "degrees for the complex path; and the mean size over all paths, which falls with the degree.",
+            f"From paths to a number, for the network {simpler!r}: paths between unlabelled digits, strong where the "
+            "outputs change; the outputs along a simple and a complex path with the polynomials fitted to them; the "
+            "sizes of their coefficients; and the mean size by degree over all paths. The effective degree is the sum "
+            "of degree × size.",
+        ),
+        "training": _Picture(
+            lambda theme: plot_training(story.runs, theme=theme),
+            "Three panels against the training step, for both networks: "
+            + "; ".join(
+                f"{name!r} ends at an effective degree of {run.degrees[-1].value:.2g}, a held-out accuracy of "
+                f"{run.test_accuracy[-1]:.1%} and a held-out loss of {run.test_loss[-1]:.2f}"
+                for name, run in story.runs.items()
+            )
+            + ".",
+            "While the networks train. The bands are 95% intervals.",
+        ),
+        "comparison": _Picture(
+            lambda theme: plot_comparison(story.comparison, theme=theme),
+            f"Two panels: the effective degree of {simpler!r}, {one.value:.3g}, and of {other!r}, {two.value:.3g}, "
+            "with their intervals; and the difference of the two with its interval.",
+            f"The two networks on the same {len(one.per_path)} paths, which serve for the difference one by one.",
+        ),
+        "contest": _Picture(
+            lambda theme: plot_contest(contest, theme=theme),
+            f"Three panels, each with a line per seed from training without to training with the penalty: held-out "
+            f"accuracy {_change(contest, 'accuracy')}, held-out loss {_change(contest, 'loss')}, effective degree "
+            f"{_change(contest, 'degree')}.",
+            "Hasty training without and with the penalty: one line per seed, which determines the labelled digits "
+            "and the initial weights, and the means with 95% intervals.",
+        ),
+    }
+
+
 def compare_command(folder: Path, program: str = "effdeg") -> str:
-    """Give the command with which a reader repeats the comparison from the folder's files."""
+    """Return the command with which a reader repeats the comparison from the folder's files."""
     weights = " ".join(f"--weights {folder / name}.pt" for name in ("gentle", "hasty"))
     return f"{program} compare effdeg.demo.digits:network {weights} --data {folder / 'digits.npy'}"
 
@@ -120,12 +172,9 @@ def _change(contest: Contest, what: str) -> str:
     return f"{middle:+.2g} ± {margin:.2g}{unit}"
 
 
-def _html(story: Story, contest: Contest, folder: Path, simpler: str) -> str:
-    drawn = {name: _figure(name, caption.format(simpler=simpler)) for name, caption in _FIGURES.items()}
-    contested = drawn.pop("contest")
-    figures = "\n".join(drawn.values())
+def _html(story: Story, contest: Contest, folder: Path, figures: dict[str, str]) -> str:
     return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>effdeg: which network is simpler?</title><style>{_STYLE}</style>
 <h1>Which of two networks will generalize?</h1>
 <p>Two networks were trained on the same {len(story.digits.labels)} labelled digits. {len(story.digits.pool)} digits
@@ -133,21 +182,25 @@ without labels served to measure how simple the learned functions are, {len(stor
 check.</p>
 {_list(story.findings())}
 {_table(story)}
-{figures}
+{figures["method"]}
+{figures["training"]}
+{figures["comparison"]}
 <h2>Can a network be trained to be simpler?</h2>
+<p>{QUESTION}</p>
 {_list(contest.findings())}
-{contested}
+{figures["contest"]}
 <h2>Do it again</h2>
 <pre>{html.escape(compare_command(folder))}</pre>
 </html>
 """
 
 
-def _figure(name: str, caption: str) -> str:
+def _figure(name: str, picture: _Picture, *, width: int) -> str:
     return (
-        f'<figure><picture><source srcset="{name}-dark.png" media="(prefers-color-scheme: dark)">'
-        f'<img src="{name}-light.png" alt="{name}"></picture>'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        f'<figure><div class="scroll"><picture style="display: block; min-width: {width}px">'
+        f'<source srcset="{name}-dark.png" media="(prefers-color-scheme: dark)">'
+        f'<img src="{name}-light.png" alt="{html.escape(picture.alt)}"></picture></div>'
+        f"<figcaption>{html.escape(picture.caption)}</figcaption></figure>"
     )
 
 
@@ -170,4 +223,5 @@ def _table(story: Story) -> str:
         )
         rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     heads = ("network", "training", "effective degree (95% interval)", "training accuracy", "held-out accuracy", "gap")
-    return "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>" + "".join(rows) + "</table>"
+    head = "".join(f"<th>{head}</th>" for head in heads)
+    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'

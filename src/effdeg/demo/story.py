@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import effdeg
+from effdeg.demo.difference import Difference
 from effdeg.demo.digits import Digits, load_digits, network
 
 PER_CLASS = 5
@@ -44,6 +45,9 @@ class Run:
     train_accuracy: list[float] = field(default_factory=list)
     test_accuracy: list[float] = field(default_factory=list)
     test_loss: list[float] = field(default_factory=list)
+    correct: Tensor = field(default_factory=lambda: torch.empty(0))
+    """Whether each held-out digit is recognized at the end, and below the loss of each."""
+    losses: Tensor = field(default_factory=lambda: torch.empty(0))
 
     @property
     def gap(self) -> float:
@@ -61,22 +65,24 @@ class Story:
     comparison: effdeg.Comparison
 
     def findings(self) -> list[str]:
-        """Say what was found, whatever it was."""
+        """Return what was found, in sentences."""
         simpler, other = (self.runs[name] for name in self.comparison.ranking)
         one, two = simpler.training.name, other.training.name
         degrees = {name: measured.value for name, measured in self.comparison.measurements.items()}
         significant = self.comparison.differences()[0].significant
-        better = (simpler.test_accuracy[-1] > other.test_accuracy[-1]) + (simpler.test_loss[-1] < other.test_loss[-1])
-        verdict = ("do not agree this time", "agree in part", "agree")[better]
+        accuracy = Difference.of(simpler.correct - other.correct)
+        loss = Difference.of(simpler.losses - other.losses)
+        verdict = {2: "agree", 1: "agree in part", 0: "do not decide"}.get(accuracy.sign - loss.sign, "disagree")
         reached = " and ".join(f"{run.train_accuracy[-1]:.0%} ({name})" for name, run in self.runs.items())
         return [
             f"On their {len(self.digits.labels)} training labels the networks reach {reached}: training cannot tell "
             "which one to trust.",
             f"The effective degree, which needs no labels, is {degrees[one]:.3g} for {one!r} and {degrees[two]:.3g} "
             f"for {two!r}: {one!r} is {'significantly' if significant else 'not distinguishably'} simpler.",
-            f"The {len(self.digits.held_out)} held-out labels {verdict}: {one!r} "
-            f"reaches {simpler.test_accuracy[-1]:.1%} (loss {simpler.test_loss[-1]:.2f}), {two!r} "
-            f"{other.test_accuracy[-1]:.1%} (loss {other.test_loss[-1]:.2f}).",
+            f"The {len(self.digits.held_out)} held-out labels {verdict}. The accuracy of {one!r} is "
+            f"{simpler.test_accuracy[-1]:.1%} against {other.test_accuracy[-1]:.1%}: "
+            f"{accuracy.describe(scale=100, unit=' points')}. Its loss is {simpler.test_loss[-1]:.2f} against "
+            f"{other.test_loss[-1]:.2f}: {loss.describe()}.",
         ]
 
 
@@ -123,5 +129,7 @@ def _look(run: Run, digits: Digits, step: int) -> None:
     run.steps.append(step)
     run.degrees.append(effdeg.measure(run.model, digits.pool, paths=96, nodes=80))
     run.train_accuracy.append(float((run.model(digits.labelled).argmax(1) == digits.labels).float().mean()))
-    run.test_accuracy.append(float((logits.argmax(1) == digits.held_out_labels).float().mean()))
-    run.test_loss.append(float(cross_entropy(logits, digits.held_out_labels)))
+    run.correct = (logits.argmax(1) == digits.held_out_labels).float()
+    run.losses = cross_entropy(logits, digits.held_out_labels, reduction="none")
+    run.test_accuracy.append(float(run.correct.mean()))
+    run.test_loss.append(float(run.losses.mean()))

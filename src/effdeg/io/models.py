@@ -1,16 +1,20 @@
 """Models from code, from Hugging Face folders, and from exported programs."""
 
-import importlib
-import sys
-from collections.abc import Iterable, Mapping
+import inspect
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as consume_prefix
 
-from effdeg._checks import suggest
+from effdeg._code import find_code, importing_from_here
 from effdeg.inference import Model
+from effdeg.io.files import read_torch
 from effdeg.io.optional import require
 
 _NESTED = ("state_dict", "model_state_dict", "model")
@@ -47,51 +51,58 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     return model
 
 
+def weights_files(source: str, weights: str | Path | None = None) -> list[Path]:
+    """Return the files that the weights of a model come from; none if its code makes them."""
+    path = Path(source)
+    if weights is not None:
+        return [Path(weights)]
+    if path.is_dir():
+        return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+    return [path] if path.suffix == ".pt2" else []
+
+
+def checksum(files: Iterable[Path]) -> str | None:
+    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
+    digests = []
+    for file in files:
+        with file.open("rb") as stream:
+            digests.append(file_digest(stream, "sha256").hexdigest())
+    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
+
+
 def fill(model: nn.Module, file: Path) -> None:
     """Fill a model with the weights of a file, or say what does not fit."""
     state = _read_weights(file)
     own = model.state_dict()
     # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
     while not own.keys() & state.keys() and (prefix := _common_prefix(state)):
-        state = {name.removeprefix(prefix): value for name, value in state.items()}
-    missing, unexpected = own.keys() - state.keys(), state.keys() - own.keys()
+        consume_prefix(state, prefix)
+    try:
+        model.load_state_dict(state)
+    except Exception as error:
+        problems = str(error)
+        with suppress(Exception):  # a model whose own hooks refuse the weights says best itself what they miss
+            problems = _misfits(model, state) or problems
+        raise ValueError(f"{file} does not fit {type(model).__name__}: {problems}.") from error
+
+
+def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
+    """Describe why ``load_state_dict`` refuses weights, in one sentence."""
+    own = model.state_dict()
     shapes = {
         name: f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the model"
-        for name in own.keys() & state.keys()
-        if state[name].shape != own[name].shape
+        for name in sorted(own.keys() & state.keys())
+        if isinstance(own[name], Tensor) and isinstance(state[name], Tensor) and own[name].shape != state[name].shape
     }
+    # What is missing is for load_state_dict to say: it fills in what old checkpoints did not have.
+    judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
+    missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
     problems = [
-        *([f"{len(missing)} weights of the model are not in the file ({_some(missing)})"] if missing else []),
-        *([f"{len(unexpected)} weights of the file are not in the model ({_some(unexpected)})"] if unexpected else []),
-        *(
-            [f"{len(shapes)} shapes differ ({'; '.join(shapes[name] for name in sorted(shapes)[:3])})"]
-            if shapes
-            else []
-        ),
+        f"{len(missing)} weights of the model are not in the file ({_some(missing)})" if missing else "",
+        f"{len(unexpected)} weights of the file are not in the model ({_some(unexpected)})" if unexpected else "",
+        f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})" if shapes else "",
     ]
-    if problems:
-        raise ValueError(f"{file} does not fit {type(model).__name__}: {', '.join(problems)}.")
-    model.load_state_dict(state)
-
-
-def find_code(source: str) -> Any:
-    """Find what ``package.module:name`` names, among installed packages and where the user stands."""
-    module_name, _, attribute = source.partition(":")
-    # As with python -m, code is looked for where its user stands, also when the model imports more of it later.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise
-        raise ValueError(
-            f"{source!r}: there is no Python module {error.name!r} here or among the installed ones."
-        ) from error
-    if not hasattr(module, attribute):
-        names = [name for name in vars(module) if not name.startswith("_")]
-        raise ValueError(f"{source!r}: {module_name} has no {attribute!r}. {suggest(attribute, names)}")
-    return getattr(module, attribute)
+    return ", ".join(filter(None, problems))
 
 
 def _from_code(source: str) -> Model:
@@ -102,10 +113,30 @@ def _from_code(source: str) -> Model:
         raise ValueError(
             f"{source!r} is a {type(found).__name__}; expected an nn.Module or something that returns one."
         )
-    model = found()
+    _check_factory(source, found)
+    with importing_from_here():
+        model = found()
     if not callable(model):
         raise ValueError(f"{source!r}() returned {type(model).__name__}; expected an nn.Module or another callable.")
     return model  # type: ignore[no-any-return]
+
+
+def _check_factory(source: str, factory: Any) -> None:
+    """Raise if something cannot be called without arguments."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:  # some builtins have no signature
+        return
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    required = [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]
+    if not required:
+        return
+    module, _, name = source.partition(":")
+    raise ValueError(
+        f"{source} is called without arguments and must return the model, but {name} needs {', '.join(required)}. "
+        f"Write a function without arguments into {module}, such as def make(): return {name}(…), or, if {name} is the "
+        f"model itself, def make(): return {name}; then give {module}:make."
+    )
 
 
 def _huggingface(folder: Path) -> Model:
@@ -125,9 +156,10 @@ def _huggingface(folder: Path) -> Model:
 def _exported(file: Path) -> Model:
     _check_file(file)
     try:
-        program = torch.export.load(file)
+        with _silent("torch.export"):  # which logs a traceback before it raises
+            program = torch.export.load(file)
     except Exception as error:
-        raise ValueError(f"{file} is not a program that torch.export saved: {error}") from error
+        raise ValueError(f"{file} is not a program that torch.export saved, or it is damaged: {error}.") from error
     inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     batches = [inputs[name].meta["val"].shape[0] for name in program.graph_signature.user_inputs if name in inputs]
     if any(isinstance(batch, int) for batch in batches):
@@ -138,23 +170,41 @@ def _exported(file: Path) -> Model:
     return program.module()
 
 
-def _read_weights(file: Path) -> dict[str, Tensor]:
-    _check_file(file)
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    disabled, logger.disabled = logger.disabled, True
     try:
-        if file.suffix == ".safetensors":
-            stored: Any = require("safetensors.torch", extra="files", purpose="a .safetensors file").load_file(file)
-        else:
-            stored = torch.load(file, map_location="cpu", weights_only=True)
-    except ImportError:
-        raise
-    except Exception as error:
-        raise ValueError(f"{file} cannot be read as weights: {error}") from error
+        yield
+    finally:
+        logger.disabled = disabled
+
+
+def _read_weights(file: Path) -> dict[str, Any]:
+    _check_file(file)
+    if file.suffix in {".npy", ".npz"}:
+        raise ValueError(
+            f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
+        )
+    if file.suffix == ".safetensors":
+        library = require("safetensors.torch", extra="files", purpose="a .safetensors file")
+        try:
+            stored: Any = library.load_file(file)
+        except Exception as error:
+            raise ValueError(f"{file} cannot be read as .safetensors: {error}") from error
+    else:
+        stored = read_torch(file, expected="model.state_dict()")
     for key in _NESTED:
         if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
             stored = stored[key]
-    if not isinstance(stored, Mapping) or not all(isinstance(value, Tensor) for value in stored.values()):
+    if not isinstance(stored, dict) or not all(map(_is_weight, stored, stored.values())):
         raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
-    return dict(stored)
+    return stored
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    """Return whether this is an entry of a state dict: a tensor, or the extra state that some modules keep."""
+    return isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
 
 
 def _common_prefix(names: Iterable[str]) -> str | None:

@@ -4,5 +4,5 @@ import sys
 
 from effdeg.cli.app import main
 
-sys.argv.insert(1, "lab")
-main()
+if __name__ == "__main__":
+    main(["lab", *sys.argv[1:]])

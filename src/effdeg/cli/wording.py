@@ -1,0 +1,33 @@
+"""Messages of the library, which speak of ``name=value``, in the terms of the command that runs."""
+
+import re
+from collections.abc import Mapping
+
+_VALUE = r"""'[^']*'|"[^"]*"|torch\.\w+|[-+]?\d[\d.]*(?:e[-+]?\d+)?|…|(?!lambda)[A-Za-z_]\w*"""
+
+_spellings: dict[str, str] = {}
+"""How the running command spells the settings of the library: ``batch_size`` is ``--batch-size``."""
+
+
+def use_spellings(spellings: Mapping[str, str]) -> None:
+    """Set the options of the command that runs, by the names that the library gives them."""
+    _spellings.clear()
+    _spellings.update(spellings)
+
+
+def in_options(text: str) -> str:
+    """Return a message with ``name=value`` written as ``--name value``, for the options that the command has.
+
+    Names inside paths of files (``runs/seed=3/w.pt``) and values that only Python can express stay as they are.
+    """
+    if not _spellings:
+        return text
+    names = "|".join(map(re.escape, _spellings))
+    return re.sub(rf"(?<![\w/.=-])(?:--)?({names})=({_VALUE})?(?![\w/=]|\.\w)", _spell, text)
+
+
+def _spell(match: re.Match[str]) -> str:
+    option, value = _spellings[match[1]], (match[2] or "").removeprefix("torch.")
+    if re.fullmatch(r"""(['"])[^\s'"]+\1""", value):
+        value = value[1:-1]
+    return f"{option} {value}".rstrip()

@@ -1,0 +1,82 @@
+"""How the program starts and ends, in processes of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import effdeg
+
+
+def imported(code, *names):
+    """Run code in a fresh process; gives which of these modules it imported."""
+    code = f"import sys\n{code}\nprint([name for name in {list(names)} if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()[-1]
+
+
+def test_the_library_does_not_import_the_command_line_or_the_extras():
+    code = "import effdeg\nfor name in effdeg.__all__: getattr(effdeg, name)"
+    assert (
+        imported(code, "torch", "rich", "typer", "matplotlib", "transformers", "pyarrow", "safetensors") == "['torch']"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--help"],
+        ["--version"],
+        ["measure", "--help"],
+        ["compare", "--help"],
+        ["rank", "--help"],
+        ["demo", "--help"],
+        ["measure", "nets:mlp", "--dta", "x.npy"],
+        ["mesure"],
+    ],
+)
+def test_help_and_mistyped_options_do_not_wait_for_torch(arguments):
+    code = f"from effdeg.cli.app import main\ntry: main({arguments})\nexcept SystemExit: pass"
+    assert imported(code, "torch", "numpy", "typer") == "['typer']"
+
+
+def test_the_names_of_the_library_are_found_when_they_are_used():
+    assert set(effdeg.__all__) <= set(dir(effdeg))
+    assert effdeg._HOMES.keys() | effdeg._SUBPACKAGES | {"__version__"} == set(effdeg.__all__)
+    for name in effdeg.__all__:
+        assert getattr(effdeg, name) is not None
+    assert effdeg.measure.__module__ == "effdeg.estimator"
+    with pytest.raises(AttributeError, match="module 'effdeg' has no attribute 'mesure'"):
+        effdeg.mesure  # noqa: B018
+    code = "from effdeg import *\nfrom effdeg import Penalty\nimport effdeg\neffdeg.functional.fit, measure, Penalty"
+    assert imported(code, "effdeg.penalty") == "['effdeg.penalty']"
+
+
+@pytest.mark.parametrize("module", ["effdeg.__main__", "effdeg.lab.__main__"])
+def test_importing_a_main_module_runs_nothing(module):
+    assert imported(f"sys.argv = ['x', '--version']\nimport {module}", module) == f"['{module}']"
+
+
+def test_the_lab_as_a_module():
+    command = [sys.executable, "-m", "effdeg.lab", "list", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "digits-methods" in [recipe["name"] for recipe in json.loads(done.stdout)]
+
+
+def test_an_interrupt_ends_with_130(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((4, 12), dtype=np.float32))
+    (tmp_path / "slow_nets.py").write_text(
+        "import sys, time\n\ndef mlp():\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "effdeg", "measure", "slow_nets:mlp", "--data", "x.npy", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
