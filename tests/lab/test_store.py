@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from effdeg.lab.assignments import Assignment
+from effdeg.lab.records import last_entry
 from effdeg.lab.settings import digest, to_dict
 from effdeg.lab.store import RefusedError, Store
 from effdeg.lab.task import Task
@@ -230,6 +231,20 @@ def test_a_full_disk_leaves_no_half_line_and_no_half_file(tmp_path, monkeypatch,
     assert not list(run.folder.glob("*.partial"))
     run.log({"epoch": 3})
     assert [entry["epoch"] for entry in run.record().metrics] == [1, 3]
+
+
+def test_the_last_entry_is_the_last_whole_line(tmp_path):
+    assert last_entry(tmp_path) == {}
+    file = tmp_path / "metrics.jsonl"
+    for text, expected in (
+        ("", {}),
+        ('{"epoch": 1', {}),
+        ('{"epoch": 1}\n', {"epoch": 1}),
+        ('{"epoch": 1}\n{"epoch": 2}\n{"ep', {"epoch": 2}),
+        ('{"epoch": 1}\n' * 10_000 + '{"epoch": 2}\n', {"epoch": 2}),
+    ):
+        file.write_text(text)
+        assert last_entry(tmp_path) == expected
 
 
 @pytest.mark.parametrize("end", ["killed", "its sweep is killed"])

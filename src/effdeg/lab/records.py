@@ -84,7 +84,7 @@ def whole_lines(file: Path) -> list[bytes]:
 
 
 def last_entry(folder: Path) -> dict[str, Any]:
-    """Return what the last evaluation of a run found, empty if there was none: the end of its file is all that is read."""
+    """Return what the last evaluation of a run found, empty if there was none, from the end of its file alone."""
     try:
         with (folder / "metrics.jsonl").open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
