@@ -147,16 +147,24 @@ def test_an_interrupt_ends_the_processes_and_the_next_sweep_goes_on(store, tmp_p
     assert run.record().metrics == whole.record().metrics
 
 
-def test_a_run_that_another_works_on_is_left_to_it(store, in_this_process):
+@pytest.mark.parametrize("end", ["finished", "given up"])
+def test_a_run_that_another_works_on_is_waited_for(store, in_this_process, monkeypatch, end):
     run = store.run(Toy())
     run.begin({})
     run.log({"epoch": 1})
+
+    def sleep(seconds):
+        assert len(run.record().metrics) == 1  # nothing was touched meanwhile
+        if end == "finished":
+            run.finish({"test_accuracy": 0.5})
+        run.close()
+
+    monkeypatch.setattr(sweeping.time, "sleep", sleep)
     outcome = swept(store, methods=["plain"], seeds=[0])
-    assert [failure.error for failure in outcome.failed] == [
-        f"another process works on the run {run.folder}: wait for it, or end it."
-    ]
-    assert run.record().failure is None
-    assert len(run.record().metrics) == 1
+    assert [len(each) for each in (outcome.finished, outcome.elsewhere)] == ([0, 1] if end == "finished" else [1, 0])
+    assert outcome.failed == ()
+    assert in_this_process == [Toy(), Toy()]
+    assert run.finished
 
 
 @pytest.mark.parametrize("moment", ["before the run", "within the run"])

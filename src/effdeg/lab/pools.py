@@ -45,7 +45,7 @@ class Order:
     def ended(self, code: int) -> "Ended":
         """Describe how it ended, by the exit code of its process."""
         if code == Ending.BUSY_ELSEWHERE:
-            return Ended(self, f"another process works on the run {self.run.folder}: wait for it, or end it.")
+            return Ended(self, None, busy=True)
         if code < 0:
             return Ended(self, self.died(code))
         return Ended(self, self.error(), elsewhere=code == Ending.FINISHED_ELSEWHERE)
@@ -85,11 +85,13 @@ class Ended:
         order: The run.
         error: Why it is not finished; None if it is.
         elsewhere: Whether another process finished it.
+        busy: Whether another process works on it, so that nothing was done here.
     """
 
     order: Order
     error: str | None
     elsewhere: bool = False
+    busy: bool = False
 
 
 Progress: TypeAlias = tuple[list[Order], list[Ended]]

@@ -1,5 +1,6 @@
 """All runs of an experiment: first those that tune, then those that results come from; finished ones are skipped."""
 
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -15,7 +16,7 @@ from effdeg.io.optional import require
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment
 from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
-from effdeg.lab.pools import Ended, Order, Progress, on_this_machine
+from effdeg.lab.pools import TICK, Ended, Order, Progress, on_this_machine
 from effdeg.lab.ray_pool import on_ray
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.records import last_entry
@@ -160,24 +161,31 @@ class _Carrier:
         finished: list[Job] = []
         elsewhere: list[Job] = []
         failed: list[Failure] = []
-        with (
-            progress_bar(f"{self.recipe.name}, {description}", len(jobs), enabled=self.progress) as update,
-            closing(self._pool(due)) as pool,
-        ):
+        with progress_bar(f"{self.recipe.name}, {description}", len(jobs), enabled=self.progress) as update:
             update(len(skipped))
-            for running, ended in pool:
-                for each in ended:
-                    job = orders[each.order]
-                    if each.error is None:
-                        (elsewhere if each.elsewhere else finished).append(job)
-                    else:
-                        failed.append(Failure(job, each.error, each.order.log))
-                    if self.progress:
-                        print(f"{self._label(job)}: {_result(each)}", flush=True)
-                if self.progress:
-                    done = len(skipped) + len(finished) + len(elsewhere) + len(failed)
-                    update(done, self._note(running, orders))
+            while due:
+                busy = []
+                with closing(self._pool(due)) as pool:
+                    for running, ended in pool:
+                        busy += [each.order for each in ended if each.busy]
+                        for each in ended:
+                            if not each.busy:
+                                self._sort(each, orders[each.order], finished, elsewhere, failed)
+                        if self.progress:
+                            done = len(skipped) + len(finished) + len(elsewhere) + len(failed)
+                            update(done, self._note(running or busy, orders))
+                due = busy
+                if busy:  # another sweep is at them: it finishes them, or leaves them to this one
+                    time.sleep(TICK)
         return Outcome(tuple(finished), tuple(skipped), tuple(elsewhere), tuple(failed))
+
+    def _sort(self, ended: Ended, job: Job, finished: list[Job], elsewhere: list[Job], failed: list[Failure]) -> None:
+        if ended.error is not None:
+            failed.append(Failure(job, ended.error, ended.order.log))
+        else:
+            (elsewhere if ended.elsewhere else finished).append(job)
+        if self.progress:
+            print(f"{self._label(job)}: {_result(ended)}", flush=True)
 
     def _order(self, job: Job) -> Order:
         data = None if self.data is None else str(self.data.absolute())
