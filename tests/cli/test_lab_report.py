@@ -57,7 +57,8 @@ def test_other_languages(lab, runs):
 
 
 def test_nothing_was_run(lab, tmp_path):
-    code, out, _ = lab("table", TABLE, "--runs", tmp_path / "nowhere")
+    add(tmp_path / "effdeg-runs", POOL, "plain", 0.9)
+    code, out, _ = lab("table", TABLE)
     assert code == 0
     assert sum("not run" in line for line in out.splitlines() if line.startswith("│")) == 8
     assert f"effdeg lab sweep {TABLE} --runs" in out
@@ -112,8 +113,11 @@ def test_figures_and_models(lab, runs, tmp_path):
         (["report", TABLE, "cifar10-bases"], "'cifar10-bases' is not a recipe. Did you mean 'cifar10-basis'"),
         (["table", TABLE, "--csv", "x.csv"], "METHODS is no pool of models"),
         (["table", MODELS, "--csv", "x.txt"], "expected a file that ends in .csv"),
-        (["table", MODELS, "--csv", "x.csv"], "POOL lies in effdeg-runs"),
-        (["table", TABLE, "--plot", "x.png"], "METHODS in effdeg-runs has anything to draw"),
+        (["table", TABLE], "--runs effdeg-runs: there is no such folder. Name the folder that effdeg lab run or"),
+        (["table", TABLE, "--runs", "typo"], "--runs typo: there is no such folder."),
+        (["report", "--runs", "typo"], "--runs typo: there is no such folder."),
+        (["report", "--runs", __file__], "it is no folder"),
+        (["report", "--runs", "."], "--runs .: it holds no runs."),
         (["table", TABLE, "--plot", "x.gif"], "expected a file that ends in"),
         (["report", "--out", "x.pdf"], "expected a file that ends in .html"),
         (["report", "--out", "absent/x.html"], "the folder absent does not exist"),
@@ -137,7 +141,18 @@ def test_a_report(lab, runs, tmp_path):
     assert "effdeg lab sweep digits-methods" in page
 
 
-def test_a_report_of_all_recipes(lab, tmp_path):
+def test_runs_of_another_experiment_leave_nothing_to_draw_or_write(lab, runs, tmp_path):
+    for option, file, message in (
+        ("--csv", "x.csv", "POOL lies in effdeg-runs"),
+        ("--plot", "x.png", "POOL in effdeg-runs has anything to draw"),
+    ):
+        code, _, err = lab("table", MODELS, option, file)
+        assert code == 2
+        assert message in err.replace("\n", " ")
+        assert not (tmp_path / file).exists()
+
+
+def test_a_report_of_all_recipes(lab, runs, tmp_path):
     assert lab("report")[0] == 0
     page = (tmp_path / "effdeg-lab.html").read_text()
     for name in all_recipes():

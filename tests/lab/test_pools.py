@@ -1,5 +1,6 @@
 import json
 import os
+from typing import ClassVar
 
 import pytest
 import torch
@@ -20,26 +21,54 @@ def orders(folder, device, count):
     ]
 
 
+class Child:
+    """A worker process that carries out nothing, and says that every run ended with an error."""
+
+    started: ClassVar = []
+    received: ClassVar = []
+    answers: ClassVar = []
+    alive = True
+
+    def __init__(self, command, *, env, **_):
+        self.env, self.stdin, self.stdout = env, self, self
+        self.started.append(self)
+
+    def write(self, line):
+        self.received.append((Assignment(**json.loads(line)["assignment"]), self.env))
+
+    def readline(self):
+        answer = self.answers.pop(0) if self.answers else b"1\n"
+        self.alive = bool(answer)
+        return answer
+
+    def poll(self):
+        return None if self.alive else -9
+
+    def wait(self, timeout=None):
+        return -9
+
+    def close(self):
+        pass
+
+
 @pytest.fixture
 def started(monkeypatch):
-    """Start nothing; give what would have been started."""
-    found = []
-
-    class Child:
-        returncode = 0
-
-        def __init__(self, command, *, env, **_):
-            found.append((Assignment.from_json(command[-1]), env))
-
-        def poll(self):
-            return self.returncode
-
-        def communicate(self):
-            pass
-
+    """Start nothing; give what would have been run, and in which environment."""
     monkeypatch.setattr(pools.subprocess, "Popen", Child)
-    monkeypatch.setattr(pools, "TICK", 0)
-    return found
+    for each in (Child.started, Child.received, Child.answers):
+        each.clear()
+    return Child.received
+
+
+def test_a_process_carries_out_many_runs_and_one_that_died_is_replaced(tmp_path, started):
+    first, killed, last = orders(tmp_path, "cpu", 3)
+    Child.answers += [b"1\n", b"", b"1\n"]  # no answer: the process died
+    ended = [(each.order, each.error) for _, over in on_this_machine([first, killed, last], 1) for each in over]
+    died = "killed by SIGKILL, as the system does when memory runs out"
+    nothing = "it ended before it was finished"
+    assert ended == [(first, nothing), (killed, died), (last, nothing)]
+    assert len(started) == 3
+    assert len(Child.started) == 2
 
 
 def test_runs_share_the_cores(tmp_path, started, monkeypatch):

@@ -146,6 +146,30 @@ def test_methods_are_those_of_the_paper():
     assert settings_of("cifar10-configurations", "precise").weight == 2.0
 
 
+def test_rivals_are_given_the_papers_grids_and_no_ramp():
+    rows = {row.name: row for row in find_recipe("cifar10-methods").rows}
+    assert rows["sam"].strengths == {"rho": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)}
+    radii = rows["asam"].strengths["rho"]
+    assert (radii[0], radii[-1], len(radii)) == (5e-5, 2.0, 15)
+    assert all(str(f"{radius:e}")[0] in "125" for radius in radii)
+    assert rows["jacobian"].strengths == {"weight": (0.01, 0.05, 0.1, 0.5, 1.0)}
+    assert settings_of("cifar10-methods", "jacobian").ramp == 0.0
+    assert (rows["mixup"].strengths, settings_of("cifar10-methods", "mixup").alpha) == ({}, 1.0)
+    assert settings_of("cifar10-methods", "mixup-0.2").alpha == 0.2
+
+
+@pytest.mark.parametrize("name", ["cifar10-learning-rate", "cifar10-vit-pool"])
+def test_the_rate_rises_for_the_papers_ten_epochs(name):
+    settings = find_recipe(name).settings
+    assert (settings.warm_up, settings.warm_up_epochs) == (0.0, 10.0)
+
+
+@pytest.mark.parametrize("each", RECIPES, ids=lambda each: each.name)
+def test_nothing_rests_on_trials_without_a_record(each):
+    module = importlib.import_module(f"effdeg.lab.recipes.{each.name.replace('-', '_')}")
+    assert "no record" not in each.departs + module.__doc__
+
+
 def test_a_line_of_an_ablation_differs_in_what_it_is_about_alone():
     expected = {
         ("random-pixels", "random-pixels"): {"ends", "anchor_labels"},

@@ -7,17 +7,18 @@ import signal
 import stat
 import subprocess
 import sys
-import time
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from effdeg.lab.assignments import Assignment
+from effdeg.lab.records import last_entry
 from effdeg.lab.settings import digest, to_dict
 from effdeg.lab.store import RefusedError, Store
 from effdeg.lab.task import Task
 from tests.lab.disks import full_disk
-from tests.lab.toys import Toy, finish, train
+from tests.lab.toys import HELD_AT, Toy, finish, train, wait_for_hold
 
 CPU = torch.device("cpu")
 
@@ -232,33 +233,47 @@ def test_a_full_disk_leaves_no_half_line_and_no_half_file(tmp_path, monkeypatch,
     assert [entry["epoch"] for entry in run.record().metrics] == [1, 3]
 
 
+def test_the_last_entry_is_the_last_whole_line(tmp_path):
+    assert last_entry(tmp_path) == {}
+    file = tmp_path / "metrics.jsonl"
+    for text, expected in (
+        ("", {}),
+        ('{"epoch": 1', {}),
+        ('{"epoch": 1}\n', {"epoch": 1}),
+        ('{"epoch": 1}\n{"epoch": 2}\n{"ep', {"epoch": 2}),
+        ('{"epoch": 1}\n' * 10_000 + '{"epoch": 2}\n', {"epoch": 2}),
+    ):
+        file.write_text(text)
+        assert last_entry(tmp_path) == expected
+
+
 @pytest.mark.parametrize("end", ["killed", "its sweep is killed"])
 def test_a_worker_that_was_ended_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, end):
-    settings = Toy(epochs=30)
+    settings = Toy(epochs=6)
     whole = trained(Store(tmp_path / "whole"), settings)
     store = Store(tmp_path / "killed")
-    run = store.run(settings)
+    run, pipe = store.run(settings), tmp_path / "pipe"
+    os.mkfifo(pipe)
     assignment = Assignment("tests.lab.toys:RECIPE", to_dict(settings), str(store.folder), None, "cpu")
+    order = {"assignment": asdict(assignment), "log": str(tmp_path / "log.txt")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "effdeg.lab.workers", assignment.to_json()],
-        env=os.environ | {"TOY_PAUSE": "0.05"},
+        [sys.executable, "-m", "effdeg.lab.workers"],
+        env=os.environ | {"TOY_HOLD": str(pipe)},
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
-    try:
-        until = time.monotonic() + 60
-        while not ((record := run.record()) and len(record.metrics) > 3) and time.monotonic() < until:
-            assert process.poll() is None
-            time.sleep(0.01)
-        with pytest.raises(RefusedError, match="this process or another works on the run"):
-            run.begin({})
-    finally:
-        if end == "killed":
-            process.send_signal(signal.SIGKILL)
-        process.stdin.close()
-        process.wait(30)
+    process.stdin.write(json.dumps(order).encode() + b"\n")
+    process.stdin.flush()
+    wait_for_hold(pipe)
+    with pytest.raises(RefusedError, match="this process or another works on the run"):
+        run.begin({})
+    if end == "killed":
+        os.kill(run.record().environment["process"], signal.SIGKILL)
+        assert process.stdout.readline() == b"-9\n"
+    process.communicate()
+    assert process.returncode == 0
     assert not run.finished
-    assert 3 < len(run.record().metrics) < 30
+    assert len(run.record().metrics) == HELD_AT
 
     resumed = trained(store, settings)
     assert resumed.finished

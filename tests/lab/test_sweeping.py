@@ -1,20 +1,18 @@
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 
 import pytest
 import torch
 
 from effdeg.lab import sweeping
-from effdeg.lab.assignments import Assignment, work
-from effdeg.lab.pools import Ended
+from effdeg.lab.assignments import Assignment, Ending, work
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Store
 from effdeg.lab.sweeping import Outcome, sweep
 from effdeg.lab.task import Task
-from tests.lab.toys import RECIPE, Toy, finish, recipe, train
+from tests.lab.toys import HELD_AT, RECIPE, Toy, finish, recipe, train, wait_for_hold
 
 CPU = torch.device("cpu")
 
@@ -33,8 +31,7 @@ def in_this_process(monkeypatch):
         for order in orders:
             done.append(order.run.settings)
             order.prepare()
-            work(order.assignment)
-            yield [], [Ended(order, order.error())]
+            yield [], [order.ended(work(order.assignment))]
 
     monkeypatch.setattr(sweeping, "on_this_machine", one_by_one)
     return done
@@ -90,7 +87,7 @@ def test_failures_are_kept_apart_and_told(store, in_this_process, capsys):
     (failure,) = outcome.failed
     assert (failure.job.row, failure.error) == ("broken", "beyond repair")
     assert failure.log == store.run(failure.job.settings).folder / "log.txt"
-    assert "1 finished, 0 skipped, 1 failed\nbroken: beyond repair (see " in str(outcome)
+    assert "1 finished now, 0 before, 1 failed\nbroken: beyond repair (see " in str(outcome)
     assert "Broken, seed 0: failed: beyond repair" in printed.out
     assert "Plain, seed 0: 70.0%, 2 s" in printed.out
     assert "2/2" in printed.err
@@ -103,7 +100,7 @@ def test_failures_are_kept_apart_and_told(store, in_this_process, capsys):
     assert store.run(again.finished[0].settings).record().failure is None
 
 
-def test_three_runs_in_two_processes_one_fails_and_one_is_killed(store):
+def test_runs_in_two_processes_one_fails_and_one_is_killed(store, tmp_path):
     outcome = swept(store, methods=["broken", "killed", "plain"], seeds=[0], processes=2)
     assert [job.row for job in outcome.finished] == ["plain"]
     assert {failure.job.row: failure.error for failure in outcome.failed} == {
@@ -114,49 +111,102 @@ def test_three_runs_in_two_processes_one_fails_and_one_is_killed(store):
     assert failures["plain"] is None
     assert failures["killed"].startswith("killed by SIGKILL")
     assert failures["broken"].startswith("Traceback")
+    # The same bytes as from a process that did nothing else.
+    whole = Store(tmp_path / "whole").run(Toy())
+    train(Toy(), Task(whole, None, CPU))
+    for name in ("metrics.jsonl", "summary.json", "weights.pt"):
+        assert (store.run(Toy()).folder / name).read_bytes() == (whole.folder / name).read_bytes()
     logs = {failure.job.row: failure.log.read_text() for failure in outcome.failed}
     assert "beginning at epoch 0" in logs["killed"]
     assert "ValueError: it is broken\nbeyond repair" in logs["broken"]
 
 
 def test_an_interrupt_ends_the_processes_and_the_next_sweep_goes_on(store, tmp_path, monkeypatch):
-    settings = Toy(epochs=60)
-    run = store.run(settings)
+    settings = Toy(epochs=6)
+    run, pipe = store.run(settings), tmp_path / "pipe"
+    os.mkfifo(pipe)
 
     def interrupt():
-        until = time.monotonic() + 60
-        while not ((record := run.record()) and len(record.metrics) > 3) and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for_hold(pipe)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setenv("TOY_PAUSE", "0.05")
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+    monkeypatch.setenv("TOY_HOLD", str(pipe))
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        swept(store, methods=["plain"], seeds=[0], changes={"epochs": 60})
-    thread.join()
-    monkeypatch.delenv("TOY_PAUSE")
+        swept(store, methods=["plain"], seeds=[0], changes={"epochs": 6})
+    monkeypatch.delenv("TOY_HOLD")
     stopped = run.record()
-    assert 3 < len(stopped.metrics) < 60
+    assert len(stopped.metrics) == HELD_AT
     assert stopped.failure is None  # an interrupt is no failure
     with pytest.raises(ProcessLookupError):
         os.kill(stopped.environment["process"], 0)
 
-    assert work(Assignment(recipe().name, to_dict(settings), str(store.folder), None, "cpu"))
+    assert work(Assignment(recipe().name, to_dict(settings), str(store.folder), None, "cpu")) == Ending.FINISHED
     whole = Store(tmp_path / "whole").run(settings)
     train(settings, Task(whole, None, CPU))
     assert run.record().metrics == whole.record().metrics
 
 
-def test_a_run_that_another_works_on_is_left_to_it(store, in_this_process, capsys):
+@pytest.mark.parametrize("end", ["finished", "given up"])
+def test_a_run_that_another_works_on_is_waited_for(store, in_this_process, monkeypatch, end):
     run = store.run(Toy())
     run.begin({})
     run.log({"epoch": 1})
+
+    def sleep(seconds):
+        assert len(run.record().metrics) == 1  # nothing was touched meanwhile
+        if end == "finished":
+            run.finish({"test_accuracy": 0.5})
+        run.close()
+
+    monkeypatch.setattr(sweeping.time, "sleep", sleep)
     outcome = swept(store, methods=["plain"], seeds=[0])
-    assert len(outcome.failed) == 1
-    assert "this process or another works on the run" in capsys.readouterr().err
-    assert run.record().failure is None
-    assert len(run.record().metrics) == 1
+    assert [len(each) for each in (outcome.finished, outcome.elsewhere)] == ([0, 1] if end == "finished" else [1, 0])
+    assert outcome.failed == ()
+    assert in_this_process == [Toy(), Toy()]
+    assert run.finished
+
+
+@pytest.mark.parametrize("moment", ["before the run", "within the run"])
+def test_a_run_that_another_sweep_finishes_meanwhile_is_not_counted_as_ones_own(store, monkeypatch, capsys, moment):
+    log = store.run(Toy()).folder / "log.txt"
+
+    def finish_first(*given):
+        finish(store, Toy(), seconds=2.0)
+        log.write_text("the first sweep's own words")
+        return given
+
+    def carry_out(orders, processes):
+        (order,) = orders
+        order.prepare()
+        if moment == "before the run":
+            finish_first()
+        yield [], [order.ended(work(order.assignment))]
+
+    monkeypatch.setattr(sweeping, "on_this_machine", carry_out)
+    if moment == "within the run":  # after the worker has looked, and before the run begins
+        seed = torch.manual_seed
+        monkeypatch.setattr(torch, "manual_seed", lambda number: (finish_first(), seed(number)))
+    outcome = swept(store, methods=["plain"], seeds=[0], progress=True)
+    assert str(outcome) == "0 finished now, 0 before, 1 finished elsewhere meanwhile, 0 failed"
+    assert [job.settings for job in outcome.elsewhere] == [Toy()]
+    assert "Plain, seed 0: finished elsewhere, 70.0%, 2 s" in capsys.readouterr().out
+    assert log.read_text() == "the first sweep's own words"
+
+
+def test_runs_under_way_are_looked_at_only_where_that_is_shown(store, in_this_process, monkeypatch):
+    looked = []
+    monkeypatch.setattr(sweeping, "last_entry", lambda folder: looked.append(folder) or {"test_accuracy": 0.5})
+
+    def carry_out(orders, processes):
+        for order in orders:
+            yield [order], []
+
+    monkeypatch.setattr(sweeping, "on_this_machine", carry_out)
+    swept(store, methods=["plain"], seeds=[0])
+    assert looked == []
+    swept(store, methods=["plain"], seeds=[0], progress=True)
+    assert looked == [store.run(Toy()).folder]
 
 
 def test_mistakes_are_told_before_anything_runs(store, in_this_process):

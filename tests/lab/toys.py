@@ -1,8 +1,8 @@
 """An experiment of milliseconds: a random walk, which saves at every step all it needs to go on exactly."""
 
 import os
+import select
 import signal
-import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,9 @@ import torch
 from effdeg.lab import registry
 from effdeg.lab.recipe import Recipe, Row
 from effdeg.lab.store import Store
+
+# After this epoch a run waits to be ended, if TOY_HOLD names a pipe.
+HELD_AT = 4
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,24 @@ def train(settings, task):
         walk = walk + settings.lr * torch.randn(())
         task.run.log({"epoch": epoch + 1, "walk": walk.item(), "test_accuracy": accuracy(settings)})
         task.run.save({"epoch": epoch + 1, "walk": walk, "random": torch.get_rng_state()})
-        time.sleep(float(os.environ.get("TOY_PAUSE", "0")))
+        if epoch + 1 == HELD_AT and "TOY_HOLD" in os.environ:
+            hold(os.environ["TOY_HOLD"])
     summary = {"test_accuracy": accuracy(settings), "walk": walk.item(), "seconds": 1.5, "epochs": settings.epochs}
     task.run.finish(summary, {"walk": walk})
+
+
+def hold(pipe):
+    """Tell whoever reads the pipe that this point is reached, and wait to be ended."""
+    Path(pipe).write_text("here")
+    signal.pause()
+
+
+def wait_for_hold(pipe):
+    """Wait for a run to come to where it holds; the deadline is for one that never does."""
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    ready, _, _ = select.select([reader], [], [], 300)
+    os.close(reader)
+    assert ready
 
 
 def accuracy(settings):

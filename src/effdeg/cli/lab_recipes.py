@@ -19,13 +19,9 @@ def list_all(json: o.Json = False) -> None:
     if json:
         print(json_module.dumps([_described(each) for each in all_recipes().values()]))
         return
-    table = Table(title="recipes", title_justify="left")
-    for column in ("name", "what", "paper", "runs", "cost"):
-        table.add_column(column, no_wrap=column == "name", overflow="fold")
-    for each in all_recipes().values():
-        table.add_row(*map(escape, (each.name, each.title, each.paper, _runs(each), each.cost)))
+    rows = [(each.name, each.title, each.paper, _runs(each), each.cost) for each in all_recipes().values()]
     console = Console(highlight=False)
-    console.print(table)
+    console.print(lo.word_table("recipes", ("name", "what", "paper", "runs", "cost"), rows, console.width))
     console.print("[dim]effdeg lab show NAME says more; effdeg lab run NAME runs one; effdeg lab sweep NAME all.[/]")
 
 
@@ -54,7 +50,7 @@ def show(
         if text:
             facts.add_row(f"[dim]{label}[/]", escape(text))
     console.print(facts)
-    console.print(_lines(found))
+    console.print(_lines(found, console.width))
     console.print(_settings(found, settings, "all lines" if row is None else row.name))
     console.print(f"[dim]A run with these settings has the name {digest(settings)}.[/]")
 
@@ -69,16 +65,13 @@ def _settings(found: Recipe[Any], settings: Settings, whose: str) -> Table:
     return table
 
 
-def _lines(found: Recipe[Any]) -> Table:
-    table = Table(title="lines of its table", title_justify="left")
-    for column in ("--method", "what", "paper", "settings", "tuned"):
-        table.add_column(column, no_wrap=column == "--method", overflow="fold")
+def _lines(found: Recipe[Any], width: int) -> Table:
+    rows = []
     for row in found.rows:
-        line = _line(found, row)
-        settings = lo.assignments(line["changes"])
+        settings = lo.assignments(_line(found, row)["changes"])
         tuned = ", ".join(f"{key}: {' '.join(map(lo.shown, values))}" for key, values in row.strengths.items())
-        table.add_row(*map(escape, (row.name, row.title, _reported(row.paper), settings, tuned)))
-    return table
+        rows.append((row.name, row.title, _reported(row.paper), settings, tuned))
+    return lo.word_table("lines of its table", ("--method", "what", "paper", "settings", "tuned"), rows, width)
 
 
 def _line(found: Recipe[Any], row: Row) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from effdeg._files import to_json, write_atomically
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
-from effdeg.lab import Recipe, Store, all_recipes, find_recipe
+from effdeg.lab import Recipe, all_recipes, find_recipe
 from effdeg.lab.report import Result, plain, result_of
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.sheets import block_sheets, further
@@ -47,7 +47,7 @@ def table(
     o.check_target("--csv", csv, {".csv"})
     if csv is not None and found.shows != "pool":
         raise ValueError(f"--csv {csv}: {name} is no pool of models, only those have such a table.")
-    result = result_of(found, Store(runs).records(), kept)
+    result = result_of(found, lo.records_in(runs), kept)
     if plot is not None:
         _draw(result, plot, runs)
     if csv is not None:
@@ -77,9 +77,9 @@ def report(
     found: list[Recipe[Any]] = [find_recipe(name) for name in names] if names else list(all_recipes().values())
     o.check_figures()
     o.check_target("--out", out, {".html"})
+    records = lo.records_in(runs)
     from effdeg.lab.report.page import page
 
-    records = Store(runs).records()
     results = [result_of(each, records) for each in found]
     write_atomically(out, page(results).encode())
     console = Console(highlight=False)

@@ -13,12 +13,12 @@ from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.distributed import process_group, rank_and_size, shared_from_first
 from effdeg.lab import Recipe, Row, Store, Task, chosen, find_recipe
-from effdeg.lab.settings import digest, parsed, to_dict
+from effdeg.lab.settings import Settings, digest, parsed, to_dict
 
 _FACTS = {
     "training accuracy": "{train_accuracy:.2%}",
     "gap": "{gap:.2%}",
-    "effective degree": "{effective_degree[value]:.4g} ± {effective_degree[stderr]:.2g}",
+    "effective degree": "{effective_degree[value]:.4g} ± {effective_degree[stderr]:.2g} {measured_on}",
     "training time": "{seconds:.1f} s, {seconds_per_epoch:.3g} s per epoch, {milliseconds_per_step:.3g} ms per step",
 }
 
@@ -76,7 +76,8 @@ def run(
     tested = "held-out" if getattr(settings, "held_out", 0) else "test"
     if found.study is not None:
         console.print(escape(found.study.score(record)), soft_wrap=True)
-    console.print(_table(record.summary, record.environment, tested=tested))
+    how = {"measured_on": _measured_on(settings)}
+    console.print(_table(record.summary | how, record.environment, tested=tested))
     console.print(f"kept in {escape(str(work.folder))}", soft_wrap=True)
 
 
@@ -91,6 +92,12 @@ def _tuned(found: Recipe[Any], row: Row, store: Store, wanted: dict[str, Any]) -
         return {}, f"{lo.assignments(own)}, not tuned yet: {command} tunes it, and then runs it with every seed"
     how = f"the best of {len(choice.tried)} on {found.tuning['held_out']:,} held-out examples"
     return choice.changes, f"{lo.assignments(choice.changes)}, {how} ({choice.score:.2%} after {choice.epochs} epochs)"
+
+
+def _measured_on(settings: Settings) -> str:
+    """Say how the effective degree was measured at the end: during training it is measured more coarsely."""
+    known = to_dict(settings)
+    return f"({known['measure_paths']} paths × {known['measure_nodes']} nodes)" if "measure_paths" in known else ""
 
 
 def _table(summary: dict[str, Any], environment: dict[str, Any], *, tested: str) -> Table:

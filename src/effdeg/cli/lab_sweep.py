@@ -20,9 +20,6 @@ from effdeg.lab.settings import differences, digest, parsed, to_dict
 # A recipe of one's own, package.module:RECIPE, and no address, which ends with the number of a port.
 _OWN = re.compile(r"[\w.]+:[A-Za-z_]\w*")
 
-# Longer names of lines are broken, or nothing else would have room.
-_LONGEST_NAME = 24
-
 
 class Command(TyperCommand):
     """Takes ``--ray`` without an address for a Ray of this machine's own."""
@@ -89,7 +86,7 @@ def sweep(
         tuning = [] if no_tune else tuning_jobs(found, **plan)
         final = final_jobs(found, store.records(), seeds=numbers, **plan)
         timed, notes = ([], []) if equal_time is None else equal_time_jobs(found, final, store, equal_time)
-        console.print(_planned(found, store, [*tuning, *final, *timed], equal_time))
+        console.print(_planned(found, store, [*tuning, *final, *timed], equal_time, console.width))
         if notes:
             console.print(f"How many epochs take the time of {equal_time} is known for more lines once they are run.")
         return
@@ -122,11 +119,7 @@ def _seeds(text: str) -> list[int] | None:
 
 def _tell(console: Console, outcome: Outcome, runs: Path) -> None:
     """Say how a sweep went."""
-    console.print(
-        f"{len(outcome.finished)} finished now, {len(outcome.skipped)} before, {len(outcome.failed)} failed; "
-        f"kept in {escape(str(runs))}",
-        soft_wrap=True,
-    )
+    console.print(f"{outcome.counts}; kept in {escape(str(runs))}", soft_wrap=True)
     for note in outcome.notes:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     for failure in outcome.failed:
@@ -134,15 +127,11 @@ def _tell(console: Console, outcome: Outcome, runs: Path) -> None:
         console.print(f"[red]{escape(what)}[/]: {escape(failure.error)} ({escape(str(failure.log))})", soft_wrap=True)
 
 
-def _planned(found: Recipe[Any], store: Store, jobs: list[Job], equal_time: str | None) -> Table:
+def _planned(found: Recipe[Any], store: Store, jobs: list[Job], equal_time: str | None, width: int) -> Table:
     """List what would be run, and what of it is done."""
     states = {digest(job.settings): _state(store, job) for job in jobs}
     untuned = {job.row for job in jobs if job.purpose == "tuning" and states[digest(job.settings)] != "finished"}
-    names = [job.row for job in jobs] or [""]
-    table = Table(title=f"runs of {escape(found.name)}", title_justify="left")
-    for column in ("method", "for", "seed", "settings", "run", "state"):
-        whole = column == "run" or (column == "method" and max(map(len, names)) <= _LONGEST_NAME)
-        table.add_column(column, no_wrap=whole, overflow="fold")
+    rows = []
     for job in jobs:
         row, run, seed = found.row(job.row), digest(job.settings), job.settings.seed
         own = {key: new for key, (new, _) in differences(job.settings, found.resolved(row, {"seed": seed})).items()}
@@ -153,8 +142,8 @@ def _planned(found: Recipe[Any], store: Store, jobs: list[Job], equal_time: str 
             unknown["epochs"] = "as timed"
         if job.purpose != "tuning" and unknown:
             own, run, state = own | unknown, "–", "once tuned"
-        table.add_row(*map(escape, (job.row, job.purpose, str(seed), lo.assignments(own), run, state)))
-    return table
+        rows.append((job.row, job.purpose, str(seed), lo.assignments(own), run, state))
+    return lo.word_table(f"runs of {found.name}", ("method", "for", "seed", "settings", "run", "state"), rows, width)
 
 
 def _state(store: Store, job: Job) -> str:

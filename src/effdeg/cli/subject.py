@@ -88,9 +88,10 @@ def warn_if_untrained(*candidates: Candidate) -> None:
     """Print a note if a model has the weights that its code makes, which are untrained in most cases."""
     made = list(dict.fromkeys(each.source for each in candidates if each.made_by_code))
     if made:
+        what = "is measured as its code makes it" if len(made) == 1 else "are measured as their code makes them"
         o.print_note(
-            f"note: no --weights: {', '.join(made)} is measured as its code makes it with --seed {candidates[0].seed}, "
-            "untrained unless that code loads trained weights."
+            f"note: no --weights: {', '.join(made)} {what} with --seed {candidates[0].seed}, untrained unless that "
+            "code loads trained weights."
         )
 
 

@@ -1,10 +1,9 @@
 """One run of a sweep, as it is handed to another process."""
 
-import json
-import sys
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -33,46 +32,45 @@ class Assignment:
     data: str | None
     device: str
 
-    def to_json(self) -> str:
-        """Write it down."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> "Assignment":
-        """Read what was written down."""
-        return cls(**json.loads(text))
+class Ending(IntEnum):
+    """How a run ended, as the exit code of its process."""
+
+    FINISHED = 0
+    FAILED = 1
+    FINISHED_ELSEWHERE = 3
+    BUSY_ELSEWHERE = 4
 
 
-def work(assignment: Assignment) -> bool:
+def work(assignment: Assignment) -> Ending:
     """Carry out a run, or what is left of it; an error is printed and kept with the run.
 
     Args:
         assignment: What to do.
 
     Returns:
-        Whether the run is finished.
+        How the run ended. A run that another process has finished or works on is left as it is, its log too.
     """
     experiment = find_recipe(assignment.recipe)
     # Types were checked where the settings were made; JSON knows no tuples, and that is all it changed.
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in assignment.settings.items()}
     run = Store(assignment.runs).run(replace(experiment.settings, **values))
     if run.finished:
-        return True
+        return Ending.FINISHED_ELSEWHERE
     data = None if assignment.data is None else Path(assignment.data)
     try:
         experiment.train(run.settings, Task(run, data, torch.device(assignment.device)))
-    except RefusedError as error:
-        # The folder is not this process's to write in.
-        print(error, file=sys.stderr)
+    except RefusedError:
+        return Ending.FINISHED_ELSEWHERE if run.finished else Ending.BUSY_ELSEWHERE
     except Exception:
         traceback.print_exc()
         run.fail(traceback.format_exc())
     finally:
         run.close()
-    return run.finished
+    return Ending.FINISHED if run.finished else Ending.FAILED
 
 
-def work_logged(assignment: Assignment, log: str) -> bool:
+def work_logged(assignment: Assignment, log: str) -> Ending:
     """Do the same in a process that is not the run's own, writing what is printed to the end of a file."""
     with Path(log).open("a", buffering=1) as stream, redirect_stdout(stream), redirect_stderr(stream):
         return work(assignment)

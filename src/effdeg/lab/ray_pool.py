@@ -41,20 +41,19 @@ def on_ray(orders: Sequence[Order], address: str, per_gpu: int) -> Generator[Pro
                 ended = []
                 for each in ready:
                     order = pending.pop(each)
-                    ended.append(Ended(order, _error(ray, each, order)))
+                    ended.append(_ended(ray, each, order))
                 yield list(pending.values()), ended
         finally:
             for each in pending:
                 ray.cancel(each)
 
 
-def _error(ray: ModuleType, task: object, order: Order) -> str | None:
+def _ended(ray: ModuleType, task: object, order: Order) -> Ended:
     try:
-        ray.get(task)
+        return order.ended(ray.get(task))
     except Exception as error:
         # Not an error of the run's code, which comes back as a value: its process died or did not find what it needs.
-        return order.died(str(error).strip().splitlines()[-1])
-    return order.error()
+        return Ended(order, order.died(str(error).strip().splitlines()[-1]))
 
 
 @contextmanager

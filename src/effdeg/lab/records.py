@@ -1,11 +1,14 @@
 """What a run's folder says of it."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+# More bytes than any line of metrics.jsonl has.
+_TAIL = 65_536
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,18 @@ def whole_lines(file: Path) -> list[bytes]:
     """Read the lines of a file, but for a last one that a kill tore off."""
     lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
     return [line for line in lines if line.endswith(b"\n")]
+
+
+def last_entry(folder: Path) -> dict[str, Any]:
+    """Return what the last evaluation of a run found, empty if there was none, from the end of its file alone."""
+    try:
+        with (folder / "metrics.jsonl").open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
+            *_, last, _ = [b"", *stream.read().split(b"\n")]
+        entry = json.loads(last)
+    except (OSError, ValueError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def _read_text(file: Path) -> str | None:

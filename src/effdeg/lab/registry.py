@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,43 +11,26 @@ from effdeg._checks import suggest
 from effdeg.io import find_code
 from effdeg.lab.recipe import Recipe
 
-# The table of methods first, then what varies it, then pools, then studies of a known truth; recipes that are not named
-# here follow by their names.
-_FIRST = (
-    "cifar10-methods",
-    "cifar10-learning-rate",
-    "cifar10-configurations",
-    "cifar10-random-pixels",
-    "cifar10-basis",
-    "cifar10-layers",
-    "cifar10-sampling",
-    "cifar10-components",
-    "cifar10-cost",
-    "cifar10-resnet18-pool",
-    "cifar10-vit-pool",
-    "digits-methods",
-    "pnn",
-    "path-degrees",
-    "grokking",
-    "mnist-cifar",
-    "estimator",
-    "digits-estimators",
-    "cifar10-estimators",
-)
-
 
 @cache
 def _all() -> dict[str, Recipe[Any]]:
     package = importlib.import_module("effdeg.lab.recipes")
     names = [module.name for module in pkgutil.iter_modules(package.__path__)]
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-    found = {module.RECIPE.name: module.RECIPE for module in modules}
-    places = {name: place for place, name in enumerate(_FIRST)}
-    return {name: found[name] for name in sorted(found, key=lambda name: (places.get(name, len(places)), name))}
+    found: list[Recipe[Any]] = [module.RECIPE for module in modules]
+    return {recipe.name: recipe for recipe in sorted(found, key=_place)}
+
+
+def _place(recipe: Recipe[Any]) -> tuple[int, int, str]:
+    """Sort by the paper's tables, then by its figures; what belongs to neither follows by name."""
+    for kind, word in enumerate(("Table", "Figure")):
+        if number := re.match(rf"{word}s? (\d+)", recipe.paper):
+            return kind, int(number[1]), recipe.name
+    return 2, 0, recipe.name
 
 
 def all_recipes() -> dict[str, Recipe[Any]]:
-    """Give the recipes by their names, in the order of the paper's argument."""
+    """Return the recipes by name, in the order of the paper's tables and figures."""
     return dict(_all())
 
 

@@ -60,7 +60,7 @@ class Run:
     def finished(self) -> bool:
         """Whether its summary lies in its folder."""
         try:
-            self._check_settings()
+            self.check_settings()
             read_json(self.folder / "summary.json")
         except (OSError, ValueError):
             return False
@@ -142,7 +142,7 @@ class Run:
             self._lock = None
 
     def _restore(self, environment: Mapping[str, Any]) -> dict[str, Any] | None:
-        self._check_settings()
+        self.check_settings()
         if self.finished:
             raise RefusedError(f"the run {self.folder} is finished; to run it again, delete that folder.")
         for partial in self.folder.glob(f"*{PARTIAL}"):
@@ -162,8 +162,8 @@ class Run:
             self.close()
             raise RefusedError(f"this process or another works on the run {self.folder}: wait for it, or end it.")
 
-    def _check_settings(self) -> None:
-        """Refuse a folder that is not this run's, whatever it is called."""
+    def check_settings(self) -> None:
+        """Raise if the folder is not this run's, whatever it is called."""
         file = self.folder / "settings.json"
         if not file.exists():
             return

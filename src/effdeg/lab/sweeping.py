@@ -1,5 +1,6 @@
 """All runs of an experiment: first those that tune, then those that results come from; finished ones are skipped."""
 
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -15,11 +16,12 @@ from effdeg.io.optional import require
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment
 from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs
-from effdeg.lab.pools import Order, Progress, on_this_machine
+from effdeg.lab.pools import TICK, Ended, Order, Progress, on_this_machine
 from effdeg.lab.ray_pool import on_ray
 from effdeg.lab.recipe import Recipe
+from effdeg.lab.records import last_entry
 from effdeg.lab.settings import to_dict
-from effdeg.lab.store import Run, Store
+from effdeg.lab.store import Store
 
 # More than these do not fit beside the bar.
 _SHOWN = 3
@@ -47,22 +49,29 @@ class Outcome:
     Attributes:
         finished: The runs that it carried out.
         skipped: Those that were finished before.
+        elsewhere: Those that another process finished meanwhile.
         failed: Those that failed.
         notes: What could not be planned, and why.
     """
 
     finished: tuple[Job, ...] = ()
     skipped: tuple[Job, ...] = ()
+    elsewhere: tuple[Job, ...] = ()
     failed: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
+    @property
+    def counts(self) -> str:
+        """How many runs ended in which way."""
+        elsewhere = f"{len(self.elsewhere)} finished elsewhere meanwhile, " if self.elsewhere else ""
+        return f"{len(self.finished)} finished now, {len(self.skipped)} before, {elsewhere}{len(self.failed)} failed"
+
     def __str__(self) -> str:
-        counts = f"{len(self.finished)} finished, {len(self.skipped)} skipped, {len(self.failed)} failed"
         failures = [f"{each.job.row}: {each.error} (see {each.log})" for each in self.failed]
-        return "\n".join([counts, *failures, *self.notes])
+        return "\n".join([self.counts, *failures, *self.notes])
 
 
 def sweep(
@@ -100,7 +109,7 @@ def sweep(
         progress: Show a bar, and a line for every run that ends.
 
     Returns:
-        What was finished, skipped and failed.
+        What was finished, here and elsewhere, skipped and failed.
     """
     check_count("processes", processes, least=1)
     _check_found(recipe)
@@ -149,23 +158,34 @@ class _Carrier:
         orders = {self._order(job): job for job in jobs}
         due = [order for order in orders if not order.run.finished]
         skipped = [job for order, job in orders.items() if order not in due]
-        finished, failed = [], []
-        with (
-            progress_bar(f"{self.recipe.name}, {description}", len(jobs), enabled=self.progress) as update,
-            closing(self._pool(due)) as pool,
-        ):
+        finished: list[Job] = []
+        elsewhere: list[Job] = []
+        failed: list[Failure] = []
+        with progress_bar(f"{self.recipe.name}, {description}", len(jobs), enabled=self.progress) as update:
             update(len(skipped))
-            for running, ended in pool:
-                for each in ended:
-                    job = orders[each.order]
-                    if each.error is None:
-                        finished.append(job)
-                    else:
-                        failed.append(Failure(job, each.error, each.order.log))
-                    if self.progress:
-                        print(f"{self._label(job)}: {_result(each.order.run, each.error)}", flush=True)
-                update(len(skipped) + len(finished) + len(failed), self._note(running, orders))
-        return Outcome(tuple(finished), tuple(skipped), tuple(failed))
+            while due:
+                busy = []
+                with closing(self._pool(due)) as pool:
+                    for running, ended in pool:
+                        busy += [each.order for each in ended if each.busy]
+                        for each in ended:
+                            if not each.busy:
+                                self._sort(each, orders[each.order], finished, elsewhere, failed)
+                        if self.progress:
+                            done = len(skipped) + len(finished) + len(elsewhere) + len(failed)
+                            update(done, self._note(running or busy, orders))
+                due = busy
+                if busy:  # another sweep is at them: it finishes them, or leaves them to this one
+                    time.sleep(TICK)
+        return Outcome(tuple(finished), tuple(skipped), tuple(elsewhere), tuple(failed))
+
+    def _sort(self, ended: Ended, job: Job, finished: list[Job], elsewhere: list[Job], failed: list[Failure]) -> None:
+        if ended.error is not None:
+            failed.append(Failure(job, ended.error, ended.order.log))
+        else:
+            (elsewhere if ended.elsewhere else finished).append(job)
+        if self.progress:
+            print(f"{self._label(job)}: {_result(ended)}", flush=True)
 
     def _order(self, job: Job) -> Order:
         data = None if self.data is None else str(self.data.absolute())
@@ -185,23 +205,22 @@ class _Carrier:
         return ", ".join([title, *(f"{key} {value}" for key, value in told.items())])
 
     def _note(self, running: Sequence[Order], orders: Mapping[Order, Job]) -> str:
-        notes = [" ".join([self._label(orders[order]), *_accuracy_so_far(order.run)]) for order in running[:_SHOWN]]
+        notes = [
+            " ".join([self._label(orders[order]), *_accuracy(last_entry(order.run.folder))])
+            for order in running[:_SHOWN]
+        ]
         more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
         return " · ".join(notes + more)
 
 
-def _accuracy_so_far(run: Run) -> list[str]:
-    record = run.record()
-    return _accuracy(record.metrics[-1]) if record and record.metrics else []
-
-
-def _result(run: Run, error: str | None) -> str:
-    if error is not None:
-        return f"failed: {error}"
-    record = run.record()
+def _result(ended: Ended) -> str:
+    if ended.error is not None:
+        return f"failed: {ended.error}"
+    record = ended.order.run.record()
     summary = record.summary if record and record.summary else {}
     took = [_time(summary["seconds"])] if "seconds" in summary else []
-    return ", ".join([*_accuracy(summary), *took]) or "finished"
+    where = ["finished elsewhere"] if ended.elsewhere else []
+    return ", ".join([*where, *_accuracy(summary), *took]) or "finished"
 
 
 def _accuracy(found: Mapping[str, Any]) -> list[str]:

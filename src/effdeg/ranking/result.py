@@ -71,22 +71,23 @@ class Ranking:
         return plot_ranking(self, measures, theme=theme)
 
     def warnings(self) -> list[str]:
-        """Say, in sentences, what a reader should not overlook."""
-        found = [f"note: {name} is {reason}." for name, reason in self.pool.undefined.items()]
+        """Return, in sentences, what a reader should not overlook."""
+        found = [*self.notes(), *self._falling()]
+        return [f"note: {each}." for each in found]
+
+    def notes(self) -> list[str]:
+        """Return the warnings that are not advice to rank a measure the other way round, without full stops."""
+        found = [f"{name} is {reason}" for name, reason in self.pool.undefined.items()]
         if self.pool.left_out:
-            found.append(f"note: not ranked, since they hold text: {', '.join(self.pool.left_out)}.")
+            found.append(f"not ranked, since they hold text: {', '.join(self.pool.left_out)}")
         if self.unvaried:
-            found.append(
-                f"note: no two models differ in {' or '.join(self.unvaried)} alone: left out of Ψ and sign errors."
-            )
+            found.append(f"no two models differ in {' or '.join(self.unvaried)} alone: left out of Ψ and sign errors")
         if self.resampled and self.pool.clustered and self.pool.cluster_count < _FEW_CLUSTERS:
             rest = "cannot be resampled: there are no intervals"
             if self.pool.cluster_count >= FEWEST_CLUSTERS:
                 rest = "are few to resample: intervals are rough"
-            found.append(
-                f"note: {self.pool.describe_clusters()} {rest}. Name every hyperparameter in which models differ."
-            )
-        return found + self._falling()
+            found.append(f"{self.pool.describe_clusters()} {rest}. Name every hyperparameter in which models differ")
+        return found
 
     def rows(self) -> list[list[str]]:
         """Give a table of texts: its head, then a row per measure; :meth:`warnings` says why one is undefined."""
@@ -106,16 +107,19 @@ class Ranking:
 
     def legend(self) -> str:
         """Say what the columns of :meth:`rows` mean."""
-        if not self.resampled:
-            return "no measure can be ranked."
-        text = f"{self.level * 100:g}% intervals"
-        if self.pool.clustered:
-            text += f" resample the {self.pool.describe_clusters()}, with all their models, {self.resamples} times"
-        else:
-            text += f": Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
-        if self.pool.hyperparameters:
+        text = self.describe_intervals()
+        if self.resampled and self.pool.hyperparameters:
             text += "; Ψ granulated Kendall; sign error mean/worst; CMI conditional mutual information"
         return f"{text}."
+
+    def describe_intervals(self) -> str:
+        """Describe where the intervals come from, without a full stop."""
+        if not self.resampled:
+            return "no measure can be ranked"
+        text = f"{self.level * 100:g}% intervals"
+        if self.pool.clustered:
+            return f"{text} resample the {self.pool.describe_clusters()}, with all their models, {self.resamples} times"
+        return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything but the resamples as plain numbers, names and lists."""
@@ -143,18 +147,22 @@ class Ranking:
     def __repr__(self) -> str:
         return f"Ranking({' > '.join(self.scores)})"
 
-    def _falling(self) -> list[str]:
-        """Point out measures that beyond doubt go against the gap."""
+    @property
+    def falling(self) -> list[str]:
+        """The measures that beyond doubt go against the gap."""
         kendalls = {name: score.kendall for name, score in self.scores.items()}
-        names = [name for name, tau in kendalls.items() if tau and tau.interval and tau.interval[1] < 0]
+        return [name for name, tau in kendalls.items() if tau and tau.interval and tau.interval[1] < 0]
+
+    def _falling(self) -> list[str]:
+        names = self.falling
         if not names:
             return []
         fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
         target = "the gap" if self.pool.target == "gap" else self.pool.target
         turned = [name[1:] if name in self.pool.turned else f"-{name}" for name in names]
         return [
-            f"note: {', '.join(names)} {fall} as {target} rises: if larger is meant to be better, rank {them} as "
-            f"{', '.join(turned)}."
+            f"{', '.join(names)} {fall} as {target} rises: if larger is meant to be better, rank {them} as "
+            f"{', '.join(turned)}"
         ]
 
     def _value(self, measure: str, statistic: str) -> float:

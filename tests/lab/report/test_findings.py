@@ -46,6 +46,20 @@ def test_the_order_holds(tmp_path):
     assert "With one seed" not in str(holds)
 
 
+def test_what_the_order_leaves_out_is_named(tmp_path):
+    run(tmp_path, {"plain": 0.80, "mixup": 0.805, "ed": 0.83})
+    assert "Left out" not in str(found(tmp_path))
+    run(tmp_path, {"sam": 0.80})
+    left_out = "Left out is the pair that the paper does not tell apart by more than its spread: "
+    assert left_out in str(found(tmp_path))
+    # With a spread like this one's, nothing can be said of Mixup.
+    rows = [replace(row, paper=Reported(82.0, 9.0)) if row.name == "mixup" else row for row in METHODS.rows]
+    words = (
+        "Left out are 4 pairs that the paper does not tell apart by more than its spread, among them all with Mixup."
+    )
+    assert words in str(found(tmp_path, replace(METHODS, rows=tuple(rows))))
+
+
 def test_one_seed_decides_nothing(tmp_path):
     run(tmp_path, {"plain": 0.80, "mixup": 0.805, "ed": 0.83, "sam": 0.80})
     one = found(tmp_path)

@@ -7,6 +7,7 @@ import pytest
 
 from effdeg.lab.report import finding, plain, result_of
 from effdeg.lab.report.partial import partial_correlation
+from effdeg.lab.report.pool_notes import pool_notes
 from effdeg.lab.report.sheets import block_sheets
 from effdeg.lab.store import Store
 from effdeg.ranking import rank, read_table
@@ -29,19 +30,21 @@ def models(tmp_path):
                 "margin@10": 3 - 20 * gap + rng.gauss(0, 0.5),
             }
             values = (gap * 7 + rng.gauss(0, 0.01), rng.gauss(2, 1), gap + rng.gauss(0, 0.01), rng.gauss(2, 1))
-            degree = {"value": values[0], "stderr": 0.01, "normalized": values[1], "normalized_stderr": 0.01}
             noise = {"value": values[2], "stderr": 0.01, "normalized": values[3], "normalized_stderr": 0.01}
+            test = {"value": rng.gauss(2, 1), "stderr": 0.01, "normalized": rng.gauss(2, 1), "normalized_stderr": 0.01}
+            measured |= {"effective_degree": values[0], "effective_degree_normalized": values[1]}
             summary = {
                 "gap": gap,
                 "proxies": {name: {"value": value, "stderr": None} for name, value in measured.items()},
                 "skipped": {},
-                "effective_degree": degree,
+                "effective_degree": test,
                 "effective_degree_random_pixels": noise,
             }
             add(tmp_path, POOL, "plain", 0.99 - gap, summary=summary, seed=seed, **point)
-            named = ("effective_degree", "effective_degree_normalized")
-            names = [*named, *(f"{name}_random_pixels" for name in named)]
-            rows.append(point | {"gap": gap} | measured | dict(zip(names, values, strict=True)))
+            named = {"effective_degree": 2, "effective_degree_normalized": 3}
+            further = {f"{name}_random_pixels": values[place] for name, place in named.items()}
+            further |= {"effective_degree_test": test["value"], "effective_degree_normalized_test": test["normalized"]}
+            rows.append(point | {"gap": gap} | measured | further)
     return tmp_path, rows
 
 
@@ -103,7 +106,7 @@ def test_another_measure_may_be_stronger(models):
     for file in folder.glob("*/summary.json"):
         summary = json.loads(file.read_text())
         summary["proxies"]["sharpness@0.1"]["value"] = summary["gap"]
-        summary["effective_degree"]["value"] = -summary["effective_degree"]["value"]
+        summary["proxies"]["effective_degree"]["value"] *= -1
         file.write_text(json.dumps(summary))
     found = finding(pool_in(folder))
     assert found.verdict == "does not hold"
@@ -182,16 +185,29 @@ def test_what_was_not_measured_and_advice_that_is_for_others(models):
     assert not any("rank it as" in note or "rank them as" in note for note in sheet.notes)
 
 
-def test_the_proxies_own_effective_degree_is_left_out(models):
+def test_the_effective_degree_is_held_against_others_on_the_same_images(models):
     folder, rows = models
+    pool = pool_in(folder).pool
+    for name in ("effective_degree", "effective_degree_test"):
+        assert sorted(row[name] for row in pool.table) == sorted(row[name] for row in rows)
+    assert pool.best["effective degree"].measure == "effective_degree"
+    assert {advantage.measure for advantage in pool.advantages()} == {"effective_degree"}
+    (note,) = [note for note in pool_notes(pool) if "_test" in note]
+    assert note.endswith("all other measures are of training images.")
+
+
+def test_an_effective_degree_on_test_images_alone_is_called_that(models):
+    folder = models[0]
     for file in folder.glob("*/summary.json"):
         summary = json.loads(file.read_text())
-        summary["proxies"]["effective_degree"] = {"value": 0.0, "stderr": None}
-        summary["proxies"]["effective_degree_of_another_kind"] = {"value": 0.0, "stderr": None}
+        summary["effective_degree"]["value"] = summary["proxies"].pop("effective_degree")["value"]
+        del summary["proxies"]["effective_degree_normalized"]
         file.write_text(json.dumps(summary))
-    pool = pool_in(folder).pool
-    assert sorted(row["effective_degree"] for row in pool.table) == sorted(row["effective_degree"] for row in rows)
-    assert "effective_degree_of_another_kind" not in pool.measures
+    block = pool_in(folder)
+    assert "effective_degree" not in block.pool.measures
+    assert block.pool.best["effective degree"].measure == "effective_degree_test"
+    assert "measures: effective_degree_test " in finding(block).sentences[0]
+    assert any("no effective degree was taken: that on test images" in note for note in pool_notes(block.pool))
 
 
 def test_the_table_can_be_ranked_again(models, tmp_path):
@@ -237,6 +253,7 @@ def test_models_that_differ_only_where_it_does_nothing_are_resampled_together(tm
     assert block.pool.inert == ["lr"]
     (sheet,) = block_sheets(block)
     assert any("lr has less than 1% of the gap's variance" in note for note in sheet.notes)
-    rows = [{key: row[key] for key in ("batch", "lr", "gap", "effective_degree")} for row in block.pool.table]
-    together = rank(rows, hyperparameters=["batch", "lr"], clusters=["batch"]).scores["effective_degree"]
-    assert block.pool.ranking.scores["effective_degree"].kendall == together.kendall
+    name = "effective_degree_test"
+    rows = [{key: row[key] for key in ("batch", "lr", "gap", name)} for row in block.pool.table]
+    together = rank(rows, hyperparameters=["batch", "lr"], clusters=["batch"]).scores[name]
+    assert block.pool.ranking.scores[name].kendall == together.kendall

@@ -11,7 +11,7 @@ from effdeg.lab.report.sheet import Sheet
 from effdeg.lab.report.sheets import block_sheets, further, runs_sheet, tuning_sheet
 from effdeg.lab.report.terminal import terminal
 from effdeg.lab.report.text import document, latex, markdown
-from effdeg.lab.report.wording import duration
+from effdeg.lab.report.wording import degree, duration
 from effdeg.lab.store import Store
 from tests.lab.report.stores import METHODS, add
 
@@ -261,3 +261,18 @@ def test_no_number_is_broken(width):
 @pytest.mark.parametrize(("seconds", "text"), [(0.95, "0.95 s"), (89, "89 s"), (96, "1.6 min"), (7200, "2 h")])
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (2.024, 0.078, "2.02 ± 0.08"),
+        (0.2063, 0.0058, "0.206 ± 0.006"),
+        (0.0042, 0.00031, "0.0042 ± 0.0003"),
+        (0.0042, 0.0, "0.0042 ± 0.0000"),
+        (1.2345e-9, 3e-11, "1.23e-09 ± 3e-11"),
+        (0.0, 0.0, "0.00 ± 0.00"),
+    ],
+)
+def test_small_effective_degrees_keep_their_digits(value, error, text):
+    assert degree((value, error)) == text

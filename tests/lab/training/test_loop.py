@@ -1,8 +1,6 @@
-import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from typing import ClassVar
 
@@ -16,6 +14,7 @@ from effdeg.lab.settings import identity
 from effdeg.lab.store import Store
 from effdeg.lab.task import Task
 from effdeg.lab.training import loop
+from effdeg.lab.training.evaluation import FOLLOWED
 from tests.lab.training.runs import StoppedError, breaking_off, carried_out, metrics, small, summary, weights
 
 METHODS = ["plain", "mixup+ed", "sam"]
@@ -84,29 +83,38 @@ def test_a_run_that_breaks_off_goes_on_where_it_was(tmp_path, method):
 
 
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path):
-    settings = small(method="ed", epochs=12)
+    settings = small(method="ed", epochs=6)
     program = f"""
-import sys; sys.path.insert(0, ".")
-from effdeg.lab.training import loop
-import time
-before = loop._Running._train_epoch
-def slowly(self):
-    before(self)
-    time.sleep(0.05)
-loop._Running._train_epoch = slowly
+import os, signal, sys
+sys.path.insert(0, ".")
+from effdeg.lab.training import Training, loop
 from tests.lab.training.runs import carried_out
-from effdeg.lab.training import Training
+
+train_epoch = loop._Running._train_epoch
+def killed(self):
+    train_epoch(self)
+    if self._epoch == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+loop._Running._train_epoch = killed
 carried_out({str(tmp_path / "killed")!r}, {settings!r})
 """
     folder = Store(tmp_path / "killed").run(settings).folder
-    process = subprocess.Popen([sys.executable, "-c", program])
-    deadline = time.monotonic() + 60
-    while len(metrics(folder) if (folder / "metrics.jsonl").exists() else []) < 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    done = subprocess.run([sys.executable, "-c", program], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(metrics(folder)) == 3
     assert not (folder / "summary.json").exists()
     assert_same_end(carried_out(tmp_path / "whole", settings), carried_out(tmp_path / "killed", settings))
+
+
+def test_accuracies_are_logged_wherever_the_effective_degree_is(tmp_path):
+    logged = metrics(carried_out(tmp_path, small(epochs=7, evaluate_every=4, measure_every=3)))
+    assert [entry["epoch"] for entry in logged] == [3, 4, 6, 7]
+    measured = [entry for entry in logged if "effective_degree" in entry]
+    assert [entry["epoch"] for entry in measured] == [3, 6, 7]
+    for entry in measured:
+        assert {"train_accuracy", "test_accuracy"} <= entry.keys()
+        # As it is measured during training, and not at the end.
+        assert {key: entry["effective_degree"][key] for key in FOLLOWED} == FOLLOWED
 
 
 def test_a_corrupt_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, monkeypatch):
@@ -142,7 +150,7 @@ def test_what_is_held_out_is_tested_on_and_the_test_set_is_not_touched(tmp_path,
 
 
 def test_proxies_at_the_end(tmp_path):
-    settings = small(proxies=("effective_degree", "parameter_norm", "distance", "sharpness@0.05"), proxy_examples=40)
+    settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"), proxy_examples=40)
     folder = carried_out(tmp_path, settings)
     found = summary(folder)
     norm = torch.cat([each.flatten() for each in weights(folder).values()]).norm()
@@ -151,7 +159,9 @@ def test_proxies_at_the_end(tmp_path):
     first = models.make("mlp", shape=(64,), classes=10).state_dict()
     moved = torch.cat([(weights(folder)[name] - first[name]).flatten() for name in first]).norm()
     assert found["proxies"]["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
-    assert found["proxies"].keys() == set(settings.proxies)
+    # The effective degree comes along, on the same training examples.
+    assert found["proxies"].keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
+    assert found["proxies"]["effective_degree"]["value"] != found["effective_degree"]["value"]
     assert found["effective_degree_random_pixels"]["value"] != found["effective_degree"]["value"]
 
 

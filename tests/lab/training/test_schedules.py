@@ -18,6 +18,14 @@ def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero():
     assert rate(99) == pytest.approx(0.1 * (1 + math.cos(math.pi * 89 / 90)))
 
 
+def test_a_warm_up_in_epochs_is_as_long_in_longer_runs():
+    for epochs in (4, 8):
+        rate = schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
+        assert [rate(step) for step in (0, 11, 24)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2])
+        assert rate(25) == 0.2
+        assert rate(26) < 0.2
+
+
 def test_the_rate_falls_in_steps():
     rate = schedules(warm_up=0.0, decay="steps").rate
     assert [rate(step) for step in (0, 49, 50, 74, 75, 99)] == pytest.approx([0.2, 0.2, 0.02, 0.02, 0.002, 0.002])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from effdeg.lab.settings import digest
+from effdeg.lab.settings import digest, identity
 from effdeg.lab.training import Training
 
 
@@ -32,8 +32,19 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"momentum": -1.0}, "momentum=-1.0 must not be negative"),
         ({"measure_nodes": 8}, "nodes=8 cannot determine a polynomial of degree=40"),
         ({"limit": 0}, "limit=0"),
+        ({"warm_up_epochs": -1}, "warm_up_epochs=-1 must lie between 0 and epochs=300"),
+        ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 must lie between 0 and epochs=5"),
+        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 both say how long"),
     ],
 )
 def test_bad_settings(settings, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Training(**settings)
+
+
+def test_a_warm_up_in_epochs_replaces_the_share_and_leaves_older_runs_their_names():
+    assert "warm_up_epochs" not in identity(Training())
+    in_epochs = Training(warm_up_epochs=10)
+    assert (in_epochs.warm_up, in_epochs.warm_up_epochs) == (0.0, 10.0)
+    assert in_epochs == Training(warm_up=0.0, warm_up_epochs=10.0)
+    assert digest(in_epochs) != digest(Training(warm_up=0.0))

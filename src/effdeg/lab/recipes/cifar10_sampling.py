@@ -30,6 +30,7 @@ RECIPE = Recipe(
     departs=(
         f"{TRAINING_DEPARTS} The paper gives one number per line, without a spread, and names neither the weight nor "
         "the pairs: here, with 15 nodes, the weight of its precise configuration (2), and as many paths as half of "
-        "the batch throughout."
+        "the batch throughout. It does not say what its uniform nodes are: here they are equispaced, both ends "
+        "included."
     ),
 )

@@ -25,7 +25,7 @@ RECIPE = Recipe(
         lr=0.001,
         weight_decay=1e-4,
         decay="cosine",
-        warm_up=10 / 300,
+        warm_up_epochs=10,
         clip=1.0,
         augment="none",
         proxies=("all",),
@@ -34,10 +34,12 @@ RECIPE = Recipe(
     rows=(Row("plain", "ViT-Tiny", {"method": "plain"}),),
     departs=(
         "The paper names neither the epochs nor a warm-up, nor whether images are augmented: the recipe has 100 "
-        "epochs, the warm-up of its table of methods as a share of training, and no augmentation, so that every "
-        "network can open its gap. Gradients are clipped at norm 1 and training runs in bf16, of both of which the "
-        "paper says nothing. At the grid's highest rate, 0.005, these networks hardly learned in 12 epochs. "
-        "Sharpness is taken on 2,048 training images instead of all."
+        "epochs, the 10 epochs of warm-up of its table of methods, and no augmentation, so that every network can "
+        "open its gap. Nor does it say any of the following: gradients are clipped at norm 1; training runs in bf16; "
+        "weight decay acts on all parameters; ViT-Tiny has a class token, patches of 4 pixels, width 192, depth 12 and "
+        "3 heads. ED is measured on the same 2,048 training images as the other measures and, in the columns that end "
+        "with _test, on 2,000 test images; the paper does not say on which. Sharpness is taken on these training "
+        "images instead of all."
     ),
     grid={"batch": (256, 512, 1024), "lr": (0.005, 0.001, 0.0005), "weight_decay": (1e-3, 1e-4, 1e-5)},
     shows="pool",

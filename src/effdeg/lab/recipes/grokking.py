@@ -16,7 +16,7 @@ from effdeg.lab.studies.grokking.study import Tracked
 RECIPE = Recipe(
     name="grokking",
     title="The effective degree while a network groks modular division",
-    paper="Section 4.2 and its figure, appendix D",
+    paper="Figure 4, section 4.2, appendix D.2",
     expects=(
         "ED rises while the network memorizes, peaks near the drop of the validation loss, and then falls. The "
         "parameter norm rises monotonically; sharpness and adaptive sharpness decay early or fluctuate."

@@ -14,6 +14,7 @@ from effdeg.lab.report.drawing import Drawing
 from effdeg.lab.report.labels import Label, around, beside
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_gain, price_list
+from effdeg.lab.training.evaluation import describe_followed
 from effdeg.plots import THEMES, drawing
 from effdeg.ranking.tables import Array
 
@@ -31,7 +32,8 @@ def drawings(block: Block) -> list[Drawing]:
         caption = (
             f"The generalization gap of {len(block.pool.table)} models against measures of them: the paper's four "
             "first, each in its best variant and at its best radius; then, for reference, ED along random pixels and "
-            "training accuracy, which is no measure of complexity; then those that rank best."
+            "training accuracy, which is no measure of complexity; then those that rank best. All see training images, "
+            "but for those whose names end with _test."
         )
         ranking = block.pool.ranking
         return [Drawing("panels", caption, lambda theme: ranking.plot(names, theme=theme))] if ranking and names else []
@@ -59,7 +61,7 @@ def drawings(block: Block) -> list[Drawing]:
     found.append(Drawing("accuracies", caption, lambda theme: plot_accuracies(block, theme=theme)))
     curves = [_curve(line, "epoch", "effective_degree") for line in block.done]
     if any(curve is not None and curve[0].shape[1] > 2 for curve in curves):
-        caption = "The effective degree along training."
+        caption = f"The effective degree along training: {describe_followed()}, coarser than that of the table."
         found.append(Drawing("degrees", caption, lambda theme: plot_degrees(block, theme=theme)))
     return found
 
@@ -116,7 +118,7 @@ def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
         axes.set_xlim(0, max(label.x for label in labels) * 1.02)
         axes.grid(color=colours.faint, lw=0.6)
         axes.set_axisbelow(True)
-        axes.set(title="effective degree", xlabel="epoch")
+        axes.set(title=describe_followed(), xlabel="epoch")
         beside(axes, labels)
     return figure
 

@@ -19,6 +19,8 @@ _TOLD = {
     "measure_degree": "effective degree up to degree {} instead of {}",
     "proxy_examples": "proxies on {} examples instead of {}",
 }
+# Two settings that say one thing.
+_WARM_UP = {"warm_up", "warm_up_epochs"}
 _TRAINING_IMAGES = {"cifar10": 50_000, "mnist": 60_000, "mnist-cifar": 10_000}
 
 
@@ -60,17 +62,29 @@ def strength_notes(block: Block) -> list[str]:
 
 
 def spread_notes(block: Block) -> list[str]:
-    """Say what stands behind ±."""
+    """Say what stands behind ± and ED."""
     spreads = [line for line in block.lines if len(line.runs) > 1 or (line.row.paper and line.row.paper.std)]
     said = ["standard deviation over seeds for accuracies"] * bool(spreads)
-    said += ["standard error for effective degrees (ED)"] * any(line.effective_degree for line in block.lines)
-    return [f"±: {', '.join(said)}."] if said else []
+    with_degree = any(line.effective_degree for line in block.lines)
+    said += ["standard error for effective degrees (ED)"] * with_degree
+    found = [f"±: {', '.join(said)}."] if said else []
+    if with_degree and "measure_paths" in block.scale:
+        found.append("ED: at the end of training, {measure_paths} paths × {measure_nodes} nodes.".format(**block.scale))
+    return found
 
 
 def settings_apart(own: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """Name the settings that are not the recipe's own, but for those that do not change how a run ends."""
     names = [name for name in own if name not in _UNTOLD and own[name] != found[name]]
-    return [_apart(name, own[name], found[name], str(own.get("data"))) for name in names]
+    said = [_apart(name, own[name], found[name], str(own.get("data"))) for name in names if name not in _WARM_UP]
+    if _WARM_UP & {*names}:
+        said.append(f"a warm-up of {_warm_up(found)} instead of {_warm_up(own)}")
+    return said
+
+
+def _warm_up(settings: Mapping[str, Any]) -> str:
+    epochs = settings["warm_up_epochs"]
+    return f"{settings['warm_up']:.3g} of training" if epochs is None else f"{epochs:g} epochs"
 
 
 def _apart(name: str, own: Any, found: Any, data: str) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations
 
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
@@ -15,6 +15,7 @@ from effdeg.lab.report.wording import listed
 # Where the paper gives no spread, lines closer than this many points are not told apart: the spreads it does give for
 # such networks go from 0.1 to 1.5 points.
 _UNSTATED = 1.0
+_WITHIN = "that the paper does not tell apart by more than its spread"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +67,13 @@ def ordered(block: Block) -> tuple[Verdict, list[str]]:
     if len(done) < 2:
         some = "only one" if done else "none"
         return "not decided", [f"Of the {len(reported)} lines that the paper has, {some} was run: nothing to compare."]
-    pairs = [pair for one, other in permutations(done, 2) if (pair := _pair(block, one, other)).papers >= 0]
+    pairs = [_pair(block, *sorted(two, key=_reported, reverse=True)) for two in combinations(done, 2)]
     complete = len(done) == len(reported)
     apart = [pair for pair in pairs if pair.told_apart]
     if not apart:
         return _alike(block, pairs, complete=complete)
     verdict, sentences = _in_order(block, apart, complete=complete)
-    return verdict, [*sentences, *_no_longer_level(block, pairs)]
+    return verdict, [*sentences, *_left_out(done, pairs), *_no_longer_level(block, pairs)]
 
 
 def noise(difference: Difference | None) -> str:
@@ -80,6 +81,10 @@ def noise(difference: Difference | None) -> str:
     if difference is None or difference.beyond_noise is None:
         return ""
     return "beyond the noise" if difference.beyond_noise else "within the noise"
+
+
+def _reported(line: Line) -> float:
+    return line.row.paper.mean if line.row.paper else -math.inf
 
 
 def _pair(block: Block, better: Line, worse: Line) -> Pair:
@@ -131,6 +136,19 @@ def _contrary(pair: Pair) -> str:
     if not how:
         how = f"by {'more' if -pair.lead > pair.spread else 'less'} than {pair.yardstick}"
     return f"{named(pair.worse)} is above {named(pair.better)}, {how}"
+
+
+def _left_out(lines: Sequence[Line], pairs: Sequence[Pair]) -> list[str]:
+    """Name what says nothing about the order: the pairs within the paper's spread, and lines that have no others."""
+    within = [pair for pair in pairs if not pair.told_apart]
+    if not within:
+        return []
+    said = {line for pair in pairs if pair.told_apart for line in (pair.better, pair.worse)}
+    silent = [title(line) for line in lines if line not in said]
+    among = f", among them all with {listed(silent)}" if silent else ""
+    if len(within) == 1:
+        return [f"Left out is the pair {_WITHIN}: {title(within[0].better)} and {title(within[0].worse)}."]
+    return [f"Left out are {len(within)} pairs {_WITHIN}{among}."]
 
 
 def _no_longer_level(block: Block, pairs: Sequence[Pair]) -> list[str]:

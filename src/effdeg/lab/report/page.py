@@ -32,6 +32,11 @@ _SIGNS = {
 }
 
 
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_MARKER = re.compile(r"\bm[0-9a-f]{10}\b")
+# Smaller ones may be factors, of which every digit counts.
+_LONG_NUMBER = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")
+
 _TERMS = (
     "<p>The <b>effective degree</b> (ED) of a network says how much its outputs bend along straight paths between "
     "examples: at some <b>nodes</b> on each path polynomials up to some <b>degree</b> are fitted to the outputs, and "
@@ -159,25 +164,53 @@ def _table(sheet: Sheet, kind: str = "numbers") -> str:
             text = escape(cell) if column else escape(cell).replace("_", "_<wbr>")
             cells.append(f"<td{attribute}>{text}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    table = f'<table class="{kind}"><caption>{escape(sheet.title)}</caption><tr>{head}</tr>{"".join(rows)}</table>'
-    return f'<div class="wide">{table}</div>{_list(sheet.notes, "note")}'
+    # Not a caption, which would scroll with a table that is wider than the screen.
+    title = f'<p class="caption">{escape(sheet.title)}</p>'
+    table = f'<table class="{kind}"><tr>{head}</tr>{"".join(rows)}</table>'
+    return f'{title}<div class="wide">{table}</div>{_list(sheet.notes, "note")}'
 
 
 def _figure(drawn: Drawing) -> str:
-    light, dark = (_image(drawn, theme) for theme in ("light", "dark"))
     caption = escape(drawn.caption)
-    return (
-        f'<figure><div class="wide"><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-        f'<img src="{light}" alt="{caption}"></picture></div><figcaption>{caption}</figcaption></figure>'
-    )
+    light, dark = (_svg(drawn, theme) for theme in ("light", "dark"))
+    if _shape(light) == _shape(dark):
+        image = f'<img src="{_source(_in_either_theme(light, dark))}" alt="{caption}">'
+    else:
+        image = (
+            f'<picture><source srcset="{_source(dark)}" media="(prefers-color-scheme: dark)">'
+            f'<img src="{_source(light)}" alt="{caption}"></picture>'
+        )
+    return f'<figure><div class="wide">{image}</div><figcaption>{caption}</figcaption></figure>'
 
 
-def _image(drawn: Drawing, theme: str) -> str:
+def _in_either_theme(light: str, dark: str) -> str:
+    """Join two drawings that differ in their colours alone, which are then looked up by the reader's theme."""
+    inks = list(zip(_COLOUR.findall(light), _COLOUR.findall(dark), strict=True))
+    names = {pair: f"--c{number}" for number, pair in enumerate(dict.fromkeys(inks))}
+    each = iter(inks)
+    both = _COLOUR.sub(lambda _: f"var({names[next(each)]})", light)
+    either = [" ".join(f"{name}: {pair[theme]};" for pair, name in names.items()) for theme in (0, 1)]
+    style = f":root {{ {either[0]} }} @media (prefers-color-scheme: dark) {{ :root {{ {either[1]} }} }}"
+    return both.replace("<defs>", f"<defs><style>{style}</style>", 1)
+
+
+def _shape(svg: str) -> str:
+    """Return a drawing without its colours, and without the names of its markers, which follow from these."""
+    return _MARKER.sub("", _COLOUR.sub("", svg))
+
+
+def _source(svg: str) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def _svg(drawn: Drawing, theme: str) -> str:
     stream = io.BytesIO()
     # Without the date and with a fixed salt the same runs give the same page.
     with mpl.rc_context({"svg.hashsalt": "effdeg"}):
         drawn.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    # A hundredth of a point is more than a screen shows.
+    short = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", stream.getvalue().decode())
+    return re.sub(r"\n\s*", "\n", short)
 
 
 def _verdict(found: Finding) -> str:

@@ -17,14 +17,17 @@ from effdeg.lab.store import Record
 from effdeg.ranking import Advantage, Ranking, Score, rank
 
 _TARGET = "gap"
-# The paper's four measures, each in the variant or at the radius that does best, as the paper has them.
-_PAPERS = {
-    "effective degree": ("effective_degree", "effective_degree_normalized"),
+# The effective degree, raw and normalized: on the training images that all other measures see, on test images, and
+# between random pixels.
+DEGREES = ("effective_degree", "effective_degree_normalized")
+TEST_DEGREES = ("effective_degree_test", "effective_degree_normalized_test")
+RANDOM_PIXELS = ("effective_degree_random_pixels", "effective_degree_normalized_random_pixels")
+# The paper's other measures, each at the radius that does best, as the paper has them.
+_RIVALS = {
     "sharpness": ("sharpness",),
     "adaptive sharpness": ("adaptive_sharpness",),
     "parameter norm": ("parameter_norm",),
 }
-_RANDOM_PIXELS = tuple(f"{name}_random_pixels" for name in _PAPERS["effective degree"])
 # No measure of complexity; but a measure that follows the gap no closer than this says little.
 REFERENCE = "train_accuracy"
 _PANELS = 12
@@ -86,15 +89,21 @@ class ModelPool:
             if name != REFERENCE
         }
 
+    @property
+    def degrees(self) -> tuple[str, str]:
+        """The effective degree, raw and normalized, that other measures are compared with: on their images if known."""
+        return DEGREES if DEGREES[0] in self.measures else TEST_DEGREES
+
     @cached_property
     def best(self) -> dict[str, Score]:
         """The paper's four measures, each as the variant whose Pearson correlation is highest."""
-        return {name: found for name, variants in _PAPERS.items() if (found := self._best_of(variants))}
+        papers = {"effective degree": self.degrees, **_RIVALS}
+        return {name: found for name, variants in papers.items() if (found := self._best_of(variants))}
 
     @property
     def random_pixels(self) -> Score | None:
         """The effective degree along paths between random pixels, as the better of its variants."""
-        return self._best_of(_RANDOM_PIXELS)
+        return self._best_of(RANDOM_PIXELS)
 
     @cached_property
     def best_rival(self) -> Score | None:
@@ -118,7 +127,7 @@ class ModelPool:
         first = [score.measure for score in (*self.best.values(), self.random_pixels, self.reference) if score]
         rest = [name for name, score in (self.ranking.scores if self.ranking else {}).items() if score.kendall]
         # Shortened, the names of the two variants along random pixels look alike: the better one is enough.
-        rest = [name for name in rest if name not in _RANDOM_PIXELS]
+        rest = [name for name in rest if name not in RANDOM_PIXELS]
         return list(dict.fromkeys([*first, *rest]))[:_PANELS]
 
     def write_csv(self, file: Path) -> None:
@@ -197,19 +206,13 @@ def _model(recipe: Recipe[Any], name: str, run: Record) -> dict[str, Any]:
     outcome = {key: value_in(run, key) for key in (REFERENCE, "test_accuracy", _TARGET)}
     summary = run.summary or {}
     degrees: dict[str, float] = {}
-    for suffix in ("", "_random_pixels"):
-        degree = summary.get(f"effective_degree{suffix}")
-        if degree:
-            degrees |= {f"effective_degree{suffix}": degree["value"]}
-            degrees |= {f"effective_degree_normalized{suffix}": degree["normalized"]}
-    # The proxies have an effective degree of their own, of fewer paths: the one at the end of training counts.
-    proxies = {
-        proxy: found["value"]
-        for proxy, found in (summary.get("proxies") or {}).items()
-        if not (degrees and proxy.startswith("effective_degree"))
-    }
+    # A summary's own effective degree is always one on test images.
+    for key, names in (("effective_degree", TEST_DEGREES), ("effective_degree_random_pixels", RANDOM_PIXELS)):
+        if found := summary.get(key):
+            degrees |= dict(zip(names, (found["value"], found["normalized"]), strict=True))
+    proxies = {proxy: found["value"] for proxy, found in (summary.get("proxies") or {}).items()}
     named = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
-    return {"model": named, **settings, **outcome, **degrees, **proxies}
+    return {"model": named, **settings, **outcome, **proxies, **degrees}
 
 
 def _highest(scores: Iterable[Score]) -> Score | None:

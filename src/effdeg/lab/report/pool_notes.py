@@ -1,6 +1,6 @@
 """What a reader of a pool's table should know."""
 
-from effdeg.lab.report.pool import ModelPool
+from effdeg.lab.report.pool import TEST_DEGREES, ModelPool
 from effdeg.lab.report.wording import listed, percent
 
 
@@ -12,13 +12,13 @@ def pool_notes(pool: ModelPool) -> list[str]:
     found += [
         "In bold the paper's four measures, each in the variant and at the radius with the highest Pearson "
         "correlation, as in the paper.",
-        pool.ranking.legend().partition(";")[0].removesuffix(".") + "; Ψ: granulated Kendall.",
-        # The lab has turned margins round already: advice to turn one is for others.
-        *(
-            f"{note.removeprefix('note: ').partition(': if larger')[0].rstrip('.')}."
-            for note in pool.ranking.warnings()
-        ),
+        f"{pool.ranking.describe_intervals()}; Ψ: granulated Kendall.",
+        *_images(pool),
+        *(f"{note}." for note in pool.ranking.notes()),
     ]
+    if falling := pool.ranking.falling:
+        # The lab has turned margins round already: advice to turn one is for others.
+        found.append(f"{', '.join(falling)} {'falls' if len(falling) == 1 else 'fall'} as the gap rises.")
     if pool.reference:
         found.append(
             "Given training: Pearson's correlation of what linear fits on training accuracy leave of the measure and "
@@ -48,6 +48,16 @@ def _models(pool: ModelPool) -> list[str]:
         values = [row[name] for row in pool.table]
         found.append(f"{title} go from {percent(min(values))} to {percent(max(values))}.")
     return found
+
+
+def _images(pool: ModelPool) -> list[str]:
+    """Say on which images the effective degree was measured, and on which the rest."""
+    if pool.ranking is None or not any(name in pool.measures for name in TEST_DEGREES):
+        return []
+    found = "Names that end with _test are effective degrees on test images; all other measures are of training images"
+    if pool.degrees == TEST_DEGREES:
+        found += ", of which no effective degree was taken: that on test images is held against them"
+    return [f"{found}."]
 
 
 def _skipped(pool: ModelPool) -> list[str]:

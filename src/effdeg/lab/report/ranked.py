@@ -3,7 +3,7 @@
 import math
 
 from effdeg.lab.report.blocks import Block
-from effdeg.lab.report.pool import ModelPool
+from effdeg.lab.report.pool import RANDOM_PIXELS, ModelPool
 from effdeg.lab.report.verdicts import Verdict
 from effdeg.lab.report.wording import listed, seeds
 from effdeg.lab.settings import to_dict
@@ -58,7 +58,7 @@ def _training_accuracy(block: Block, pool: ModelPool, degree: Score) -> list[str
     among = "networks trained so briefly" if short else "these networks"
     given = {
         label: f"{left:z.2f}"
-        for name, label in (("effective_degree", "ED"), ("effective_degree_normalized", "normalized ED"))
+        for name, label in zip(pool.degrees, ("ED", "normalized ED"), strict=True)
         if (left := pool.given_training.get(name)) is not None
     }
     partial = listed([f"{label} {left}" for label, left in given.items()])
@@ -84,8 +84,8 @@ def _random_pixels(pool: ModelPool) -> list[str]:
     if pool.ranking is None or pool.random_pixels is None:
         return []
     scores, sentences = pool.ranking.scores, []
-    for variant in ("effective_degree", "effective_degree_normalized"):
-        along, between = scores.get(variant), scores.get(f"{variant}_random_pixels")
+    for variant, along_noise in zip(pool.degrees, RANDOM_PIXELS, strict=True):
+        along, between = scores.get(variant), scores.get(along_noise)
         if along and between:
             lead = _lead(pool.ranking.compare(between.measure, along.measure, "pearson"))
             sentences.append(f"{between.pearson} with {between.measure}, {lead} that of {variant}")

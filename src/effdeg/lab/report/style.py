@@ -22,7 +22,8 @@ dd { margin: 0; }
 .faint { color: var(--faint); }
 .wide { overflow-x: auto; margin: 1.25rem 0 0.5rem; }
 table { border-collapse: collapse; width: 100%; font-size: 0.92rem; line-height: 1.4; }
-caption { text-align: left; font-weight: 600; padding: 0.25rem 0 0.4rem; }
+.caption { font-weight: 600; margin: 1.25rem 0 0; }
+.caption + .wide { margin-top: 0.4rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.35rem 1.1rem 0.35rem 0;
          border-bottom: 1px solid var(--rule); }
 th { font-weight: 500; color: var(--faint); vertical-align: bottom; }

@@ -1,5 +1,6 @@
 """Numbers and lists as a reader wants them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.spread import Difference, Spread
 from effdeg.lab.settings import to_dict
 
+# A number with more decimals than these is easier to read with a power of ten.
+_DECIMALS = 6
 # The paper's letters of the strengths.
 SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ", "eta": "η"}
 
@@ -31,8 +34,11 @@ def gain(difference: Difference) -> str:
 
 
 def degree(found: tuple[float, float]) -> str:
-    """Write an effective degree with its standard error."""
-    return "{:.2f} ± {:.2f}".format(*found)
+    """Write an effective degree with its standard error, to two decimals or as many as the error needs to be seen."""
+    value, error = found
+    smallest = error or abs(value) / 10
+    decimals = max(2, math.ceil(-math.log10(smallest))) if smallest else 2
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}" if decimals <= _DECIMALS else f"{value:.3g} ± {error:.1g}"
 
 
 def duration(seconds: float) -> str:

@@ -19,7 +19,8 @@ from effdeg.tracing import Trace
 WATCHED = 10_000
 _CHUNK = 1000
 # While it trains, the effective degree is followed with fewer paths and nodes than in the end.
-_PATHS, _NODES, _DEGREE = 100, 64, 40
+FOLLOWED = {"paths": 100, "nodes": 64, "degree": 40}
+_DEGREES = ("effective_degree", "effective_degree_normalized")
 
 
 @torch.no_grad()
@@ -54,10 +55,20 @@ def evaluated(model: nn.Module, examples: Examples, settings: Training, *, last:
 
 
 def followed(model: nn.Module, examples: Examples) -> dict[str, float]:
-    """Measure the effective degree roughly, during training, without disturbing what it will draw."""
+    """Measure the effective degree roughly, during training, without disturbing what it will draw.
+
+    Returns:
+        The value and its standard error, and how it was measured: at the end of training it is in another way.
+    """
     inputs = examples.normalized(examples.test.first(2000).inputs)
-    measured = effdeg.measure(model, inputs, paths=_PATHS, nodes=_NODES, degree=_DEGREE)
-    return {"value": measured.value, "stderr": measured.stderr}
+    paths, nodes, degree = FOLLOWED.values()
+    measured = effdeg.measure(model, inputs, paths=paths, nodes=nodes, degree=degree)
+    return {"value": measured.value, "stderr": measured.stderr, **FOLLOWED}
+
+
+def describe_followed() -> str:
+    """Name the effective degree that is measured during training, so that it is not taken for that at its end."""
+    return f"ED ({FOLLOWED['paths']} paths × {FOLLOWED['nodes']} nodes)"
 
 
 def measured(model: nn.Module, examples: Examples, settings: Training) -> dict[str, Any]:
@@ -124,7 +135,7 @@ def _correlation(one: Tensor, other: Tensor) -> float:
 def proxied(
     model: nn.Module, untrained: nn.Module, examples: Examples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
-    """Evaluate the chosen proxies on training examples.
+    """Evaluate the chosen proxies on training examples, and the effective degree on the same.
 
     Args:
         model: The trained model.
@@ -141,7 +152,7 @@ def proxied(
         model,
         (examples.normalized(split.inputs), split.labels),
         cross_entropy,
-        names=None if "all" in settings.proxies else settings.proxies,
+        names=None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies])),
         reference=untrained.state_dict(),
         progress=progress,
         paths=settings.measure_paths,

@@ -15,7 +15,14 @@ from effdeg.distributed import rank_and_size, shared_from_first, sum_over_ranks
 from effdeg.lab import data
 from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment
-from effdeg.lab.training.evaluation import evaluated, followed, measured, measured_on_noise, proxied
+from effdeg.lab.training.evaluation import (
+    describe_followed,
+    evaluated,
+    followed,
+    measured,
+    measured_on_noise,
+    proxied,
+)
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.network import check_network, made_network
@@ -130,7 +137,8 @@ class _Running:
             while self._epoch < settings.epochs:
                 self._train_epoch()
                 self._epoch += 1
-                due = self._epoch % settings.evaluate_every == 0 or self._epoch == settings.epochs
+                last = self._epoch == settings.epochs
+                due = last or self._measured() or self._epoch % settings.evaluate_every == 0
                 if due:
                     self._evaluate()
                 if due or self._at_risk():
@@ -211,11 +219,16 @@ class _Running:
             "weight": self._schedules.strength(step - 1) if self._method.penalty is not None else 0.0,
             "lr": self._schedules.rate(step - 1),
         }
-        if settings.measure_every and (self._epoch % settings.measure_every == 0 or last):
+        if self._measured():
             entry["effective_degree"] = followed(self._model, self._examples)
         self._last = entry
         if self._rank == 0:
             self._task.run.log(entry)
+
+    def _measured(self) -> bool:
+        """Return whether the effective degree is measured after this epoch; accuracies then are, too."""
+        every = self._settings.measure_every
+        return bool(every) and (self._epoch % every == 0 or self._epoch == self._settings.epochs)
 
     def _save(self) -> None:
         random = random_states(self._task.device)
@@ -235,7 +248,8 @@ class _Running:
         if not self._last:
             return ""
         penalty = f" · penalty {self._last['penalty']:.3g}" if self._last["penalty"] is not None else ""
-        degree = f" · ED {self._last['effective_degree']['value']:.3g}" if "effective_degree" in self._last else ""
+        degree = self._last.get("effective_degree")
+        degree = f" · {describe_followed()} {degree['value']:.3g}" if degree else ""
         pace = f" · {self._seconds / max(self._epoch, 1):.2f} s/epoch"
         return f"{self._last['test_accuracy']:.1%}{penalty}{degree}{pace}"
 

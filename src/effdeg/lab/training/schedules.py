@@ -15,7 +15,9 @@ class Schedules:
 
     def __init__(self, settings: Training, *, steps: int, weight: float) -> None:
         self.steps, self._settings = steps, settings
-        self._warm_up = round(settings.warm_up * steps)
+        epochs = settings.warm_up_epochs
+        share = settings.warm_up if epochs is None else epochs / settings.epochs
+        self._warm_up = round(share * steps)
         self._begin = round(settings.start * steps)
         self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._begin)))
 

@@ -12,6 +12,8 @@ from effdeg.proxies import check_names
 
 # Settings of scale: runs that differ in these alone are the same experiment done longer, more often or on more data.
 SCALE = {"scale": True}
+# The paper's 10 of 300 epochs.
+_WARM_UP = 1 / 30
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Training:
         decay: How the rate falls: along a ``cosine`` to 0, in ``steps`` to a tenth at half and at three quarters of the
             epochs, or not at all (``constant``).
         warm_up: The share of training in which the rate rises linearly.
+        warm_up_epochs: The epochs in which it does, however long training is. Replaces the share, which is then 0.
         clip: The highest norm of a gradient.
         augment: What is done to training images: nothing; ``crop`` (from a border of 4 pixels) or ``crop-flip``;
             ``cutmix``: each is joined with a part of another, and its label mixed by area; ``swap-simple-half``: every
@@ -42,9 +45,10 @@ class Training:
         precision: ``float32``, or ``bf16`` by autocast; a CPU always computes in float32.
         compile: Compile the step, on a GPU.
         weight: The weight of the method's penalty (λ); by default the method's own.
-        ramp: The share of training in which the weight rises along a sine.
+        ramp: The share of training in which the weight of a penalty, whichever it is, rises along a sine; 0 for a
+            constant weight.
         start: The share of training before the penalty begins.
-        every: Apply the penalty at every so many-th step only, with so many times the weight.
+        every: Apply the penalty every ``n`` steps only, with ``n`` times the weight.
         alpha: Mixup's α.
         rho: The radius of SAM and ASAM.
         eta: ASAM's η.
@@ -64,7 +68,8 @@ class Training:
             example and itself with a random part of another, the label mixed by area. ``balanced``: the same by a part
             and by the rest, of which the larger effective degree counts. Only ``data`` and ``cuts`` have labels.
         evaluate_every: Epochs between evaluations.
-        measure_every: Epochs between measurements of the effective degree; 0 measures at the end alone.
+        measure_every: Epochs between measurements of the effective degree, which are coarser than that at the end
+            (100 paths × 64 nodes, degree 40), and between evaluations then; 0 measures at the end alone.
         measure_paths: Paths of the measurement at the end.
         measure_nodes: Nodes on them.
         measure_degree: The highest degree of their fits.
@@ -87,7 +92,7 @@ class Training:
     momentum: float = 0.9
     weight_decay: float = 0.1
     decay: Literal["cosine", "steps", "constant"] = "cosine"
-    warm_up: float = field(default=1 / 30, metadata=SCALE)
+    warm_up: float = field(default=_WARM_UP, metadata=SCALE)
     clip: float | None = 1.0
     augment: Literal["none", "crop", "crop-flip", "cutmix", "swap-simple-half"] = "crop-flip"
     precision: Literal["float32", "bf16"] = field(default="bf16", metadata=SCALE)
@@ -117,6 +122,7 @@ class Training:
     measure_nodes: int = field(default=200, metadata=SCALE)
     measure_degree: int = field(default=40, metadata=SCALE)
     measure_also: tuple[str, ...] = field(default=(), metadata=SCALE | NEWER)
+    warm_up_epochs: float | None = field(default=None, metadata=SCALE | NEWER)
     proxies: tuple[str, ...] = field(default=(), metadata=SCALE)
     proxy_examples: int = field(default=2048, metadata=SCALE)
 
@@ -132,6 +138,8 @@ class Training:
         for name in ("warm_up", "ramp", "start"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)!r} is a share of training: it must lie between 0 and 1.")
+        if self.warm_up_epochs is not None:
+            self._replace_share_of_warm_up(self.warm_up_epochs)
         for name in ("pairs", "jacobian_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)!r} is a share of the batch: above 0, at most 1.")
@@ -155,6 +163,19 @@ class Training:
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
         check_names(name for name in self.proxies if name != "all")
+
+    def _replace_share_of_warm_up(self, epochs: float) -> None:
+        if not 0 <= epochs <= self.epochs:
+            raise ValueError(
+                f"warm_up_epochs={epochs:g} must lie between 0 and epochs={self.epochs}, or the rate never reaches "
+                f"lr={self.lr:g}: train longer, or set warm_up_epochs lower."
+            )
+        if self.warm_up not in {0.0, _WARM_UP}:
+            raise ValueError(
+                f"warm_up={self.warm_up:g} and warm_up_epochs={epochs:g} both say how long the rate rises: set "
+                "warm_up=0, or warm_up_epochs=none."
+            )
+        object.__setattr__(self, "warm_up", 0.0)
 
 
 def nodes_and_degree(text: str) -> tuple[int, int]:
