@@ -119,9 +119,7 @@ def try_rows(
     return dependence, _change(second, second, equal[:-1], equal[1:], precision)
 
 
-def _change(
-    one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, precision: torch.dtype
-) -> float:
+def _change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, precision: torch.dtype) -> float:
     """Return the largest change of any output from rows to others, or 0 if none is more than rounding.
 
     It is a share of the outputs' spread.
