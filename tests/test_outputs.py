@@ -118,7 +118,7 @@ def test_what_to_write_instead_works():
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_softmax_of_probabilities_is_refused(classes, dtype):
     logits = torch.randn(40, classes, generator=torch.Generator().manual_seed(0)).to(dtype)
-    with pytest.raises(ValueError, match="probabilities already.*output='identity'"):
+    with pytest.raises(ValueError, match=r"probabilities already.*output='identity'"):
         effdeg.measure(nn.Softmax(-1), logits, **FAST)
     with pytest.raises(ValueError, match="probabilities already"):
         effdeg.trace(nn.Softmax(-1), logits, paths=20, nodes=12).fit(degree=5)
