@@ -51,6 +51,7 @@ def test_equal_models_are_not_distinguished():
     assert "not distinguishable from" in str(comparison)
 
 
+@pytest.mark.filterwarnings("ignore:.*different outputs for the same point")
 def test_false_alarms_are_rare():
     """Three models that differ by noise in their outputs alone: all intervals hold together in 95% of comparisons."""
     alarms = 0
@@ -109,6 +110,13 @@ def test_models_that_cannot_be_compared_are_found_on_their_first_path(other, mes
         effdeg.compare({"a": counting, "b": other}, X, **FAST)
     # One path, and twice the few rows that show whether rows depend on each other.
     assert counting.points <= FAST["nodes"] + 2 * 8 < FAST["paths"] * FAST["nodes"]
+
+
+def test_full_and_double_precision_and_numbers_of_either_shape_can_be_compared():
+    found = effdeg.compare({"one": mlp(), "other": mlp().double()}, X, **FAST)
+    assert found.differences()[0].value == pytest.approx(0, abs=1e-6)
+    numbers = {"()": lambda x: x[:, 0], "(1,)": lambda x: x[:, :1]}
+    assert effdeg.compare(numbers, X, output="identity", **FAST).differences()[0].value == 0
 
 
 def test_one_precision_can_be_asked_for():

@@ -92,6 +92,11 @@ def test_an_array_on_the_disk_is_not_read_beforehand(mapped):
     assert torch.equal(effdeg.measure(mlp(), mapped, **FAST).pairs, pairs)
 
 
+def test_a_message_does_not_list_hundreds_of_numbers():
+    with pytest.raises(ValueError, match=r"x\[0\]\[5\] float and 174 more\.$"):
+        effdeg.measure(mlp(), {"x": X.tolist()}, **FAST)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -102,8 +107,9 @@ def test_an_array_on_the_disk_is_not_read_beforehand(mapped):
         ([(x, torch.eye(4)[0]) for x in X], r"entries of type tuple.*DataLoader\(inputs\).*iter\(inputs\)"),
         ([{"x": x} for x in X], r"entries of type dict.*DataLoader\(inputs\).*iter\(inputs\)"),
         (X.tolist(), r"a list of numbers. Write torch.tensor\(inputs\)"),
+        ([X, Y], r"the last of shape \(30,\). If they are inputs and labels, give the inputs alone"),
     ],
-    ids=["examples", "batches", "arrays", "labelled batches", "soft labels", "dicts", "numbers"],
+    ids=["examples", "batches", "arrays", "labelled batches", "soft labels", "dicts", "numbers", "with labels"],
 )
 def test_a_list_of_examples_or_of_batches_is_not_guessed(inputs, message):
     with pytest.raises(TypeError, match=message):

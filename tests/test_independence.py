@@ -104,9 +104,7 @@ INDEPENDENT = {
     "recurrent layer before the path": (First(nn.GRU(6, 5, batch_first=True), 5), SEQUENCES, {"at": "layer"}),
     "attention": (First(nn.MultiheadAttention(6, 2, batch_first=True), 6), SEQUENCES, {}),
     "BatchNorm in a module, which is evaluated": (with_batchnorm(), X, {}),
-    "dropout that was left on": (in_training(nn.Sequential(nn.Dropout(0.5), mlp())), X, {}),
-    "noise of its own": (noisy(), X, {}),
-    "numpy's noise": (lambda x: x + torch.from_numpy(np.random.standard_normal(x.shape)), X, {}),
+    "dropout in a module, which is evaluated": (nn.Sequential(nn.Dropout(0.5), mlp()), X, {}),
     "counting": (Remembering(), X, {}),
     "constant": (lambda x: torch.ones(len(x), 3), X, {}),
     "far from zero": (lambda x: x + 1e6, X, {}),
@@ -118,10 +116,28 @@ INDEPENDENT = {
 
 
 @pytest.mark.parametrize("kind", INDEPENDENT)
-def test_nothing_is_said_of_rounding_randomness_and_independent_rows(kind):
+def test_nothing_is_said_of_rounding_and_independent_rows(kind):
     model, inputs, settings = INDEPENDENT[kind]
     settings = {"output": "identity"} | settings
     effdeg.measure(model, inputs, **settings, **FAST)  # a warning would be an error
+
+
+NOISY = {
+    "dropout that was left on": in_training(nn.Sequential(mlp(), nn.Dropout(0.5))),
+    "dropout that was left on, in bfloat16": in_training(nn.Sequential(mlp(), nn.Dropout(0.5)).bfloat16()),
+    "noise of its own": noisy(),
+    "numpy's noise": lambda x: x + torch.from_numpy(np.random.standard_normal(x.shape)),
+    "a little": lambda x: x + 0.02 * torch.randn_like(x),
+}
+
+
+@pytest.mark.parametrize("batch_size", [2, None])
+@pytest.mark.parametrize("kind", NOISY)
+def test_noise_is_warned_of_and_not_taken_for_a_dependence(kind, batch_size):
+    inputs = X.bfloat16() if "bfloat16" in kind else X
+    with pytest.warns(UserWarning, match=r"different outputs for the same point.*dropout in training mode") as caught:
+        effdeg.measure(NOISY[kind], inputs, output="identity", batch_size=batch_size, **FAST)
+    assert len(caught) == 1
 
 
 def test_tokens_under_masks_are_independent():
@@ -146,6 +162,7 @@ def test_rounding_that_is_other_for_other_companions_is_no_dependence():
         effdeg.measure(Rounding(), X, output="identity", **FAST)
 
 
+@pytest.mark.filterwarnings("ignore:.*different outputs for the same point")
 @pytest.mark.parametrize("at", [None, "0"])
 def test_a_trial_changes_no_number(at, monkeypatch):
     """Neither random states nor buffers, also of a model that draws from the one and writes to the other."""

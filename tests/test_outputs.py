@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch import nn
 
 import effdeg
 from tests.models import mlp
@@ -46,7 +47,7 @@ def test_the_tensor_that_is_fitted_is_named(model, tensor, others):
     notes = [note for note in measured.warnings() if "several tensors" in note]
     assert len(notes) == bool(others)
     if others:
-        assert f"{tensor} was measured, not {others[0]}. To choose, pass output=" in notes[0]
+        assert f"{tensor} was measured, not {others[0]}. To measure another, use output=lambda" in notes[0]
     torch.testing.assert_close(measured.per_path, effdeg.measure(lambda x: x, X, **FAST).per_path)
 
 
@@ -111,3 +112,22 @@ def test_what_to_write_instead_works():
     assert torch.equal(parts.per_path, expected.per_path)
     assert parts.settings.outputs == (3, 2)
     assert effdeg.measure(lambda x: x > 0, X, output=lambda y: y.float(), **FAST).value > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [2, 1000])
+def test_softmax_of_probabilities_is_refused(classes, dtype):
+    logits = torch.randn(40, classes, generator=torch.Generator().manual_seed(0)).to(dtype)
+    with pytest.raises(ValueError, match=r"probabilities already.*output='identity'"):
+        effdeg.measure(nn.Softmax(-1), logits, **FAST)
+    with pytest.raises(ValueError, match="probabilities already"):
+        effdeg.trace(nn.Softmax(-1), logits, paths=20, nodes=12).fit(degree=5)
+    one = effdeg.measure(nn.Softmax(-1), logits, output="identity", **FAST).value
+    # Logarithms of probabilities are logits.
+    other = effdeg.measure(nn.LogSoftmax(-1), logits, **FAST).value
+    assert one == pytest.approx(other, rel=0.2 if dtype.itemsize == 2 else 1e-4)
+
+
+def test_logits_that_are_nearly_probabilities_are_logits():
+    effdeg.measure(lambda x: x.softmax(-1) * 1.001, X, **FAST)  # no error
+    effdeg.measure(lambda x: x.softmax(-1) - 1e-3, X, **FAST)

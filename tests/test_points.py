@@ -188,3 +188,26 @@ def test_a_models_own_loss_is_not_taken_for_the_batchs(wrap):
 def test_what_is_given_twice_is_refused():
     with pytest.raises(TypeError, match="s: given both"):
         Penalty()(lambda x, s: x * s, {"x": X, "s": 2.0}, s=3.0)
+
+
+def test_masks_in_floating_point_and_of_more_levels_are_joined_at_a_layer():
+    seen = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
+    levels = torch.tensor([[1, 1, 1, 2], [2, 1, 0, 0]])  # as Longformer's masks have them
+    added = torch.where(seen > 0, 0.0, -torch.inf)
+    x = {
+        "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
+        "attention_mask": seen,
+        "pad_mask": 1 - seen,
+        "levels_mask": levels,
+        "score_mask": added,
+        "key_padding_mask": added,
+        "scores": seen,
+    }
+    pairs = torch.tensor([[1, 0], [1, 1]])
+    made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
+    assert torch.equal(made["attention_mask"], seen)
+    assert torch.equal(made["pad_mask"], 1 - seen)
+    assert torch.equal(made["levels_mask"], torch.tensor([[2, 1, 1, 2], [2, 1, 0, 0]]))
+    assert torch.equal(made["score_mask"], added)
+    assert torch.equal(made["key_padding_mask"], added)
+    assert torch.equal(made["scores"], seen[[1, 1]])  # no mask: the first end's

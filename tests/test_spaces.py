@@ -125,6 +125,15 @@ def test_masks_are_joined_at_the_inputs_too():
         torch.testing.assert_close(measured.per_path.float(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_mask_in_floating_point_is_joined_at_a_layer_as_a_boolean_one_is():
+    ids, mask = torch.randint(30, (10, 5)), torch.arange(5) < torch.arange(10)[:, None] % 5 + 1
+    one, other = (
+        effdeg.measure(Tokens(), {"input_ids": ids, "attention_mask": each}, at="embed", **FAST)
+        for each in (mask, mask.float())
+    )
+    torch.testing.assert_close(one.per_path, other.per_path)
+
+
 def test_trees_of_tensors():
     left, right = torch.randn(2, 20, 3)
     model = TwoInputs()

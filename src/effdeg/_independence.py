@@ -1,4 +1,4 @@
-"""A trial of whether a model treats the examples of a batch independently of each other."""
+"""A trial of whether a model treats the examples of a batch independently of each other, and without noise."""
 
 import warnings
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def warn_of_dependent_rows(
     count: int,
     most: int,
 ) -> None:
-    """Warn if a model's outputs for a point depend on the other points of its batch.
+    """Warn if a model's outputs for a point depend on the other points of its batch, or on chance.
 
     Args:
         subject: The model. Its buffers and all random states are left as they are.
@@ -50,26 +50,35 @@ def warn_of_dependent_rows(
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 
-    share = find_dependence(run, paths=count, points=points, precision=subject.precision())
-    if share is not None:
+    dependence, noise = try_rows(run, paths=count, points=points, precision=subject.precision())
+    name = type(subject.model).__name__
+    if dependence:
         warnings.warn(
-            f"the outputs of the model ({type(subject.model).__name__}) for an example depend on the other examples in "
-            f"its batch: changing those moved an output by {share:.2g} times the outputs' spread. The result depends "
-            "on how the points of paths fall into batches. Usual causes: a recurrent or attention layer without "
+            f"the outputs of the model ({name}) for an example depend on the other examples in its batch: changing "
+            f"those moved an output by {dependence:.2g} times the outputs' spread. The result depends on how "
+            "the points of paths fall into batches. Usual causes: a recurrent or attention layer without "
             "batch_first=True, BatchNorm in training mode inside a function (call .eval(), or give the nn.Module "
             "itself), other statistics over the batch, or rows that are compared with each other.",
             stacklevel=2,
         )
+    elif noise:
+        warnings.warn(
+            f"the model ({name}) gives different outputs for the same point: they differ by {noise:.2g} times the "
+            "outputs' spread, and noise counts as complexity, at any degree. Usual causes: dropout in training mode "
+            "inside a function (call .eval(), or give the nn.Module itself), or a model that samples.",
+            stacklevel=2,
+        )
 
 
-def find_dependence(
+def try_rows(
     run: Callable[[Tensor, Tensor], Tree], *, paths: int, points: int, precision: torch.dtype
-) -> float | None:
-    """Return how far the outputs for an example move when the other examples of its batch change.
+) -> tuple[float, float]:
+    """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
     Two batches of the same size share their first and last point; those between are other points, or all the last one.
     Equal shapes run the same kernels, so that rounding cancels. The first point finds a dependence on later rows, the
-    last one a dependence on earlier rows, such as that of a recurrent network along the wrong dimension.
+    last one a dependence on earlier rows, such as that of a recurrent network along the wrong dimension. Equal points
+    within the second batch find noise.
 
     Args:
         run: Returns the outputs for a batch of points, one row each, given the path and the position of every point. It
@@ -79,8 +88,9 @@ def find_dependence(
         precision: The precision that the outputs are computed in.
 
     Returns:
-        The largest change of an output as a share of the outputs' spread; None if it is no more than rounding, if the
-        model gives other outputs each time it is run, or if it cannot be run on such small batches.
+        The largest change of an output when others of its batch change, and the largest difference between outputs for
+        equal points of a batch, as shares of the outputs' spread. Each is 0 if it is no more than rounding or if the
+        model cannot be run on such small batches, the first also if the model gives other outputs each time it is run.
     """
     rows, alpha = torch.arange(points) % paths, torch.zeros(points)
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
@@ -99,21 +109,27 @@ def find_dependence(
         return [each.to(torch.promote_types(each.dtype, torch.float32)) for each in kept]
 
     first, second = try_run(one), try_run(other)
-    if len(first) != len(second) or not (change := _change(first, second, shared, precision)):
-        return None
+    if len(first) != len(second):
+        return 0.0, 0.0
+    dependence = _change(first, second, shared, shared, precision)
     # Only what stays the same when nothing changes can be said to depend on what changed.
-    return None if _change(first, try_run(one), shared, precision) else change
+    if dependence and _change(first, try_run(one), shared, shared, precision):
+        dependence = 0.0
+    equal = torch.arange(int(between[0]), points)
+    return dependence, _change(second, second, equal[:-1], equal[1:], precision)
 
 
-def _change(one: list[Tensor], other: list[Tensor], rows: Tensor, precision: torch.dtype) -> float:
-    """Return the largest change of any output, as a share of the spread, or 0 if none is more than rounding."""
+def _change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, precision: torch.dtype) -> float:
+    """Return the largest change of any output from rows to others, or 0 if none is more than rounding.
+
+    It is a share of the outputs' spread.
+    """
     largest = 0.0
     for before, after in zip(one, other, strict=False):
         if before.shape != after.shape or before.numel() == 0:
             continue
         both = torch.cat([before, after])
-        at = rows.to(both.device)
-        moved = (before[at] - after[at]).abs().max()
+        moved = (before[rows.to(both.device)] - after[other_rows.to(both.device)]).abs().max()
         spread, size = (both - both.mean(0)).abs().max(), both.abs().max()
         change, scale, magnitude = torch.stack([moved, spread, size]).tolist()
         # A few units in the last place, for kernels whose sums are taken in any order.

@@ -216,6 +216,11 @@ def _from_list(items: list[Any], labelled: bool) -> Examples:
         kind = f"{type(first).__name__}s, the first of shape {tuple(first.shape)},"
         torch_or_numpy = ("torch.stack", "torch.cat") if isinstance(first, Tensor) else ("np.stack", "np.concatenate")
         one, many = (f"{function}(inputs)" for function in torch_or_numpy)
+        if isinstance(items[-1], type(first)) and first.ndim != items[-1].ndim:
+            raise TypeError(
+                f"inputs are a list of {len(items)} {kind} the last of shape {tuple(items[-1].shape)}. If they are "
+                "inputs and labels, give the inputs alone; several arguments of the model are given as a tuple."
+            )
     else:
         kind = f"entries of type {type(first).__name__}"
         one, many = "torch.utils.data.DataLoader(inputs)", "iter(inputs)"
@@ -354,4 +359,5 @@ def _shapes(tree: Tree) -> str:
         f"{name + ' ' if name else ''}{tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__}"
         for name, leaf in named_leaves(tree)
     ]
-    return ", ".join(described) or "nothing"
+    more = f" and {len(described) - 6} more" if len(described) > 6 else ""
+    return ", ".join(described[:6]) + more or "nothing"

@@ -101,7 +101,8 @@ class Settings:
     def differences(self, other: "Settings") -> list[str]:
         """List what makes two measurements incomparable, with both values, such as ``degree: 40 and 20``."""
         own, others = asdict(self), asdict(other)
-        names = [name for name in own if name not in _DESCRIPTIVE and own[name] != others[name]]
+        compared = [name for name in own if name not in _DESCRIPTIVE]
+        names = [name for name in compared if _meaning(name, own[name]) != _meaning(name, others[name])]
         if len(names) > 1 and {"paths", "seed", "examples"} & set(names):
             # Other pairs are drawn, so that the fingerprint says nothing about the data.
             names = [name for name in names if name != "fingerprint"]
@@ -118,6 +119,14 @@ class Settings:
         size = " × ".join(map(str, self.outputs)) or "1"
         reduced = f", first {self.components} principal components" if self.components else ""
         return f"{what}, {size} {'output' if size == '1' else 'outputs'}{reduced}"
+
+
+def _meaning(name: str, value: Any) -> Any:
+    """Return what of a setting must be the same for measurements to be comparable."""
+    if name == "outputs":
+        return tuple(size for size in value if size != 1)  # a number per example may be of shape () or (1,)
+    # Only the rounding of half precision looks complex.
+    return "float32" if name == "dtype" and value == "float64" else value
 
 
 def _difference(name: str, one: object, other: object) -> str:
@@ -307,8 +316,8 @@ class Measurement:
         if settings.other_tensors:
             others = ", ".join(settings.other_tensors[:3]) + (", …" if len(settings.other_tensors) > 3 else "")
             found.append(
-                f"note: the model returned several tensors; {settings.tensor} was measured, not {others}. To choose, "
-                "pass output=, a function of what the model returned."
+                f"note: the model returned several tensors; {settings.tensor} was measured, not {others}. To "
+                "measure another, use output=lambda returned: …, or a model that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
             found.append(

@@ -63,6 +63,8 @@ class OutputReader:
         picked = _pick(returned, self._output, (points,))
         values = _transform(picked, self._output, (points,))
         if self.described.dtype is None:
+            if self._output == "softmax":
+                _check_no_probabilities(picked.tensor)
             dtype = str(picked.tensor.dtype).removeprefix("torch.")
             self.described = Described(picked.name, picked.others, tuple(values.shape[1:]), dtype)
         return values.reshape(len(values), -1)
@@ -140,6 +142,17 @@ def _check_classes(values: Tensor, name: str | None) -> None:
         )
     if values.dim() > 3:
         raise ValueError(_maps(values.shape[1:]))
+
+
+def _check_no_probabilities(values: Tensor) -> None:
+    """Raise if outputs are distributions already, of which softmax would make nearly uniform ones."""
+    rounding = min(16 * torch.finfo(values.dtype).eps, _TOLERANCE)
+    sums = values.double().sum(-1)
+    if bool((values >= 0).all() & ((sums - 1).abs() <= rounding).all()):
+        raise ValueError(
+            "output='softmax' makes probabilities of logits, but the model's outputs are probabilities already: none "
+            "is negative, and they sum to 1. Use output='identity'."
+        )
 
 
 def _maps(shape: torch.Size) -> str:

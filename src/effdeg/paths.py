@@ -93,11 +93,20 @@ def is_mask(name: str, leaf: Tensor) -> bool:
 
 
 def _join(name: str, one: Any, other: Any) -> Any:
-    """Join masks so that what either end sees is seen; of everything else, take the first end's."""
-    if not isinstance(one, Tensor) or not is_mask(name, one):
+    """Join masks so that what either end sees is seen; of everything else, take the first end's.
+
+    Also masks in floating point, which a path at the inputs would interpolate. By maximum and minimum, which are OR and
+    AND for 0 and 1, and right for masks of more levels and for those that are added to scores.
+    """
+    floating = isinstance(one, Tensor) and one.is_floating_point() and "mask" in _entry(name)
+    if not isinstance(one, Tensor) or not (floating or is_mask(name, one)):
         return one
-    # True in a padding mask means what is not to be seen.
-    return one & other if "pad" in _entry(name) or "ignore" in _entry(name) else one | other
+    largest = torch.maximum(one, other)
+    if "pad" not in _entry(name) and "ignore" not in _entry(name):
+        return largest
+    # True in a padding mask means what is not to be seen; what is added to scores is negative there.
+    smallest = torch.minimum(one, other)
+    return torch.where(smallest < 0, largest, smallest) if floating else smallest
 
 
 def _entry(name: str) -> str:

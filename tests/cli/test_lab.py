@@ -258,7 +258,7 @@ def test_an_experiment_of_ones_own(run, tmp_path, monkeypatch):
         (["sweep", "digits-methods", "--seeds", "0,x"], "--seeds 0,x is not a list of whole numbers such as 0,1,2."),
         (["sweep", "digits-methods", "--method", "plan"], "method='plan' is not known. Did you mean 'plain'"),
         (["sweep", "digits-methods", "--tune", "lr=x"], "lr=x is not possible: lr is a number."),
-        (["sweep", "digits-methods", "--processes", "0"], "processes=0 is too small"),
+        (["sweep", "digits-methods", "--processes", "0"], "--processes 0 is too small"),
         (["sweep", "digits-methods", "--tune", "lr"], "--tune lr has no value: write it as --tune lr=VALUE."),
         (["sweep", "digits-methods", "--tune", "held_out=0"], "held_out=0 would have the test set decide strengths"),
         (["sweep", "digits-methods", "--tune", "weight=3"], "weight=3.0 cannot hold for the runs that tune 'jacobian'"),

@@ -166,7 +166,8 @@ def test_outputs_that_are_nan_are_told():
 
     with pytest.raises(ValueError, match="outputs are NaN"):
         proxies.evaluate(broken, X, **ROUTE)
-    assert sum(calls) <= 20 * 15 + 2 * 8  # the paths of a block, and a trial of independence
+    # All paths at most, and twice the few rows that show whether rows depend on each other.
+    assert sum(calls) <= 20 * 15 + 2 * 8
 
 
 def test_a_defect_is_not_skipped():
@@ -201,3 +202,14 @@ def test_what_stands_on_a_failure_fails_for_the_same_reason():
     table = proxies.evaluate(model, (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels), **ROUTE)
     for name in ("sharpness@0.05", "adaptive_sharpness@1", "average_sharpness@0.01"):
         assert "does not depend on the weights" in table.skipped[name]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_of_a_torchscript_module_what_looks_into_it_is_skipped_and_the_rest_is_right():
+    model = mlp(activation=nn.ReLU).double()
+    own, scripted = table_of(model), table_of(torch.jit.trace(model, X))
+    assert {"parameter_norm", "margin@10", "jacobian_norm", "effective_degree"} <= set(scripted)
+    for name, result in scripted.items():
+        assert result.value == pytest.approx(own[name].value), name
+    for name in ("sharpness@0.05", "spectral_sum", "frobenius_product", "path_norm", "hessian_trace"):
+        assert "TorchScript" in scripted.skipped[name]

@@ -26,6 +26,11 @@ class _Lab(TyperGroup):
         self._load()
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        _use_spellings_of(command)
+        return name, command, rest
+
     def _load(self) -> None:
         from effdeg.cli import lab
 
@@ -69,9 +74,13 @@ def _options(
 ) -> None:
     _state["traceback"] = traceback
     command: Any = context.command
-    parameters = command.commands[context.invoked_subcommand].params
+    _use_spellings_of(command.commands[context.invoked_subcommand])
+
+
+def _use_spellings_of(command: Any) -> None:
+    """Let messages speak of the options of this command."""
     use_spellings({
-        each.name: each.opts[0] for each in parameters if each.opts[0].startswith("--") and not each.is_flag
+        each.name: each.opts[0] for each in command.params if each.opts[0].startswith("--") and not each.is_flag
     })
 
 

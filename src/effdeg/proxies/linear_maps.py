@@ -54,6 +54,7 @@ class LinearMap:
 
 def linear_maps(study: Study) -> list[LinearMap]:
     """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
+    study.check_open()
     found = list(_maps(study.module))
     if not found:
         raise NotApplicable(

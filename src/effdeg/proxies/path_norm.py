@@ -38,6 +38,7 @@ def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]
     """
     with opened(model, data, **running) as study:
         study.check_weights()
+        study.check_open()
         study.check_data()
         squared = _squared_weights(study.module, study.subject.device)
         ones = tree_map(_ones, study.fetch(slice(0, 1))[0])

@@ -114,6 +114,14 @@ class Study:
         if not dict(self.module.named_parameters()):
             raise NotApplicable(f"the model ({type(self.module).__name__}) has no parameters to perturb or to measure.")
 
+    def check_open(self) -> None:
+        """Raise if layers cannot be told apart, nor weights replaced, since they are compiled."""
+        if any(isinstance(each, torch.jit.ScriptModule) for each in self.module.modules()):
+            raise NotApplicable(
+                "this proxy looks into the model or changes its weights, which TorchScript does not allow. Give the "
+                "nn.Module that it was made from."
+            )
+
     def check_data(self, *, labels: bool = False) -> None:
         """Raise unless there are data, and labels where they are needed."""
         if self.inputs is None:
@@ -129,6 +137,7 @@ class Study:
         if self.loss is None:
             raise NotApplicable("this proxy needs a loss, such as torch.nn.functional.cross_entropy.")
         self.check_weights()
+        self.check_open()
         self.check_data(labels=True)
         self.check_labels()
 
