@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-
 from benchmarks import __main__ as benchmarks
 
 
