@@ -1,8 +1,8 @@
 """Run with ``make bench``: measures every case and keeps the figures in ``results/benchmarks``."""
 
+import argparse
 import json
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,18 @@ FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
 def main() -> None:
     """Run the cases named on the command line, or all, and keep each as soon as it is done."""
-    cases = ON_GPU if device().type == "cuda" else ON_CPU
-    chosen = [case for case in cases if case.__name__ in sys.argv[1:] or not sys.argv[1:]]
+    kind = device().type
+    cases = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
+    parser.add_argument("case", nargs="*", help=f"on this machine ({kind}): {', '.join(cases)}; by default all")
+    names = parser.parse_args().case
+    if unknown := [name for name in names if name not in cases]:
+        parser.error(f"{', '.join(unknown)}: not a case on this machine ({kind}), which has {', '.join(cases)}.")
     table = Table("what", "ratio", "aim", "how", title=f"on {_processor()}")
-    for case in chosen:
-        Console(stderr=True).print(f"[dim]{case.__name__} …[/]")
-        record = case()
-        _keep(case.__name__, record)
+    for name in names or cases:
+        Console(stderr=True).print(f"[dim]{name} …[/]")
+        record = cases[name]()
+        _keep(name, record)
         if "ratio" in record:
             table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
         for row in record.get("rows", []):

@@ -26,6 +26,9 @@ from effdeg.walk import Route, Walk, open_walk
 Rows = tuple[slice, Callable[[], Tensor]]
 """A block of paths and its rows of the table, to be called for."""
 
+DEGREE, NORMALIZED, MISSED, VARIATION = range(4)
+"""The first columns of a table of paths (:meth:`Fit.table`); the sizes of the coefficients follow, degree 0 first."""
+
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not believed before this many paths: the standard error of fewer is itself too uncertain."""
 
@@ -49,6 +52,11 @@ class Fit:
         if components is not None:
             check_components(components, nodes)
         return cls(int(degree), basis, None if components is None else int(components), damping)
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of a table."""
+        return VARIATION + 1 + self.degree + 1
 
     def table(self, values: Float[Tensor, "paths nodes outputs"], alpha: Tensor) -> Float[Tensor, "paths columns"]:
         """Reduce each path to a row: degree, normalized degree, variation missed, variation, and |c_k| for each k."""
@@ -147,7 +155,7 @@ def measure(
     ):
         stretches = walk.run(read, update=update)
         rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
-        table = collect(late(rows), walk.route, columns=5 + fitted.degree, tolerance=tolerance, update=update)
+        table = collect(late(rows), walk.route, columns=fitted.columns, tolerance=tolerance, update=update)
     # The first paths are the first process's.
     described = shared_from_first(read.described)
     return as_measurement(
@@ -171,14 +179,14 @@ def as_measurement(
     table: Float[Tensor, "paths columns"], pairs: Tensor, fitted: Fit, described: Described, **settings: Any
 ) -> Measurement:
     """Summarize the rows of :meth:`Fit.table`; the settings are those that neither the fit nor the outputs tell."""
-    missed, variation = table[:, 2].sum().item(), table[:, 3].sum().item()
-    spectrum = table[:, 4:]
+    missed, variation = table[:, MISSED].sum().item(), table[:, VARIATION].sum().item()
+    spectrum = table[:, VARIATION + 1 :]
     stderr = [mean_and_stderr(column)[1] for column in spectrum.unbind(1)]
     # A function has no precision but that of what it returns, and autocast may return less than the weights have.
     settings["dtype"] = max(filter(None, (settings["dtype"], described.dtype)), key=lambda name: _finfo(name).eps)
     return Measurement(
-        per_path=table[:, 0].clone(),
-        per_path_normalized=table[:, 1].clone(),
+        per_path=table[:, DEGREE].clone(),
+        per_path_normalized=table[:, NORMALIZED].clone(),
         pairs=pairs[: len(table)].clone(),
         spectrum=spectrum.mean(0),
         spectrum_stderr=torch.tensor(stderr, dtype=torch.float64),
@@ -217,7 +225,7 @@ def collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: floa
         for stop in [stop for stop in stops[: start + size] if stop > seen]:
             check_finite(total[seen:stop], route.pairs, seen)
             seen = stop
-            mean, stderr = mean_and_stderr(total[:stop, 0])
+            mean, stderr = mean_and_stderr(total[:stop, DEGREE])
             update(None, format_estimate(mean, stderr))
             if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
                 return total[:stop]

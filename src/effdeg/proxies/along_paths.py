@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from effdeg._transfer import receive
-from effdeg.estimator import Fit, collect, late
+from effdeg.estimator import DEGREE, NORMALIZED, Fit, collect, late
 from effdeg.examples import Batch
 from effdeg.functional import DAMPING
 from effdeg.inference import Model
@@ -169,11 +169,11 @@ class _Seen:
             raise NotApplicable(str(error)) from error
 
     def effective_degree(self) -> Tensor:
-        return self._fit.table(self.probabilities.flatten(2), self._alpha)[:, 0]
+        return self._fit.table(self.probabilities.flatten(2), self._alpha)[:, DEGREE]
 
     def effective_degree_normalized(self) -> Tensor:
         paths, nodes = self.logits.shape[:2]
-        return self._fit.table(self.logits.reshape(paths, nodes, -1), self._alpha)[:, 1]
+        return self._fit.table(self.logits.reshape(paths, nodes, -1), self._alpha)[:, NORMALIZED]
 
     def decision_regions(self) -> Tensor:
         classes = self.probabilities.argmax(-1)

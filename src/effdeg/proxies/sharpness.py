@@ -44,9 +44,10 @@ def sharpness(
     Further steps look for the maximum, and the largest rise found counts. They go to the edge along the gradient found
     there (the generalized power method of Journée et al. 2010), which reaches the maximum where the loss is convex.
     After ten steps without a new maximum they climb from the best point by projected gradient steps, halved where the
-    loss does not rise, as in AutoPGD (Croce and Hein 2020), and then begin again from a random point of the edge. At
-    radii at which the loss has many maxima the result is a lower bound on the highest one: 200 steps come close in
-    small networks. Each step but the last costs one gradient of the data, the last a forward pass.
+    loss does not rise, as in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps in any case, the
+    search begins again from a random point of the edge. The result is a lower bound: at radii at which the loss has
+    many maxima a few steps may end at a low one, while 200 reach what AutoPGD reaches on small networks. Each step but
+    the last costs one gradient of the data, the last a forward pass.
 
     Args:
         model: An ``nn.Module``. The weights that require gradients are moved; all, if none does.
@@ -187,8 +188,9 @@ def _rise(
 class _Search:
     """A search for the highest loss in the ball |e / T| ≤ rho, one point after another."""
 
-    # Full steps without a new maximum before smaller ones begin, and the smallest of those, as a share of rho.
-    _PATIENCE, _SMALLEST = 10, 1 / 64
+    # Full steps without a new maximum before smaller ones begin; the smallest of those, as a share of rho; and the most
+    # steps from one start, since where the loss has many maxima another start finds more than the last digits of one.
+    _PATIENCE, _SMALLEST, _LONGEST = 10, 1 / 64, 30
 
     def __init__(
         self, slopes: list[Tensor], scales: list[Tensor | None] | None, rho: float, generator: torch.Generator
@@ -215,7 +217,9 @@ class _Search:
                 self._size /= 2
             elif self._failed == self._PATIENCE:
                 self._size = self._rho
-        if not any(bool(slope.any()) for slope in slopes) or (self._size or math.inf) <= self._SMALLEST * self._rho:
+        self._steps += 1
+        ended = self._steps == self._LONGEST or (self._size or math.inf) <= self._SMALLEST * self._rho
+        if ended or not any(bool(slope.any()) for slope in slopes):
             self._start([_normal(slope, None, self._generator) for slope in slopes])
         elif self._size is None:
             self.point = self._times(self._rho, self._uphill(slopes))
@@ -226,7 +230,7 @@ class _Search:
     def _start(self, slopes: list[Tensor]) -> None:
         """Start at the edge, along a gradient or a random direction."""
         self.point = self._times(self._rho, self._uphill(slopes))
-        self._best, self._size, self._failed = -math.inf, None, 0
+        self._best, self._size, self._failed, self._steps = -math.inf, None, 0, 0
 
     def _uphill(self, slopes: list[Tensor]) -> list[Tensor]:
         return steepest_ascent(slopes, self._scales)

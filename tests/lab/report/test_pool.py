@@ -179,7 +179,7 @@ def test_what_was_not_measured_and_advice_that_is_for_others(models):
         summary["proxies"]["margin@10"]["value"] = 20 * summary["gap"]
         file.write_text(json.dumps(summary))
     (sheet,) = block_sheets(pool_in(folder))
-    assert "Not measured: hessian_trace and hessian_eigenvalue (needs a loss)." in sheet.notes
+    assert "Not measured when these were run: hessian_trace and hessian_eigenvalue (needs a loss)." in sheet.notes
     (falling,) = [note for note in sheet.notes if "as the gap rises" in note]
     assert falling == "parameter_norm, -margin@10 fall as the gap rises."
     assert not any("rank it as" in note or "rank them as" in note for note in sheet.notes)

@@ -64,4 +64,5 @@ def _skipped(pool: ModelPool) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for name, reason in pool.skipped.items():
         reasons.setdefault(reason, []).append(name)
-    return [f"Not measured: {listed(names)} ({reason})." for reason, names in reasons.items()]
+    # A reason is that of the version that ran: what it advises may be out of date.
+    return [f"Not measured when these were run: {listed(names)} ({reason})." for reason, names in reasons.items()]
