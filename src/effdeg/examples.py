@@ -18,7 +18,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from effdeg.tree import Tree, concatenate, named_leaves, take, tensors, tree_map
+from effdeg.tree import Tree, concatenate, entry, named_leaves, named_tensors, take, tensors, tree_map
 
 LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
 """Names under which labels come with inputs; they are left out."""
@@ -90,20 +90,18 @@ class Batch:
 
     def __init__(self, batch: Tree, *, labelled: bool = False) -> None:
         _check_storage(batch)
-        lengths = {
-            name: len(leaf) if leaf.dim() else None for name, leaf in named_leaves(batch) if isinstance(leaf, Tensor)
-        }
-        if not lengths or None in lengths.values():
+        lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
+        if not lengths or None in lengths:
             raise ValueError(
                 f"inputs hold no examples: expected tensors with the examples first, found {_shapes(batch)}."
             )
-        if len(set(lengths.values())) > 1:
+        if len(lengths) > 1:
             raise ValueError(
                 f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be one."
             )
         _check_finite(split_labels(batch)[0] if labelled else batch)
         self._batch = batch
-        self._length = next(iter(lengths.values()))
+        self._length = lengths.pop()
 
     def __len__(self) -> int:
         return self._length or 0
@@ -133,10 +131,8 @@ class _DataSet:
 
 def _check_storage(batch: Tree) -> None:
     """Raise unless rows can be taken of every tensor."""
-    for name, leaf in named_leaves(batch):
-        if not isinstance(leaf, Tensor):
-            continue
-        where = f"inputs{f' ({name!r})' if name else ''}"
+    for name, leaf in named_tensors(batch):
+        where = entry("inputs", name)
         if leaf.is_nested:
             raise TypeError(f"{where} are nested tensors. Pad them: torch.nested.to_padded_tensor(x, 0.0).")
         if leaf.layout != torch.strided:
@@ -147,18 +143,17 @@ def _check_storage(batch: Tree) -> None:
 
 def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
     """Raise, naming the example by its row or its index, if inputs are NaN or infinite."""
-    for name, leaf in named_leaves(inputs):
-        if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+    for name, leaf in named_tensors(inputs):
+        if not (leaf.is_floating_point() or leaf.is_complex()):
             continue
         rows = max(1, _CHECKED_AT_ONCE * len(leaf) // max(1, leaf.numel()))
         broken = torch.cat([_is_broken(part, name) for part in torch.split(leaf, rows)]).nonzero().flatten().tolist()
         if not broken:
             continue
-        known = indices is not None and len(indices) == len(leaf)
-        first = indices[broken[0]] if indices is not None and known else broken[0]
+        first = broken[0] if indices is None or len(indices) != len(leaf) else indices[broken[0]]
         more = f" (and in {len(broken) - 1} more of the {len(leaf)} that were read)" if len(broken) > 1 else ""
         raise ValueError(
-            f"the data are NaN or infinite: inputs{f' ({name!r})' if name else ''} in example {first}{more}. Repair "
+            f"the data are NaN or infinite: {entry('inputs', name)} in example {first}{more}. Repair "
             "such examples or leave them out, for example inputs[inputs.isfinite().flatten(1).all(1)]."
         )
 

@@ -112,13 +112,20 @@ class Subject:
         return None if same else moved
 
 
-def as_arguments(inputs: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one."""
+def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one.
+
+    Args:
+        inputs: The inputs.
+        **more: Further keywords, which the inputs must not hold.
+    """
     if isinstance(inputs, Mapping):
-        return (), dict(inputs)
+        if twice := sorted(set(inputs) & set(more)):
+            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
+        return (), {**inputs, **more}
     if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
-        return tuple(inputs), {}
-    return (inputs,), {}
+        return tuple(inputs), more
+    return (inputs,), more
 
 
 @contextmanager

@@ -41,11 +41,16 @@ def named_layers(model: object) -> dict[str, nn.Module]:
     return {re.sub(r"(_orig_mod|_checkpoint_wrapped_module)(\.|$)", "", name).rstrip("."): part for name, part in named}
 
 
-def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
-    """Find a layer by name or by reference; a reference also serves a model that is not a module."""
-    modules = named_layers(model)
+def check_layer(at: object) -> None:
+    """Raise unless this can be a layer."""
     if not isinstance(at, str | nn.Module):
         raise TypeError(f"at={at!r} must be the name of a layer or a module.")
+
+
+def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
+    """Find a layer by name or by reference; a reference also serves a model that is not a module."""
+    check_layer(at)
+    modules = named_layers(model)
     if isinstance(at, nn.Module):
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:

@@ -56,9 +56,19 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from named_leaves(entry, label)
 
 
+def named_tensors(tree: Tree) -> list[tuple[str, Tensor]]:
+    """List the tensors of a tree with the names that lead to them."""
+    return [(name, leaf) for name, leaf in named_leaves(tree) if isinstance(leaf, Tensor)]
+
+
 def tensors(tree: Tree) -> list[Tensor]:
     """List the tensors of a tree."""
-    return [leaf for _, leaf in named_leaves(tree) if isinstance(leaf, Tensor)]
+    return [tensor for _, tensor in named_tensors(tree)]
+
+
+def entry(whole: str, name: str) -> str:
+    """Name an entry of a tree for a message: ``inputs ('mask')``, or just ``inputs`` for the tree itself."""
+    return f"{whole} ({name!r})" if name else whole
 
 
 def take(tree: Tree, indices: Tensor | slice) -> Tree:

@@ -20,15 +20,10 @@ from effdeg.layers import (
     ran_not_once,
     with_first_tensor,
 )
-from effdeg.points import check_no_complex, count_examples
+from effdeg.paths import check_real
+from effdeg.points import count_examples, examples_only
 from effdeg.rivals.batchnorm import buffers_lent
-from effdeg.rivals.mixup import (
-    Mixing,
-    check_alpha,
-    check_labels,
-    check_no_labels,
-    soft_labels,
-)
+from effdeg.rivals.mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
 from effdeg.tree import Tree
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -75,7 +70,7 @@ def embedding_mixup(
     parts = as_arguments(x)
     batch = count_examples(parts)
     check_labels(y, batch, classes)
-    check_no_complex(x, batch)
+    check_real(examples_only(x, batch), "x")
     draw = partial(Mixing.draw, batch, alpha, generator=generator)
     outputs, mixing, dtype = _run(model, parts, batch, *find_layer(model, at), draw)
     return outputs, mixing.mix(soft_labels(y, classes, dtype))

@@ -13,7 +13,7 @@ from effdeg._checks import check_generator, check_number
 from effdeg.double_backward import double_differentiable
 from effdeg.inference import as_arguments
 from effdeg.jacobian import check_projections, squared_norms
-from effdeg.layers import Layer, advice_for_integers, as_module, changed_output
+from effdeg.layers import Layer, advice_for_integers, as_module, changed_output, check_layer
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
 from effdeg.rivals.batchnorm import buffers_lent
@@ -36,8 +36,8 @@ class JacobianSettings:
         check_number("share", self.share, meaning)
         if self.share > 1:
             raise ValueError(f"share={self.share!r} is too much: {meaning}.")
-        if self.at is not None and not isinstance(self.at, str | nn.Module):
-            raise TypeError(f"at={self.at!r} must be the name of a layer or a module.")
+        if self.at is not None:
+            check_layer(self.at)
         check_output(self.output)
         check_generator(self.generator)
 
@@ -114,10 +114,7 @@ class JacobianPenalty(nn.Module):
         Returns:
             What the model returned, and the penalty to add to the loss.
         """
-        arguments, keywords = as_arguments(x)
-        if twice := sorted(set(keywords) & set(model_kwargs)):
-            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
-        keywords = {**keywords, **model_kwargs}
+        arguments, keywords = as_arguments(x, **model_kwargs)
         if self.settings.share == 1:
             return _run(self.settings, model, (arguments, keywords))
         # The whole batch comes second: what is wrong with it is found before, and a model may work on it in place.
