@@ -32,6 +32,11 @@ def warn_of_dependent_rows(
 ) -> None:
     """Warn if a model's outputs for a point depend on the other points of its batch.
 
+    Two batches of the same size share their first and last point; those between are other points, or all the last one.
+    Equal shapes run the same kernels, so that rounding cancels. The first point finds a dependence on later rows, the
+    last one a dependence on earlier rows, such as that of a recurrent network along the wrong dimension. There is no
+    warning about a model that gives other outputs each time it is run, or cannot be run on such small batches.
+
     Args:
         subject: The model. Its buffers and all random states are left as they are.
         paths: The paths whose points are tried.
@@ -42,47 +47,7 @@ def warn_of_dependent_rows(
     points = min(POINTS, most)
     if points < 2:
         return
-
-    def run(rows: Tensor, alpha: Tensor) -> Tree:
-        # The same random numbers for both batches: dropout that was left on is no dependence.
-        with subject.rehearsed(), eager():
-            returned, replaced = paths.rehearse(rows, alpha)
-            kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
-            return kept, replaced
-
-    share = find_dependence(run, paths=count, points=points, precision=subject.precision())
-    if share is not None:
-        warnings.warn(
-            f"the outputs of the model ({type(subject.model).__name__}) for an example depend on the other examples in "
-            f"its batch: changing those moved an output by {share:.2g} times the outputs' spread. The result depends "
-            "on how the points of paths fall into batches. Usual causes: a recurrent or attention layer without "
-            "batch_first=True, BatchNorm in training mode inside a function (call .eval(), or give the nn.Module "
-            "itself), other statistics over the batch, or rows that are compared with each other.",
-            stacklevel=2,
-        )
-
-
-def find_dependence(
-    run: Callable[[Tensor, Tensor], Tree], *, paths: int, points: int, precision: torch.dtype
-) -> float | None:
-    """Return how far the outputs for an example move when the other examples of its batch change.
-
-    Two batches of the same size share their first and last point; those between are other points, or all the last one.
-    Equal shapes run the same kernels, so that rounding cancels. The first point finds a dependence on later rows, the
-    last one a dependence on earlier rows, such as that of a recurrent network along the wrong dimension.
-
-    Args:
-        run: Returns the outputs for a batch of points, one row each, given the path and the position of every point. It
-            must seed the random numbers of the model anew for every batch.
-        paths: Number of paths.
-        points: Number of points in a batch, at least two.
-        precision: The precision that the outputs are computed in.
-
-    Returns:
-        The largest change of an output as a share of the outputs' spread; None if it is no more than rounding, if the
-        model gives other outputs each time it is run, or if it cannot be run on such small batches.
-    """
-    rows, alpha = torch.arange(points) % paths, torch.zeros(points)
+    rows, alpha = torch.arange(points) % count, torch.zeros(points)
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
     between = torch.arange(1, points - 1) if points > 2 else torch.tensor([0])
     shared = torch.tensor([0, points - 1] if points > 2 else [1])
@@ -90,19 +55,30 @@ def find_dependence(
     one = rows, alpha.index_fill(0, between, 0.0)
     other = rows.index_fill(0, between, int(rows[-1])), alpha.index_fill(0, between, 2 / 3)
 
-    def try_run(batch: tuple[Tensor, Tensor]) -> list[Tensor]:
+    def run(batch: tuple[Tensor, Tensor]) -> list[Tensor]:
         try:
-            returned = run(*batch)
+            # The same random numbers for both batches: dropout that was left on is no dependence.
+            with subject.rehearsed(), eager():
+                returned, replaced = paths.run(*batch)
+                kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
         except Exception:  # what is wrong with the model shows in the measurement itself, with the proper message
             return []
-        kept = [each for each in tensors(returned) if each.is_floating_point() and each.dim() and len(each) == points]
-        return [each.to(torch.promote_types(each.dtype, torch.float32)) for each in kept]
+        found = [each for each in tensors((kept, replaced)) if each.is_floating_point() and each.dim()]
+        return [each.to(torch.promote_types(each.dtype, torch.float32)) for each in found if len(each) == points]
 
-    first, second = try_run(one), try_run(other)
+    first, second, precision = run(one), run(other), subject.precision()
     if len(first) != len(second) or not (change := _change(first, second, shared, precision)):
-        return None
+        return
     # Only what stays the same when nothing changes can be said to depend on what changed.
-    return None if _change(first, try_run(one), shared, precision) else change
+    if not _change(first, run(one), shared, precision):
+        warnings.warn(
+            f"the outputs of the model ({type(subject.model).__name__}) for an example depend on the other examples in "
+            f"its batch: changing those moved an output by {change:.2g} times the outputs' spread. The result depends "
+            "on how the points of paths fall into batches. Usual causes: a recurrent or attention layer without "
+            "batch_first=True, BatchNorm in training mode inside a function (call .eval(), or give the nn.Module "
+            "itself), other statistics over the batch, or rows that are compared with each other.",
+            stacklevel=2,
+        )
 
 
 def _change(one: list[Tensor], other: list[Tensor], rows: Tensor, precision: torch.dtype) -> float:

@@ -83,7 +83,7 @@ def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, *
                 end.requires_grad_()
             with torch.enable_grad():
                 halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
-                logits = as_values(between.run(rows, halfway), "identity", points=len(rows))
+                logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
                 ahead = _ahead(logits, labels[drawn[part, 0]].to(logits.device))
                 gradients = torch.autograd.grad(ahead.sum(), ends, allow_unused=True)
             squares = torch.zeros(len(rows), dtype=torch.float64)
