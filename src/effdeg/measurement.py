@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from effdeg._files import write_atomically
+from effdeg._files import finite, write_atomically, write_json
 from effdeg._shapes import Float, Int
 from effdeg.conditioning import ill_conditioned
 from effdeg.statistics import format_estimate, format_interval, interval, mean_and_stderr
@@ -216,7 +216,7 @@ class Measurement:
             tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
             write_atomically(file, save(tensors, metadata={"effdeg": json.dumps(header)}))
         else:
-            write_atomically(file, (json.dumps(self.to_dict(), indent=1) + "\n").encode())
+            write_json(file, self.to_dict())
         return file
 
     @classmethod
@@ -249,20 +249,16 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and lists, the summary first."""
-        low, high = self.interval()
-        return {
+        summary = ("value", "stderr", "normalized", "normalized_stderr", "residual", "upper_half")
+        everything: dict[str, Any] = finite({
             "format": FORMAT,
-            "value": self.value,
-            "stderr": finite(self.stderr),
-            "interval": finite([low, high]),
-            "normalized": self.normalized,
-            "normalized_stderr": finite(self.normalized_stderr),
-            "residual": self.residual,
-            "upper_half": self.upper_half,
+            **{name: getattr(self, name) for name in summary},
+            "interval": self.interval(),
             "notes": self.warnings(),
             "settings": asdict(self.settings),
-            **{name: finite(getattr(self, name).tolist()) for name in _TENSORS},
-        }
+            **{name: getattr(self, name).tolist() for name in _TENSORS},
+        })
+        return everything
 
     def __str__(self) -> str:
         settings = self.settings
@@ -344,13 +340,6 @@ def _checked_suffix(file: Path) -> Path:
             f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json or .safetensors file."
         )
     return file
-
-
-def finite(numbers: Any) -> Any:
-    """Write infinities, which JSON does not know, as None, in a number or lists of numbers."""
-    if isinstance(numbers, list):
-        return [finite(number) for number in numbers]
-    return numbers if math.isfinite(numbers) else None
 
 
 def _read(file: Path) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg._files import to_json, write_atomically
+from effdeg._files import to_json, write_atomically, write_figure
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.lab import Recipe, all_recipes, find_recipe
@@ -122,7 +122,7 @@ def _draw(result: Result, file: Path, runs: Path) -> None:
     drawn = drawings(result.blocks[0])
     if not drawn:
         raise ValueError(f"--plot {file}: no finished run of {result.recipe.name} in {runs} has anything to draw.")
-    drawn[0].draw("light").savefig(file)
+    write_figure(drawn[0].draw("light"), file)
 
 
 def _write_models(result: Result, file: Path, runs: Path) -> None:

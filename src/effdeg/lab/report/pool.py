@@ -1,6 +1,7 @@
 """A pool of models as a table, and how well each measure ranks it."""
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from statistics import pvariance
 from typing import Any
 
+from effdeg._files import write_atomically
 from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
@@ -133,10 +135,11 @@ class ModelPool:
     def write_csv(self, file: Path) -> None:
         """Write the table, for ``effdeg rank``."""
         names = list(dict.fromkeys(name for row in self.table for name in row))
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, names)
-            writer.writeheader()
-            writer.writerows(self.table)
+        stream = io.StringIO(newline="")
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(self.table)
+        write_atomically(file, stream.getvalue().encode())
 
     def _best_of(self, variants: tuple[str, ...]) -> Score | None:
         """Find the variant, and the radius where there are several, with the highest correlation."""
