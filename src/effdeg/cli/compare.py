@@ -1,6 +1,7 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
 import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import effdeg
 from effdeg._files import write_figure
 from effdeg.cli import options as o
 from effdeg.cli.subject import Candidate, Data, record, warn_if_untrained
-from effdeg.cli.wording import in_options
+from effdeg.cli.wording import print_notes
 
 
 def compare(
@@ -92,11 +93,9 @@ def compare(
     console.print(_verdict(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
-    for note in comparison.warnings():
-        console.print(f"[yellow]{escape(in_options(note))}[/]")
+    print_notes(console, comparison.warnings())
     if plot is not None:
-        o.write(plot, lambda file: write_figure(comparison.plot(), file))
-        console.print(escape(f"written: {plot}"))
+        o.write(plot, partial(write_figure, comparison.plot()), console)
 
 
 def _candidates(models: list[str], weights: list[Path]) -> dict[str, tuple[str, Path | None]]:

@@ -52,8 +52,8 @@ def demo(
     console.print(contest.QUESTION)
     for sentence in held.findings():
         console.print(f"• {escape(sentence)}")
-    o.write(out, lambda folder: write_page(told, held, folder))
-    console.print(f"\nLook at [bold]{escape(str(page))}[/]. To repeat the comparison from the saved checkpoints:")
+    o.write(page, lambda _: write_page(told, held, out), console)
+    console.print("To repeat the comparison from the saved checkpoints:")
     console.print(escape(f"  {compare_command(out, _program())}"))
 
 

@@ -1,4 +1,4 @@
-"""``effdeg lab table`` and ``effdeg lab report``: what was run, beside what the paper found."""
+"""``effdeg lab table`` and ``effdeg lab report``: what was run, next to what the paper found."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -40,7 +40,7 @@ def table(
         Path | None, typer.Option(help="Draw its figure into this file (.png, .pdf, .svg).", show_default=False)
     ] = None,
 ) -> None:
-    """Show what was found of an experiment beside the paper's numbers, at equal epochs and at equal time."""
+    """Show what was found of an experiment next to the paper's numbers, at equal epochs and at equal time."""
     found = find_recipe(name)
     kept = parsed(found.settings, changes or ())
     o.check_plot(plot)
