@@ -14,7 +14,7 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as co
 
 from effdeg._code import find_code, importing_from_here
 from effdeg.inference import Model
-from effdeg.io.files import read_torch
+from effdeg.io.files import read_as, read_safetensors, read_torch
 from effdeg.io.optional import require
 
 _NESTED = ("state_dict", "model_state_dict", "model")
@@ -186,12 +186,9 @@ def _read_weights(file: Path) -> dict[str, Any]:
         raise ValueError(
             f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
         )
+    stored: Any
     if file.suffix == ".safetensors":
-        library = require("safetensors.torch", extra="files", purpose="a .safetensors file")
-        try:
-            stored: Any = library.load_file(file)
-        except Exception as error:
-            raise ValueError(f"{file} cannot be read as .safetensors: {error}") from error
+        stored = read_as(file, read_safetensors)
     else:
         stored = read_torch(file, expected="model.state_dict()")
     for key in _NESTED:
