@@ -1,5 +1,6 @@
 """Which figures there are of the estimator's errors; matplotlib is needed only once one is drawn."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from effdeg.lab.report.blocks import Block
@@ -20,27 +21,27 @@ def drawings(block: Block) -> list[Drawing]:
             "bias",
             "How far the estimate lies from the exact value at the same degree, against the number of nodes: a line "
             f"for each degree of the fit, labelled with it at its beginning. Grey: within {UNBIASED:.0%}.",
-            lambda theme: _bias(block, theme),
+            partial(_draw, "bias", block),
         ),
         Drawing(
             "degrees",
             f"The exact effective degree up to degree K, as a share of that up to {REFERENCE}, and the estimates on "
             f"{NODES[-1]} cosine nodes (dots). A smooth function has a value; that of a piecewise linear one grows "
             "with log K.",
-            lambda theme: _degrees(block, theme),
+            partial(_draw, "degrees", block),
         ),
         Drawing(
             "cost",
             f"Forward passes for a standard error of {TOLERANCE:.0%} with the cheapest setting whose bias is at most "
             f"{UNBIASED:.0%}, labelled nodes/degree, and with the defaults of effdeg.measure (hollow).",
-            lambda theme: _cost(block, theme),
+            partial(_draw, "cost", block),
         ),
         Drawing(
             "split",
             "Many paths or many nodes? The error (root of bias² + variance) that a fixed number of forward passes "
             "leaves, against the cosine nodes that each path is given, at the best degree for so many; dots at the "
             "least error.",
-            lambda theme: _split(block, theme),
+            partial(_draw, "split", block),
         ),
         Drawing(
             "warnings",
@@ -48,36 +49,20 @@ def drawings(block: Block) -> list[Drawing]:
             f"upper half of the degrees; it warns above {RESIDUAL_LIMIT:g} and {UPPER_HALF_LIMIT:g}. Above "
             f"the horizontal line estimates are more than {WRONG:.0%} from {WHOLE}; hollow: nodes = degree + 1. What "
             "is smaller than the axes reach stands at their ends.",
-            lambda theme: _warnings(block, theme),
+            partial(_draw, "warnings", block),
         ),
     ]
 
 
-def _bias(block: Block, theme: str) -> "Figure":
-    from effdeg.lab.studies.estimator.figures import plot_bias
+def _draw(name: str, block: Block, theme: str) -> "Figure":
+    # Only what is drawn needs matplotlib.
+    from effdeg.lab.studies.estimator import choice_figures, figures
 
-    return plot_bias(block, theme=theme)
-
-
-def _degrees(block: Block, theme: str) -> "Figure":
-    from effdeg.lab.studies.estimator.figures import plot_degrees
-
-    return plot_degrees(block, theme=theme)
-
-
-def _cost(block: Block, theme: str) -> "Figure":
-    from effdeg.lab.studies.estimator.choice_figures import plot_cost
-
-    return plot_cost(block, theme=theme)
-
-
-def _split(block: Block, theme: str) -> "Figure":
-    from effdeg.lab.studies.estimator.choice_figures import plot_split
-
-    return plot_split(block, theme=theme)
-
-
-def _warnings(block: Block, theme: str) -> "Figure":
-    from effdeg.lab.studies.estimator.choice_figures import plot_warnings
-
-    return plot_warnings(block, theme=theme)
+    plots = {
+        "bias": figures.plot_bias,
+        "degrees": figures.plot_degrees,
+        "cost": choice_figures.plot_cost,
+        "split": choice_figures.plot_split,
+        "warnings": choice_figures.plot_warnings,
+    }
+    return plots[name](block, theme=theme)

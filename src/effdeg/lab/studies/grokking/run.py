@@ -23,12 +23,7 @@ _STRETCH = 500
 
 
 def train(settings: Grokking, task: Task) -> None:
-    """Carry out a run, or what is left of it.
-
-    Args:
-        settings: The settings, which decide how it ends.
-        task: Where to work.
-    """
+    """Carry out a run, or what is left of it."""
     with begun(task) as state:
         with turn(task.device, progress=task.progress):
             running = _Running(settings, task, state)
