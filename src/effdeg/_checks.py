@@ -14,7 +14,7 @@ def check_choice(name: str, value: object, options: Iterable[str]) -> None:
 
 
 def suggest(name: str, options: Iterable[str]) -> str:
-    """Say which of the options are close to a misspelt name, or list them all when none is."""
+    """Name the options that are close to a misspelt name, or list them all when none is."""
     options = list(options)
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:

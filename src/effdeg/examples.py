@@ -1,8 +1,7 @@
-"""What people have (tensors, trees, data sets, loaders, iterables of batches) seen as one thing: examples by index."""
+"""Tensors, trees, data sets, loaders and iterables of batches, all as examples by index."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from effdeg.tree import Tree, concatenate, entry, named_leaves, named_tensors, take, tensors, tree_map
+from effdeg.tree import Tree, concatenate, entry, map_tensors, named_leaves, named_tensors, take, tensors, tree_map
 
 LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
 """Names under which labels come with inputs; they are left out."""
@@ -64,7 +63,7 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
         return _from_stream(inputs, labelled)
     # A file that is mapped into memory may be larger than it: only the drawn examples are read.
     if isinstance(inputs, np.memmap) or (isinstance(inputs, Dataset) and hasattr(inputs, "__len__")):
-        return _DataSet(inputs, partial(_stack, labelled=labelled), labelled=labelled)
+        return _DataSet(inputs, labelled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
         tree = tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
         return Batch(tree, labelled=labelled)
@@ -76,7 +75,7 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
             f"In Python load it first, for example torch.from_numpy(numpy.load({str(inputs)!r}))."
         )
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
-        return _DataSet(inputs, partial(_stack, labelled=labelled), labelled=labelled)
+        return _DataSet(inputs, labelled)
     if isinstance(inputs, Iterable):
         return _from_batches(map(_not_single, inputs), labelled)
     raise TypeError(
@@ -114,16 +113,18 @@ class Batch:
 class _DataSet:
     """Examples of a map-style data set, fetched one by one when they are drawn."""
 
-    def __init__(self, data: Any, collate: Callable[[list[Any]], Tree], *, labelled: bool = False) -> None:
-        self._data = data
-        self._collate = collate
-        self._labelled = labelled
+    def __init__(self, data: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        self._data, self._labelled, self._collate = data, labelled, collate
 
     def __len__(self) -> int:
         return len(self._data)
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        batch = self._collate([self._data[int(index)] for index in indices])
+        items = [self._data[int(index)] for index in indices]
+        if self._collate is None:
+            batch = _stack([_wanted(item, self._labelled) for item in items])
+        else:
+            batch = _wanted(_collated(self._collate, items), self._labelled)
         _check_storage(batch)
         _check_finite(split_labels(batch)[0] if self._labelled else batch, indices)
         return batch
@@ -167,13 +168,8 @@ def _is_broken(rows: Tensor, name: str) -> Tensor:
 def _from_loader(loader: DataLoader[Any], labelled: bool) -> Examples:
     # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
     # other sampler decides which examples there are: then the loader is asked.
-    collate = loader.collate_fn
     if _takes_all(loader):
-        return _DataSet(
-            loader.dataset,
-            lambda items: _wanted(_collated(collate, items), labelled),
-            labelled=labelled,
-        )
+        return _DataSet(loader.dataset, labelled, loader.collate_fn)
     # Without batches of its own a loader hands on the items of its data set.
     return _from_batches(map(_not_single, loader) if loader.batch_sampler is None else loader, labelled)
 
@@ -203,7 +199,7 @@ def _from_list(items: list[Any], labelled: bool) -> Examples:
     if not items:
         raise ValueError("inputs are empty: a list without entries.")
     if all(map(_has_one_label, items)):
-        return _DataSet(items, partial(_stack, labelled=labelled), labelled=labelled)
+        return _DataSet(items, labelled)
     first = items[0]
     if isinstance(_innermost(first), int | float | np.generic):
         raise TypeError("inputs are a list of numbers. Write torch.tensor(inputs).")
@@ -247,7 +243,7 @@ def _not_single(item: Any) -> Any:
 
 def _from_stream(stream: IterableDataset[Any], labelled: bool) -> Examples:
     read = _read(stream, labelled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
-    return Batch(_stacked(read), labelled=labelled)
+    return Batch(_stack(read), labelled=labelled)
 
 
 def _from_batches(batches: Iterable[Any], labelled: bool) -> Examples:
@@ -285,15 +281,10 @@ def _read(items: Iterable[Any], labelled: bool, *, count: Callable[[Tree], int],
     return read
 
 
-def _stack(items: list[Any], labelled: bool) -> Tree:
-    """Stack single examples, or the part of them that is wanted, into a batch."""
-    return _stacked([_wanted(item, labelled) for item in items])
+def _stack(examples: list[Tree]) -> Tree:
+    """Stack single examples into a batch."""
 
-
-def _stacked(trees: list[Tree]) -> Tree:
-    def stack(*leaves: Any) -> Any:
-        if not isinstance(leaves[0], Tensor):
-            return leaves[0]
+    def stack(*leaves: Tensor) -> Tensor:
         shapes = sorted({tuple(leaf.shape) for leaf in leaves})
         if len(shapes) > 1:
             raise ValueError(
@@ -302,7 +293,7 @@ def _stacked(trees: list[Tree]) -> Tree:
             )
         return torch.stack(leaves)
 
-    return tree_map(stack, *trees)
+    return map_tensors(stack, *examples)
 
 
 def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:

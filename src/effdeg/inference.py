@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._transfer import send
-from effdeg.tree import Tree, tree_map
+from effdeg.tree import Tree, map_tensors
 
 Model = Callable[..., Any]
 """Any callable that takes a batch. Of an ``nn.Module`` the mode, device and precision are looked after too."""
@@ -73,9 +73,7 @@ class Subject:
 
     def state(self) -> dict[str, Tensor]:
         """Return all weights and buffers, as they are run here."""
-        if self._weights is not None or not isinstance(self.model, nn.Module):
-            return self._weights or {}
-        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return _state(self.model) if self._weights is None else self._weights
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights that training moves, as they are run here; all of them, if every one is frozen."""
@@ -92,18 +90,14 @@ class Subject:
         if dtype is not None and at_least is not None:
             dtype = torch.promote_types(dtype, at_least)
 
-        def move(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
+        def move(leaf: Tensor) -> Tensor:
             return send(leaf.to(dtype) if leaf.is_floating_point() and dtype is not None else leaf, self.device)
 
-        return tree_map(move, inputs)
+        return map_tensors(move, inputs)
 
     def _moved_weights(self, device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Tensor] | None:
         """Copy the weights if they must move: copies stand in during a call, so the model itself loses no digits."""
-        if not isinstance(self.model, nn.Module):
-            return None
-        named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        named = _state(self.model)
         moved = {
             name: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None)
             for name, tensor in named.items()
@@ -271,6 +265,10 @@ def precision_name(dtype: torch.dtype | None) -> str | None:
     return str(dtype).removeprefix("torch.") if dtype is not None else None
 
 
+def _state(model: object) -> dict[str, Tensor]:
+    return dict([*model.named_parameters(), *model.named_buffers()]) if isinstance(model, nn.Module) else {}
+
+
 def _modules(model: object) -> list[nn.Module]:
     return list(model.modules()) if isinstance(model, nn.Module) else []
 
@@ -280,7 +278,4 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _first_floating(model: object) -> Tensor | None:
-    if not isinstance(model, nn.Module):
-        return None
-    tensors = (*model.parameters(), *model.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    return next((tensor for tensor in _state(model).values() if tensor.is_floating_point()), None)

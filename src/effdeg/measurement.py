@@ -279,11 +279,12 @@ class Measurement:
     def warnings(self) -> list[str]:
         """List, in sentences, what a reader should not overlook."""
         settings = self.settings
+        found = self._notes_on_outputs()
         if self._constant:
-            return [*self._notes_on_outputs(), "note: the outputs are constant along the paths, up to rounding."]
+            return [*found, "note: the outputs are constant along the paths, up to rounding."]
         if (problem := ill_conditioned(settings.sampling, settings.nodes, settings.degree)) is not None:
-            return [*self._notes_on_outputs(), f"note: {problem}"]
-        found = [*self._notes_on_outputs(), *self._notes_on_fit()]
+            return [*found, f"note: {problem}"]
+        found += self._notes_on_fit()
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             found.append(
                 f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."

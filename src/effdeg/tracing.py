@@ -93,18 +93,17 @@ class Trace:
         rows = [fitted.table(self._read(read, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
         table = torch.cat(rows)
         check_finite(table, self.pairs)
-        kept = {name: getattr(self, name) for name in ("sampling", "at", "seed", "examples", "model", "fingerprint")}
+        record = ("sampling", "at", "seed", "examples", "dtype", "model", "fingerprint")
         return as_measurement(
             table,
             self.pairs,
             fitted,
             read.described,
-            **kept,
+            **{name: getattr(self, name) for name in record},
             paths=paths,
             nodes=nodes,
             output=output_name(output),
             tolerance=None,
-            dtype=self.dtype,
         )
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:

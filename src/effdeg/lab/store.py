@@ -31,7 +31,7 @@ class Store:
         self.folder = Path(folder)
 
     def run(self, settings: Settings) -> "Run":
-        """Give the run with these settings, whether or not it was begun yet; nothing is written."""
+        """Return the run with these settings, whether or not it was begun yet; nothing is written."""
         return Run(self.folder / digest(settings), settings)
 
     def records(self) -> list[Record]:

@@ -23,7 +23,7 @@ from effdeg.lab.records import last_entry
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Store
 
-# More than these do not fit beside the bar.
+# More than these do not fit next to the bar.
 _SHOWN = 3
 
 

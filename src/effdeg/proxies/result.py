@@ -61,11 +61,11 @@ class Table(Mapping[str, Result]):
         return len(self.results)
 
     def row(self) -> dict[str, float]:
-        """Give the values by name: one row of a table that :func:`effdeg.ranking.rank` takes."""
+        """Return the values by name: one row of a table that :func:`effdeg.ranking.rank` takes."""
         return {name: result.value for name, result in self.results.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain numbers and names."""
+        """Return everything as plain numbers and names."""
         results = {
             name: {"value": result.value, "stderr": result.stderr, "settings": result.settings}
             for name, result in self.results.items()

@@ -16,7 +16,6 @@ from effdeg.layers import (
     find_layer,
     first_tensor,
     hooked,
-    not_per_example,
     ran_not_once,
     with_first_tensor,
 )
@@ -81,9 +80,7 @@ def embedding_mixup(
 def _run(
     model: Callable[..., Any], parts: Arguments, batch: int, name: str, layer: nn.Module, draw: Callable[..., Mixing]
 ) -> tuple[Any, Mixing, torch.dtype]:
-    hidden = _output_of(name, layer, model, parts)
-    if hidden.dim() == 0 or len(hidden) != batch:
-        raise not_per_example(name, hidden, batch)
+    hidden = first_tensor(_output_of(name, layer, model, parts), name, batch)
     mixing = draw(device=hidden.device)
     mixed, times = mixing.mix(hidden), 0
 
@@ -101,7 +98,7 @@ def _run(
     return outputs, mixing, hidden.dtype
 
 
-def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Tensor:
+def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Any:
     """Run a model up to a layer, on the batch as it is, with masks that are not joined yet."""
 
     def stop(_: nn.Module, __: Any, output: Any) -> None:
@@ -115,7 +112,7 @@ def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Ar
         try:
             run(*arguments, **keywords)
         except _Reached as reached:
-            return first_tensor(reached.output, name)
+            return reached.output
     raise ran_not_once(name, 0)
 
 

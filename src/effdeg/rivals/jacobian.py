@@ -17,7 +17,7 @@ from effdeg.layers import Layer, advice_for_integers, as_module, changed_output,
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
 from effdeg.rivals.batchnorm import buffers_lent
-from effdeg.tree import Tree, named_map, tree_map
+from effdeg.tree import Tree, map_tensors, named_map
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
             values, entered, projections=projections, generator=settings.generator, create_graph=training
         )
     if not training:
-        returned = tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, returned)
+        returned = map_tensors(Tensor.detach, returned)
     return returned, squares.mean() / 2
 
 

@@ -50,7 +50,7 @@ class Method:
             model: The model to train.
             base: A torch optimizer class, or a function that is called like one.
             params: Its parameters in groups, named ones for ``"asam"``; by default all parameters of the model.
-            **options: What the base is given beside the parameters, such as ``lr``. Settings of the method itself, such
+            **options: Further options of the base, such as ``lr``. Settings of the method itself, such
                 as ``rho``, go to :func:`method`.
 
         Returns:

@@ -167,7 +167,7 @@ class SAM(_SharpnessAware):
         base: The class of the optimizer that makes the steps, or a function that is called like one.
         rho: How far to climb.
         model: The model whose BatchNorm layers are to learn from the first pass only.
-        **base_options: What the base is given beside the parameters, such as ``lr``.
+        **base_options: Further options of the base, such as ``lr``.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class ASAM(_SharpnessAware):
         rho: How far to climb, in units of the weights; a parameter group may have its own.
         eta: What is added to the size of a weight, so that weights near zero can move too; likewise.
         model: The model whose BatchNorm layers are to learn from the first pass only.
-        **base_options: What the base is given beside the parameters, such as ``lr``.
+        **base_options: Further options of the base, such as ``lr``.
     """
 
     def __init__(

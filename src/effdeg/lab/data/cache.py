@@ -17,7 +17,7 @@ _VERSION = 1
 
 
 def cached(files: Sequence[Path], build: Callable[[], tuple[Split, Split]]) -> tuple[Split, Split]:
-    """Give what was built from these files before, or build and keep it.
+    """Return what was built from these files before, or build and keep it.
 
     Args:
         files: The files; by their names, sizes and times of change it is known whether they are the same.
