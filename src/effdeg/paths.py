@@ -15,6 +15,9 @@ from effdeg.tree import Tree, entry, named_map, named_tensors
 
 Sampling = Literal["cosine", "chebyshev", "uniform"]
 
+FIXED: dict[str, Callable[..., Tensor]] = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}
+"""The samplings whose nodes are the same on every path."""
+
 BLOCK = 16
 """Paths are drawn, run and shared out in blocks of this many, each block from a random stream of its own, so that no
 result depends on the batch size, on the number of processes or on how many blocks come after."""
@@ -39,10 +42,8 @@ def blocks(paths: int) -> Iterator[slice]:
 
 def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Float[Tensor, "*paths nodes"]:
     """Place the nodes on the paths of a block: one row per path if they are random, one for all if they are fixed."""
-    if sampling == "chebyshev":
-        return chebyshev_nodes(nodes)
-    if sampling == "uniform":
-        return uniform_nodes(nodes)
+    if sampling in FIXED:
+        return FIXED[sampling](nodes)
     generator = _generator(seed, 1 + block.start // BLOCK)
     return cosine_nodes(nodes, BLOCK, generator=generator)[: block.stop - block.start]
 

@@ -20,12 +20,12 @@ from effdeg._checks import (
 )
 from effdeg._shapes import Float
 from effdeg.conditioning import warn_if_ill_conditioned
-from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
+from effdeg.functional import cosine_nodes
 from effdeg.functional.bases import BASES, Basis
 from effdeg.joined import BatchNorm
 from effdeg.layers import Layer, check_layer
 from effdeg.outputs import Output, check_output
-from effdeg.paths import Sampling
+from effdeg.paths import FIXED, Sampling
 
 TRAINING_DAMPING = 1e-3
 """Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
@@ -101,8 +101,7 @@ class PenaltySettings:
             home = device if self.generator is None else self.generator.device
             draw = partial(cosine_nodes, anchored=self.anchor_labels, generator=self.generator, device=home)
             return draw(self.nodes, pairs).to(device)
-        place = chebyshev_nodes if self.sampling == "chebyshev" else uniform_nodes
-        return place(self.nodes, device=device).expand(pairs, -1)
+        return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
 
     @property
     def inner(self) -> slice:
