@@ -47,13 +47,13 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
     return stream.getvalue()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for runs; raise if they cannot be kept there."""
+def make_folder(folder: Path, what: str = "runs") -> None:
+    """Make a folder; raise if what is to be kept there cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
-        raise OSError(f"runs cannot be kept in {folder}: {reason}.") from error
+        raise OSError(f"{what} cannot be kept in {folder}: {reason}.") from error
 
 
 def to_json(value: Any) -> str:

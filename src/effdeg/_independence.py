@@ -23,12 +23,7 @@ degree: 4% at degree 40, about the standard error of a measurement."""
 
 
 def warn_of_dependent_rows(
-    subject: Subject,
-    paths: InputPaths | LayerPaths,
-    keep: Callable[[Any, int], Tree] | None,
-    *,
-    count: int,
-    most: int,
+    subject: Subject, paths: InputPaths | LayerPaths, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> None:
     """Warn if a model's outputs for a point depend on the other points of its batch.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from effdeg._checks import shorten
 from effdeg._files import finite, write_atomically, write_json
 from effdeg._shapes import Float, Int
 from effdeg.conditioning import ill_conditioned
@@ -302,10 +303,9 @@ class Measurement:
     def _notes_on_outputs(self) -> list[str]:
         settings, found = self.settings, []
         if settings.other_tensors:
-            others = ", ".join(settings.other_tensors[:3]) + (", …" if len(settings.other_tensors) > 3 else "")
             found.append(
-                f"note: the model returned several tensors; {settings.tensor} was measured, not {others}. To choose, "
-                "pass output=, a function of what the model returned."
+                f"note: the model returned several tensors; {settings.tensor} was measured, not "
+                f"{shorten(settings.other_tensors)}. To choose, pass output=, a function of what the model returned."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
             found.append(

@@ -8,15 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from effdeg.inference import Subject
-from effdeg.layers import (
-    Layer,
-    advice_for_integers,
-    find_layer,
-    first_tensor,
-    hooked,
-    ran_not_once,
-    with_first_tensor,
-)
+from effdeg.layers import Layer, advice_for_integers, find_layer, first_tensor, hooked, ran_not_once, with_first_tensor
 from effdeg.paths import check_interpolable, interpolate, join_masks
 from effdeg.tree import Tree, named_tensors, take, tensors
 

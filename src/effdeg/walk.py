@@ -137,11 +137,7 @@ class Walk:
         return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
 
     def _run(
-        self,
-        paths: InputPaths | LayerPaths,
-        alpha: Tensor,
-        keep: Keep,
-        watch: AbstractContextManager[object],
+        self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: AbstractContextManager[object]
     ) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)

@@ -60,28 +60,17 @@ def compare(
     from effdeg.distributed import process_group, rank_and_size
 
     candidates = {name: Candidate(*each, seed) for name, each in _candidates(models, weights or []).items()}
-    settings: dict[str, Any] = {
-        "paths": paths,
-        "nodes": nodes,
-        "degree": degree,
-        "basis": basis,
-        "sampling": sampling,
-        "output": output,
-        "components": components,
-        "at": at,
-        "seed": seed,
-        "batch_size": batch_size,
-        "device": o.pick_device(device),
-        "dtype": o.pick_dtype(dtype),
-    }
+    where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
+    route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
+    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": output, "components": components}
     examples = Data.read(data, key=key, size=size, mean=mean, std=std)
     loaded = {name: candidate.load() for name, candidate in candidates.items()}
     with process_group(), examples.explaining():
         first = rank_and_size()[0] == 0
         if first:
             warn_if_untrained(*candidates.values())
-        progress = not (json or quiet)
-        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=progress, **settings)
+        running = {**route, **fit, **where, "progress": not (json or quiet)}
+        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, **running)
     if not first:
         return
     measurements = {name: record(each, candidates[name], examples) for name, each in found.measurements.items()}

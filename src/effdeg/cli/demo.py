@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from effdeg._files import make_folder
 from effdeg._progress import progress_bar
 from effdeg.cli import options as o
 
@@ -26,12 +27,7 @@ def demo(
     Writes a folder with figures, checkpoints and a small HTML page.
     """
     o.check_figures()
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file; expected a folder.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {out}: the folder cannot be made: {error.strerror}.") from error
+    make_folder(out, "--out: the demonstration")
     o.check_writable("--out", out)
     from effdeg.demo import contest, story
     from effdeg.demo.page import compare_command, write_page

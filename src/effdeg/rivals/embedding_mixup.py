@@ -12,12 +12,12 @@ from effdeg.inference import as_arguments
 from effdeg.layers import (
     Layer,
     as_module,
+    changed_output,
     check_not_run_again,
     find_layer,
     first_tensor,
     hooked,
     ran_not_once,
-    with_first_tensor,
 )
 from effdeg.paths import check_real
 from effdeg.points import count_examples, examples_only
@@ -82,20 +82,15 @@ def _run(
 ) -> tuple[Any, Mixing, torch.dtype]:
     hidden = first_tensor(_output_of(name, layer, model, parts), name, batch)
     mixing = draw(device=hidden.device)
-    mixed, times = mixing.mix(hidden), 0
+    mixed: Tensor = mixing.mix(hidden)
 
-    def replace(_: nn.Module, __: Any, output: Any) -> Any:
-        nonlocal times
+    def replace(_: Tensor) -> Tensor:
         check_not_run_again(f"the layer {name!r}", "choose a layer outside it, such as the embeddings, with at=…")
-        times += 1
-        return with_first_tensor(output, mixed)
+        return mixed
 
     arguments, keywords = (mixing.join_masks(part) for part in parts)
-    with hooked(layer, replace):
-        outputs = model(*arguments, **keywords)
-    if times != 1:
-        raise ran_not_once(name, times)
-    return outputs, mixing, hidden.dtype
+    with changed_output(model, layer, batch, replace):
+        return model(*arguments, **keywords), mixing, hidden.dtype
 
 
 def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Any:
