@@ -126,7 +126,7 @@ def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, 
 def inference(
     model: Model, *, seed: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Iterator[Subject]:
-    """Lend a model in evaluation mode, without gradients and with seeded randomness; put everything back afterwards."""
+    """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards."""
     check_runnable(model, device=device, dtype=dtype)
     subject = Subject(model, device=device, dtype=dtype)
     with _evaluation_mode(subject.model), _buffers(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:

@@ -187,7 +187,7 @@ def open_walk(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> Iterator[Walk]:
-    """Check everything, lend the model, and let it be run; afterwards it is as it was."""
+    """Check everything and open the model to be run along paths; afterwards it is as it was."""
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)

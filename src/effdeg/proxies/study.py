@@ -1,4 +1,4 @@
-"""A model on its data, lent to proxies: what several of them need is computed once, when it is first asked for."""
+"""A model on its data, shared by proxies: what several of them need is computed once, when it is first asked for."""
 
 import difflib
 import functools
@@ -37,7 +37,7 @@ class Running(TypedDict, total=False):
     """How a model is run, the same for every proxy.
 
     Attributes:
-        examples: Take so many examples, drawn with ``seed``; by default all. They are read once and held in memory.
+        examples: Number of examples, drawn with ``seed``; by default all. They are read once and held in memory.
         batch_size: Examples per pass; by default 1024, on the CPU 256. Halved when memory runs out.
         seed: Determines the examples and everything else that is drawn.
         device: Run the model there; by default where it is.

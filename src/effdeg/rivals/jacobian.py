@@ -159,7 +159,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
             arguments, keywords = parts
             returned = run(*arguments, **keywords)
         values = as_values(returned, settings.output, points=taken)
-        # So many directions and more can be had exactly for the same price.
+        # With as many directions as outputs, the exact value costs no more.
         projections = settings.projections if settings.projections < values.shape[1] else -1
         squares = squared_norms(
             values, entered, projections=projections, generator=settings.generator, create_graph=training
@@ -179,7 +179,7 @@ def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, b
 
 @contextmanager
 def _without_traces(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Lend a model for a pass that is not to count: with copies for buffers, and without DDP around it.
+    """Open a model for a pass that is not to count: with copies of its buffers, and without DDP around it.
 
     DDP with a static graph, if differentiated through before the backward pass, averages wrong gradients.
     """

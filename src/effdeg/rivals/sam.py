@@ -102,7 +102,7 @@ class _SharpnessAware(Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """Have the very groups and state of the base: whoever changes a learning rate here changes it there."""
+        """Share the groups and the state of the base, so that a learning rate changed here changes there."""
         self.param_groups, self.state = self.base.param_groups, self.base.state
         for group in self.param_groups:
             # A checkpoint of the base alone knows nothing of them.
@@ -111,7 +111,7 @@ class _SharpnessAware(Optimizer):
 
     @torch.no_grad()
     def _climb(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Move the parameters that have gradients uphill, and give them and what they were."""
+        """Move the parameters that have gradients uphill; return them and their former values."""
         moved = [
             (parameter, group, index)
             for group in self.param_groups
@@ -230,12 +230,12 @@ class ASAM(_SharpnessAware):
 
 
 def check_rho(rho: float) -> None:
-    """Raise unless one can climb so far."""
+    """Raise unless this can be the distance to climb."""
     check_number("rho", rho, "it is how far to climb")
 
 
 def check_eta(eta: float) -> None:
-    """Raise unless it makes sense to add so much to the size of weights."""
+    """Raise unless this can be added to the size of weights."""
     check_number("eta", eta, "it is added to the size of weights", zero=True)
 
 
