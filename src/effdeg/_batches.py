@@ -15,7 +15,7 @@ class Batches:
         self.size = size or (256 if device is None or device.type == "cpu" else 1024)
 
     def run(self, run: Callable[[slice], T], total: int) -> list[T]:
-        """Run something on one part after another of so many examples, and list what it gives."""
+        """Run a function on one part after another of ``total`` examples, and list what it returns."""
         kept: list[T] = []
         done = 0
         while done < total:

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 
 
@@ -14,13 +14,17 @@ def check_choice(name: str, value: object, options: Iterable[str]) -> None:
 
 
 def suggest(name: str, options: Iterable[str]) -> str:
-    """Say which of the options are close to a misspelt name, or list them all when none is."""
+    """Name the options that are close to a misspelt name, or list them all when none is."""
     options = list(dict.fromkeys(options))
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(repr(option) for option in close)}?"
-    shown = ", ".join(repr(option) for option in options[:20])
-    return f"Choose from: {shown}{', …' if len(options) > 20 else ''}."
+    return f"Choose from: {shorten([repr(option) for option in options], 20)}."
+
+
+def shorten(names: Sequence[str], most: int = 3) -> str:
+    """List the first few of some names."""
+    return ", ".join([*names[:most], "…"] if len(names) > most else names)
 
 
 def check_count(name: str, value: object, *, least: int) -> int:

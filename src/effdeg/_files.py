@@ -4,6 +4,7 @@ import io
 import json
 import math
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,30 +32,41 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 def write_figure(figure: "Figure", file: Path) -> None:
     """Write a figure in the format that the suffix names."""
+    write_atomically(file, dump(lambda stream: figure.savefig(stream, format=file.suffix[1:])))
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write JSON for people and programs: indented, with null for NaN and infinities."""
+    write_atomically(file, json.dumps(finite(value), indent=1, allow_nan=False).encode() + b"\n")
+
+
+def dump(write: Callable[[io.BytesIO], object]) -> bytes:
+    """Return what a function writes into a stream."""
     stream = io.BytesIO()
-    figure.savefig(stream, format=file.suffix[1:])
-    write_atomically(file, stream.getvalue())
+    write(stream)
+    return stream.getvalue()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for runs; raise if they cannot be kept there."""
+def make_folder(folder: Path, what: str = "runs") -> None:
+    """Make a folder; raise if what is to be kept there cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
-        raise OSError(f"runs cannot be kept in {folder}: {reason}.") from error
+        raise OSError(f"{what} cannot be kept in {folder}: {reason}.") from error
 
 
 def to_json(value: Any) -> str:
     """Return JSON in one line, with null for NaN and infinities, which JSON does not have."""
-    return json.dumps(_finite(value), allow_nan=False)
+    return json.dumps(finite(value), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+def finite(value: Any) -> Any:
+    """Return numbers in dicts and lists with None in place of NaN and infinities; tuples become lists."""
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

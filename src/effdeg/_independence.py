@@ -46,7 +46,7 @@ def warn_of_dependent_rows(
     def run(rows: Tensor, alpha: Tensor) -> Tree:
         # The same random numbers for both batches: dropout that was left on is no dependence.
         with subject.rehearsed(), eager():
-            returned, replaced = paths.rehearse(rows, alpha)
+            returned, replaced = paths.run(rows, alpha)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 

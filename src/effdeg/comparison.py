@@ -2,15 +2,16 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from effdeg._checks import check_count
+from effdeg._files import finite
 from effdeg.estimator import measure
 from effdeg.examples import as_examples
 from effdeg.inference import Model
-from effdeg.measurement import Measurement, finite
+from effdeg.measurement import Measurement
 from effdeg.statistics import format_interval, interval, mean_and_stderr
 
 if TYPE_CHECKING:
@@ -85,24 +86,12 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, names and lists."""
-        differences = [
-            {
-                "simpler": difference.simpler,
-                "other": difference.other,
-                "value": difference.value,
-                "stderr": finite(difference.stderr),
-                "interval": finite(list(difference.interval)),
-                "significant": difference.significant,
-            }
-            for difference in self.differences()
-        ]
-        measurements = {name: measurement.to_dict() for name, measurement in self.measurements.items()}
         return {
             "ranking": self.ranking,
             "normalized": self.normalized,
-            "differences": differences,
+            "differences": [finite(asdict(each) | {"significant": each.significant}) for each in self.differences()],
             "notes": self.warnings(),
-            "measurements": measurements,
+            "measurements": {name: measurement.to_dict() for name, measurement in self.measurements.items()},
         }
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
 """Whether the nodes can carry the degree of a fit, which is known before a model is run."""
 
 import warnings
+from bisect import bisect_right
 from functools import lru_cache
 
 from effdeg.functional import condition_number, uniform_nodes
@@ -36,14 +37,11 @@ def ill_conditioned(sampling: str, nodes: int, degree: int) -> str | None:
     """
     if sampling != "uniform" or _condition(nodes, degree) <= CONDITION_LIMIT:
         return None
-    low, high = 1, degree  # well posed, ill-conditioned
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _condition(nodes, middle) <= CONDITION_LIMIT else (low, middle)
+    highest = max(1, bisect_right(range(1, degree), CONDITION_LIMIT, key=lambda lower: _condition(nodes, lower)))
     return (
         f"sampling='uniform' with nodes={nodes} cannot carry degree={degree}: the fit is ill-conditioned (condition "
         f"number {_condition(nodes, degree):.2g}), and the value is too high, possibly by orders of magnitude. "
-        f"Use sampling='cosine', or degree={low} or less."
+        f"Use sampling='cosine', or degree={highest} or less."
     )
 
 

@@ -21,7 +21,7 @@ from effdeg.measurement import Measurement, Settings
 from effdeg.outputs import Described, Output, OutputReader, output_name
 from effdeg.paths import BLOCK, Sampling
 from effdeg.statistics import format_estimate, mean_and_stderr
-from effdeg.walk import Route, Walk, open_walk
+from effdeg.walk import Route, open_walk
 
 Rows = tuple[slice, Callable[[], Tensor]]
 """A block of paths and its rows of the table, to be called for."""
@@ -60,9 +60,10 @@ class Fit:
 
     def table(self, values: Float[Tensor, "paths nodes outputs"], alpha: Tensor) -> Float[Tensor, "paths columns"]:
         """Reduce each path to a row: degree, normalized degree, variation missed, variation, and |c_k| for each k."""
-        # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
+        # They are fitted where they are, unless that device has no float64.
+        values = values.to("cpu" if values.device.type == "mps" else values.device).double()
         broken = ~values.isfinite().all(-1).all(-1)
-        values = _double(values).masked_fill(broken[:, None, None].to(_home(values)), 0.0)
+        values = values.masked_fill(broken[:, None, None], 0.0)
         alpha = send(alpha, values.device)
         if self.components is not None:
             # There are no more components than outputs, and zeros in their place would only thin out the mean.
@@ -72,7 +73,8 @@ class Fit:
         variation = (values - values.mean(-2, keepdim=True)).square().sum((-2, -1))
         columns = [effective_degree(coefficients), effective_degree(coefficients, normalized=True), missed, variation]
         table = torch.cat([torch.stack(columns, dim=-1), coefficients.abs().mean(-1)], dim=-1)
-        return table.masked_fill(broken.to(table.device)[:, None], torch.nan)
+        # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
+        return table.masked_fill(broken[:, None], torch.nan)
 
 
 def measure(
@@ -151,7 +153,11 @@ def measure(
             device=device,
             dtype=dtype,
         ) as walk,
-        progress_bar(_title(progress, walk), paths, enabled=bool(progress) and rank_and_size()[0] == 0) as update,
+        progress_bar(
+            progress if isinstance(progress, str) else f"effective degree of {walk.model}",
+            paths,
+            enabled=bool(progress) and rank_and_size()[0] == 0,
+        ) as update,
     ):
         stretches = walk.run(read, update=update)
         rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
@@ -171,10 +177,6 @@ def measure(
     )
 
 
-def _title(progress: bool | str, walk: Walk) -> str:
-    return progress if isinstance(progress, str) else f"effective degree of {walk.model}"
-
-
 def as_measurement(
     table: Float[Tensor, "paths columns"], pairs: Tensor, fitted: Fit, described: Described, **settings: Any
 ) -> Measurement:
@@ -183,7 +185,8 @@ def as_measurement(
     spectrum = table[:, VARIATION + 1 :]
     stderr = [mean_and_stderr(column)[1] for column in spectrum.unbind(1)]
     # A function has no precision but that of what it returns, and autocast may return less than the weights have.
-    settings["dtype"] = max(filter(None, (settings["dtype"], described.dtype)), key=lambda name: _finfo(name).eps)
+    known = filter(None, (settings["dtype"], described.dtype))
+    settings["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
     return Measurement(
         per_path=table[:, DEGREE].clone(),
         per_path_normalized=table[:, NORMALIZED].clone(),
@@ -241,16 +244,3 @@ def late(items: Iterable[Rows]) -> Iterator[Rows]:
         previous = item
     if previous is not None:
         yield previous
-
-
-def _finfo(dtype: str) -> torch.finfo:
-    return torch.finfo(getattr(torch, dtype))
-
-
-def _home(values: Tensor) -> torch.device:
-    """Return where values are fitted: where they are, unless that device has no float64."""
-    return torch.device("cpu") if values.device.type == "mps" else values.device
-
-
-def _double(values: Tensor) -> Tensor:
-    return values.to(_home(values)).double()

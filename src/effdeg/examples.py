@@ -1,8 +1,7 @@
-"""What people have (tensors, trees, data sets, loaders, iterables of batches) seen as one thing: examples by index."""
+"""Tensors, trees, data sets, loaders and iterables of batches, all as examples by index."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from effdeg.tree import Tree, concatenate, named_leaves, take, tensors, tree_map
+from effdeg.tree import Tree, concatenate, entry, map_tensors, named_leaves, named_tensors, take, tensors, tree_map
 
 LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
 """Names under which labels come with inputs; they are left out."""
@@ -64,7 +63,7 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
         return _from_stream(inputs, labelled)
     # A file that is mapped into memory may be larger than it: only the drawn examples are read.
     if isinstance(inputs, np.memmap) or (isinstance(inputs, Dataset) and hasattr(inputs, "__len__")):
-        return _DataSet(inputs, partial(_stack, labelled=labelled), labelled=labelled)
+        return _DataSet(inputs, labelled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
         tree = tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
         return Batch(tree, labelled=labelled)
@@ -76,7 +75,7 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
             f"In Python load it first, for example torch.from_numpy(numpy.load({str(inputs)!r}))."
         )
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
-        return _DataSet(inputs, partial(_stack, labelled=labelled), labelled=labelled)
+        return _DataSet(inputs, labelled)
     if isinstance(inputs, Iterable):
         return _from_batches(map(_not_single, inputs), labelled)
     raise TypeError(
@@ -90,20 +89,18 @@ class Batch:
 
     def __init__(self, batch: Tree, *, labelled: bool = False) -> None:
         _check_storage(batch)
-        lengths = {
-            name: len(leaf) if leaf.dim() else None for name, leaf in named_leaves(batch) if isinstance(leaf, Tensor)
-        }
-        if not lengths or None in lengths.values():
+        lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
+        if not lengths or None in lengths:
             raise ValueError(
                 f"inputs hold no examples: expected tensors with the examples first, found {_shapes(batch)}."
             )
-        if len(set(lengths.values())) > 1:
+        if len(lengths) > 1:
             raise ValueError(
                 f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be one."
             )
         _check_finite(split_labels(batch)[0] if labelled else batch)
         self._batch = batch
-        self._length = next(iter(lengths.values()))
+        self._length = lengths.pop()
 
     def __len__(self) -> int:
         return self._length or 0
@@ -116,16 +113,18 @@ class Batch:
 class _DataSet:
     """Examples of a map-style data set, fetched one by one when they are drawn."""
 
-    def __init__(self, data: Any, collate: Callable[[list[Any]], Tree], *, labelled: bool = False) -> None:
-        self._data = data
-        self._collate = collate
-        self._labelled = labelled
+    def __init__(self, data: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        self._data, self._labelled, self._collate = data, labelled, collate
 
     def __len__(self) -> int:
         return len(self._data)
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        batch = self._collate([self._data[int(index)] for index in indices])
+        items = [self._data[int(index)] for index in indices]
+        if self._collate is None:
+            batch = _stack([_wanted(item, self._labelled) for item in items])
+        else:
+            batch = _wanted(_collated(self._collate, items), self._labelled)
         _check_storage(batch)
         _check_finite(split_labels(batch)[0] if self._labelled else batch, indices)
         return batch
@@ -133,10 +132,8 @@ class _DataSet:
 
 def _check_storage(batch: Tree) -> None:
     """Raise unless rows can be taken of every tensor."""
-    for name, leaf in named_leaves(batch):
-        if not isinstance(leaf, Tensor):
-            continue
-        where = f"inputs{f' ({name!r})' if name else ''}"
+    for name, leaf in named_tensors(batch):
+        where = entry("inputs", name)
         if leaf.is_nested:
             raise TypeError(f"{where} are nested tensors. Pad them: torch.nested.to_padded_tensor(x, 0.0).")
         if leaf.layout != torch.strided:
@@ -147,18 +144,17 @@ def _check_storage(batch: Tree) -> None:
 
 def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
     """Raise, naming the example by its row or its index, if inputs are NaN or infinite."""
-    for name, leaf in named_leaves(inputs):
-        if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+    for name, leaf in named_tensors(inputs):
+        if not (leaf.is_floating_point() or leaf.is_complex()):
             continue
         rows = max(1, _CHECKED_AT_ONCE * len(leaf) // max(1, leaf.numel()))
         broken = torch.cat([_is_broken(part, name) for part in torch.split(leaf, rows)]).nonzero().flatten().tolist()
         if not broken:
             continue
-        known = indices is not None and len(indices) == len(leaf)
-        first = indices[broken[0]] if indices is not None and known else broken[0]
+        first = broken[0] if indices is None or len(indices) != len(leaf) else indices[broken[0]]
         more = f" (and in {len(broken) - 1} more of the {len(leaf)} that were read)" if len(broken) > 1 else ""
         raise ValueError(
-            f"the data are NaN or infinite: inputs{f' ({name!r})' if name else ''} in example {first}{more}. Repair "
+            f"the data are NaN or infinite: {entry('inputs', name)} in example {first}{more}. Repair "
             "such examples or leave them out, for example inputs[inputs.isfinite().flatten(1).all(1)]."
         )
 
@@ -172,13 +168,8 @@ def _is_broken(rows: Tensor, name: str) -> Tensor:
 def _from_loader(loader: DataLoader[Any], labelled: bool) -> Examples:
     # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
     # other sampler decides which examples there are: then the loader is asked.
-    collate = loader.collate_fn
     if _takes_all(loader):
-        return _DataSet(
-            loader.dataset,
-            lambda items: _wanted(_collated(collate, items), labelled),
-            labelled=labelled,
-        )
+        return _DataSet(loader.dataset, labelled, loader.collate_fn)
     # Without batches of its own a loader hands on the items of its data set.
     return _from_batches(map(_not_single, loader) if loader.batch_sampler is None else loader, labelled)
 
@@ -208,7 +199,7 @@ def _from_list(items: list[Any], labelled: bool) -> Examples:
     if not items:
         raise ValueError("inputs are empty: a list without entries.")
     if all(map(_has_one_label, items)):
-        return _DataSet(items, partial(_stack, labelled=labelled), labelled=labelled)
+        return _DataSet(items, labelled)
     first = items[0]
     if isinstance(_innermost(first), int | float | np.generic):
         raise TypeError("inputs are a list of numbers. Write torch.tensor(inputs).")
@@ -257,7 +248,7 @@ def _not_single(item: Any) -> Any:
 
 def _from_stream(stream: IterableDataset[Any], labelled: bool) -> Examples:
     read = _read(stream, labelled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
-    return Batch(_stacked(read), labelled=labelled)
+    return Batch(_stack(read), labelled=labelled)
 
 
 def _from_batches(batches: Iterable[Any], labelled: bool) -> Examples:
@@ -295,15 +286,10 @@ def _read(items: Iterable[Any], labelled: bool, *, count: Callable[[Tree], int],
     return read
 
 
-def _stack(items: list[Any], labelled: bool) -> Tree:
-    """Stack single examples, or the part of them that is wanted, into a batch."""
-    return _stacked([_wanted(item, labelled) for item in items])
+def _stack(examples: list[Tree]) -> Tree:
+    """Stack single examples into a batch."""
 
-
-def _stacked(trees: list[Tree]) -> Tree:
-    def stack(*leaves: Any) -> Any:
-        if not isinstance(leaves[0], Tensor):
-            return leaves[0]
+    def stack(*leaves: Tensor) -> Tensor:
         shapes = sorted({tuple(leaf.shape) for leaf in leaves})
         if len(shapes) > 1:
             raise ValueError(
@@ -312,7 +298,7 @@ def _stacked(trees: list[Tree]) -> Tree:
             )
         return torch.stack(leaves)
 
-    return tree_map(stack, *trees)
+    return map_tensors(stack, *examples)
 
 
 def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._transfer import send
-from effdeg.tree import Tree, tree_map
+from effdeg.tree import Tree, map_tensors
 
 Model = Callable[..., Any]
 """Any callable that takes a batch. Of an ``nn.Module`` the mode, device and precision are looked after too."""
@@ -73,9 +73,7 @@ class Subject:
 
     def state(self) -> dict[str, Tensor]:
         """Return all weights and buffers, as they are run here."""
-        if self._weights is not None or not isinstance(self.model, nn.Module):
-            return self._weights or {}
-        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return _state(self.model) if self._weights is None else self._weights
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights that training moves, as they are run here; all of them, if every one is frozen."""
@@ -92,18 +90,14 @@ class Subject:
         if dtype is not None and at_least is not None:
             dtype = torch.promote_types(dtype, at_least)
 
-        def move(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
+        def move(leaf: Tensor) -> Tensor:
             return send(leaf.to(dtype) if leaf.is_floating_point() and dtype is not None else leaf, self.device)
 
-        return tree_map(move, inputs)
+        return map_tensors(move, inputs)
 
     def _moved_weights(self, device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Tensor] | None:
         """Copy the weights if they must move: copies stand in during a call, so the model itself loses no digits."""
-        if not isinstance(self.model, nn.Module):
-            return None
-        named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        named = _state(self.model)
         moved = {
             name: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None)
             for name, tensor in named.items()
@@ -112,20 +106,27 @@ class Subject:
         return None if same else moved
 
 
-def as_arguments(inputs: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one."""
+def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one.
+
+    Args:
+        inputs: The inputs.
+        **more: Further keywords, which the inputs must not hold.
+    """
     if isinstance(inputs, Mapping):
-        return (), dict(inputs)
+        if twice := sorted(set(inputs) & set(more)):
+            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
+        return (), {**inputs, **more}
     if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
-        return tuple(inputs), {}
-    return (inputs,), {}
+        return tuple(inputs), more
+    return (inputs,), more
 
 
 @contextmanager
 def inference(
     model: Model, *, seed: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Iterator[Subject]:
-    """Lend a model in evaluation mode, without gradients and with seeded randomness; put everything back afterwards."""
+    """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards."""
     check_runnable(model, device=device, dtype=dtype)
     subject = Subject(model, device=device, dtype=dtype)
     with _evaluation_mode(subject.model), _buffers(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:
@@ -264,6 +265,10 @@ def precision_name(dtype: torch.dtype | None) -> str | None:
     return str(dtype).removeprefix("torch.") if dtype is not None else None
 
 
+def _state(model: object) -> dict[str, Tensor]:
+    return dict([*model.named_parameters(), *model.named_buffers()]) if isinstance(model, nn.Module) else {}
+
+
 def _modules(model: object) -> list[nn.Module]:
     return list(model.modules()) if isinstance(model, nn.Module) else []
 
@@ -273,7 +278,4 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _first_floating(model: object) -> Tensor | None:
-    if not isinstance(model, nn.Module):
-        return None
-    tensors = (*model.parameters(), *model.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    return next((tensor for tensor in _state(model).values() if tensor.is_floating_point()), None)

@@ -53,11 +53,11 @@ def squared_norms(
     """
     count = values.shape[1] if projections == -1 else projections
     total = values.new_zeros(len(values))
-    signs = _draw_signs(values, generator) if projections == -1 else None
+    signs = torch.where(_draw(values, generator) < 0, -1.0, 1.0) if projections == -1 else None
     for number in range(count):
         if signs is not None:
             direction = torch.zeros_like(values)
-            direction[:, number] = signs[:, number]
+            direction[:, number] = signs[:, number].to(direction)
         else:
             drawn = _draw(values, generator) if directions is None else send(directions[:, number], values.device)
             direction = normalize(drawn.to(values.dtype), dim=1)
@@ -70,11 +70,6 @@ def squared_norms(
             if gradient is not None:
                 total = total + gradient.reshape(len(total), -1).to(total.dtype).square().sum(1)
     return total if projections == -1 else total * (values.shape[1] / count)
-
-
-def _draw_signs(values: Tensor, generator: torch.Generator | None) -> Tensor:
-    ones = torch.ones_like(values)
-    return torch.where(_draw(values, generator) < 0, -ones, ones)
 
 
 def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -41,11 +41,16 @@ def named_layers(model: object) -> dict[str, nn.Module]:
     return {re.sub(r"(_orig_mod|_checkpoint_wrapped_module)(\.|$)", "", name).rstrip("."): part for name, part in named}
 
 
-def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
-    """Find a layer by name or by reference; a reference also serves a model that is not a module."""
-    modules = named_layers(model)
+def check_layer(at: object) -> None:
+    """Raise unless this can be a layer."""
     if not isinstance(at, str | nn.Module):
         raise TypeError(f"at={at!r} must be the name of a layer or a module.")
+
+
+def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
+    """Find a layer by name or by reference; a reference also serves a model that is not a module."""
+    check_layer(at)
+    modules = named_layers(model)
     if isinstance(at, nn.Module):
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
@@ -82,35 +87,37 @@ def eager() -> AbstractContextManager[object]:
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
-def first_tensor(output: Any, name: str) -> Tensor:
-    """Give the tensor that a layer returned, or the first of a tuple."""
+def first_tensor(output: Any, name: str, examples: int) -> Tensor:
+    """Return the tensor that a layer returned, or the first of a tuple; raise unless it has one row per example."""
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or not first.is_floating_point():
         raise TypeError(
             f"the layer {name!r} returns {type(output).__name__}; a path needs a layer that returns a floating-point "
             "tensor, or a tuple with one first. Choose another layer with at=…"
         )
+    if first.dim() == 0 or len(first) != examples:
+        raise ValueError(
+            f"the layer {name!r} returned shape {tuple(first.shape)} for {examples} examples; a path needs a layer "
+            "whose output has the examples first. Choose another layer with at=…"
+        )
     return first
 
 
 def with_first_tensor(output: Any, tensor: Tensor) -> Any:
-    """Give what a layer returned with another tensor in the place of its first."""
+    """Return what a layer returned with another tensor in the place of its first."""
     return tensor if isinstance(output, Tensor) else (tensor, *output[1:])
 
 
 @contextmanager
 def changed_output(model: object, at: Layer, examples: int, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Let a function change what a layer, which runs once, returns for so many examples."""
+    """Let a function change what a layer, which must run once, returns for a batch."""
     name, layer = find_layer(model, at)
     times = 0
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         nonlocal times
         times += 1
-        tensor = first_tensor(output, name)
-        if tensor.dim() == 0 or len(tensor) != examples:
-            raise not_per_example(name, tensor, examples)
-        return with_first_tensor(output, change(tensor))
+        return with_first_tensor(output, change(first_tensor(output, name, examples)))
 
     with hooked(layer, hook):
         yield
@@ -119,18 +126,10 @@ def changed_output(model: object, at: Layer, examples: int, change: Callable[[Te
 
 
 def ran_not_once(name: str, times: int) -> ValueError:
-    """Say that a layer does not run once per forward pass."""
+    """Return the error for a layer that does not run once per forward pass."""
     return ValueError(
         f"the layer {name!r} ran {times} times in one forward pass; a path can live only at the output of a layer "
         "that runs once. Choose another layer with at=…"
-    )
-
-
-def not_per_example(name: str, output: Tensor, examples: int) -> ValueError:
-    """Say that a layer's output does not have one row per example."""
-    return ValueError(
-        f"the layer {name!r} returned shape {tuple(output.shape)} for {examples} examples; a path needs a layer whose "
-        "output has the examples first. Choose another layer with at=…"
     )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from effdeg._files import write_atomically
+from effdeg._checks import shorten
+from effdeg._files import finite, write_atomically, write_json
 from effdeg._shapes import Float, Int
 from effdeg.conditioning import ill_conditioned
 from effdeg.statistics import format_estimate, format_interval, interval, mean_and_stderr
@@ -225,7 +226,7 @@ class Measurement:
             tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
             write_atomically(file, save(tensors, metadata={"effdeg": json.dumps(header)}))
         else:
-            write_atomically(file, (json.dumps(self.to_dict(), indent=1) + "\n").encode())
+            write_json(file, self.to_dict())
         return file
 
     @classmethod
@@ -258,20 +259,16 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and lists, the summary first."""
-        low, high = self.interval()
-        return {
+        summary = ("value", "stderr", "normalized", "normalized_stderr", "residual", "upper_half")
+        everything: dict[str, Any] = finite({
             "format": FORMAT,
-            "value": self.value,
-            "stderr": finite(self.stderr),
-            "interval": finite([low, high]),
-            "normalized": self.normalized,
-            "normalized_stderr": finite(self.normalized_stderr),
-            "residual": self.residual,
-            "upper_half": self.upper_half,
+            **{name: getattr(self, name) for name in summary},
+            "interval": self.interval(),
             "notes": self.warnings(),
             "settings": asdict(self.settings),
-            **{name: finite(getattr(self, name).tolist()) for name in _TENSORS},
-        }
+            **{name: getattr(self, name).tolist() for name in _TENSORS},
+        })
+        return everything
 
     def __str__(self) -> str:
         settings = self.settings
@@ -292,11 +289,12 @@ class Measurement:
     def warnings(self) -> list[str]:
         """List, in sentences, what a reader should not overlook."""
         settings = self.settings
+        found = self._notes_on_outputs()
         if self._constant:
-            return [*self._notes_on_outputs(), "note: the outputs are constant along the paths, up to rounding."]
+            return [*found, "note: the outputs are constant along the paths, up to rounding."]
         if (problem := ill_conditioned(settings.sampling, settings.nodes, settings.degree)) is not None:
-            return [*self._notes_on_outputs(), f"note: {problem}"]
-        found = [*self._notes_on_outputs(), *self._notes_on_fit()]
+            return [*found, f"note: {problem}"]
+        found += self._notes_on_fit()
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             found.append(
                 f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
@@ -314,10 +312,10 @@ class Measurement:
     def _notes_on_outputs(self) -> list[str]:
         settings, found = self.settings, []
         if settings.other_tensors:
-            others = ", ".join(settings.other_tensors[:3]) + (", …" if len(settings.other_tensors) > 3 else "")
             found.append(
-                f"note: the model returned several tensors; {settings.tensor} was measured, not {others}. To "
-                "measure another, use output=lambda returned: …, or a model that returns it alone."
+                f"note: the model returned several tensors; {settings.tensor} was measured, not "
+                f"{shorten(settings.other_tensors)}. To measure another, use output=lambda returned: …, or a model "
+                "that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
             found.append(
@@ -353,13 +351,6 @@ def _checked_suffix(file: Path) -> Path:
             f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json or .safetensors file."
         )
     return file
-
-
-def finite(numbers: Any) -> Any:
-    """Write infinities, which JSON does not know, as None, in a number or lists of numbers."""
-    if isinstance(numbers, list):
-        return [finite(number) for number in numbers]
-    return numbers if math.isfinite(numbers) else None
 
 
 def _read(file: Path) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from effdeg._checks import check_choice
-from effdeg.tree import Tree, named_leaves, tensors, tree_map
+from effdeg.tree import Tree, named_tensors, tensors, tree_map
 
 IGNORED = -100
 """The label that torch's cross entropy leaves out by default."""
@@ -167,6 +167,26 @@ def _one_of(rows: int, possible: tuple[int, ...]) -> bool:
     return any(rows == each for each in possible)
 
 
+def check_rows_of_labels(y: object, batch: int) -> None:
+    """Raise unless the labels are a tensor with one row per example."""
+    if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
+        given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(
+            f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with {batch} "
+            "rows."
+        )
+
+
+def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool = True) -> None:
+    """Raise unless all are classes, or, if they may be, marked as to be left out. This waits for a GPU."""
+    known = (ids >= 0) & (ids < classes)
+    if not bool((known | (ids == IGNORED) if ignored else known).all()):
+        raise ValueError(
+            f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark those that are to be left out by "
+            f"{IGNORED}."
+        )
+
+
 def check_soft_labels(labels: Tensor, output: Output) -> None:
     """Raise unless soft labels or targets can be values of the output. This reads them, which waits for a GPU.
 
@@ -245,19 +265,18 @@ def as_targets(
             f"outputs of shape {tuple(shape)} per example. Give one-hot labels of that shape."
         )
     classes = shape[-1] if last else shape[0]
-    known = (ids >= 0) & (ids < classes)
     if look:
-        allowed = known if missing is None else known | (ids == IGNORED)
-        if not bool(allowed.all()):
-            raise ValueError(
-                f"labels from {ids.min()} to {ids.max()} do not match {classes} classes among the outputs. Mark those "
-                f"that are to be left out by {IGNORED}."
-            )
-    targets = (ids[..., None] == torch.arange(classes, device=ids.device)).float()
-    known = known[..., None].expand_as(targets)
+        check_class_ids(ids, classes, f"{classes} classes among the outputs", ignored=missing is not None)
+    targets = one_hot(ids, classes).float()
+    known = ((ids >= 0) & (ids < classes))[..., None].expand_as(targets)
     if not last:
         targets, known = targets.movedim(-1, 1), known.movedim(-1, 1)
     return _known(targets.flatten(1), known.flatten(1), missing)
+
+
+def one_hot(ids: Tensor, classes: int) -> Tensor:
+    """Return flags with the classes in a last dimension, all False for an id that is no class."""
+    return ids[..., None] == torch.arange(classes, device=ids.device)
 
 
 def _known(targets: Tensor, known: Tensor, missing: Tensor | None) -> Tensor:
@@ -297,7 +316,7 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
         return Picked(returned.logits, "logits")
     if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
         return Picked(returned["logits"], "logits")
-    found = [(name, leaf) for name, leaf in named_leaves(returned) if isinstance(leaf, Tensor)]
+    found = named_tensors(returned)
     if not found:
         raise TypeError(
             f"the model returned {type(returned).__name__}, in which there is no tensor. Say where the values are with "

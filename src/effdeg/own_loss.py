@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from effdeg.layers import as_module
-from effdeg.tree import named_leaves
+from effdeg.tree import entry, named_tensors
 
 _SHIFTING = ("ForCausalLM", "LMHeadModel")
 
@@ -28,11 +28,11 @@ def check_own_loss(model: object, keywords: Mapping[str, Any]) -> None:
 
 def check_no_loss(returned: Any) -> None:
     """Raise if a model returned a number for the whole batch that can be trained, which the points are counted in."""
-    for name, leaf in named_leaves(returned):
-        if isinstance(leaf, Tensor) and leaf.requires_grad and leaf.dim() <= 1 and leaf.numel() == 1:
+    for name, leaf in named_tensors(returned):
+        if leaf.requires_grad and leaf.dim() <= 1 and leaf.numel() == 1:
             raise OwnLossError(
-                f"the model returned a single number{f' ({name!r})' if name else ''} for the whole batch, such as a "
-                "loss of its own, which counts the points as examples. Leave out the arguments it is made of and "
+                f"the model returned {entry('a single number', name)} for the whole batch, such as a loss of its own, "
+                "which counts the points as examples. Leave out the arguments it is made of and "
                 "compute the loss from the outputs. If it is no loss, leave it out by a function around the model, "
                 "such as penalty(lambda x: model(x)[0], x, y)."
             )

@@ -11,9 +11,12 @@ from torch import Tensor
 from effdeg._checks import check_count
 from effdeg._shapes import Float, Int
 from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
-from effdeg.tree import Tree, named_leaves, named_map
+from effdeg.tree import Tree, entry, named_map, named_tensors
 
 Sampling = Literal["cosine", "chebyshev", "uniform"]
+
+FIXED: dict[str, Callable[..., Tensor]] = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}
+"""The samplings whose nodes are the same on every path."""
 
 BLOCK = 16
 """Paths are drawn, run and shared out in blocks of this many, each block from a random stream of its own, so that no
@@ -39,10 +42,8 @@ def blocks(paths: int) -> Iterator[slice]:
 
 def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Float[Tensor, "*paths nodes"]:
     """Place the nodes on the paths of a block: one row per path if they are random, one for all if they are fixed."""
-    if sampling == "chebyshev":
-        return chebyshev_nodes(nodes)
-    if sampling == "uniform":
-        return uniform_nodes(nodes)
+    if sampling in FIXED:
+        return FIXED[sampling](nodes)
     generator = _generator(seed, 1 + block.start // BLOCK)
     return cosine_nodes(nodes, BLOCK, generator=generator)[: block.stop - block.start]
 
@@ -116,22 +117,27 @@ def _entry(name: str) -> str:
 
 def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
     """Raise, with advice, unless straight lines can join the examples: floating tensors, and masks next to them."""
-    leaves = [(name, leaf) for name, leaf in named_leaves(examples) if isinstance(leaf, Tensor)]
+    check_real(examples)
+    leaves = named_tensors(examples)
     for name, leaf in leaves:
-        where = f"inputs{f' ({name!r})' if name else ''}"
-        if leaf.is_complex():
-            raise TypeError(
-                f"{where} hold complex numbers ({leaf.dtype}), which are not interpolated. Give their real and "
-                "imaginary parts, torch.view_as_real(x), and put them together in the model: "
-                "lambda x: model(torch.view_as_complex(x))."
-            )
         if not leaf.is_floating_point() and not is_mask(name, leaf):
             raise TypeError(
-                f"{where} hold integers ({leaf.dtype}), and no straight line joins integers. {advice()} If they are a "
-                "mask, give booleans: .bool()."
+                f"{entry('inputs', name)} hold integers ({leaf.dtype}), and no straight line joins integers. "
+                f"{advice()} If they are a mask, give booleans: .bool()."
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         raise TypeError(f"inputs hold no floating-point tensor to walk along. {advice()}")
+
+
+def check_real(examples: Tree, what: str = "inputs") -> None:
+    """Raise if examples are complex numbers, which are neither interpolated nor joined as masks are."""
+    for name, leaf in named_tensors(examples):
+        if leaf.is_complex():
+            raise TypeError(
+                f"{entry(what, name)} {'hold' if what == 'inputs' else 'holds'} complex numbers ({leaf.dtype}), which "
+                "are not interpolated. Give their real and imaginary parts, torch.view_as_real(x), and put them "
+                "together in the model: lambda x: model(torch.view_as_complex(x))."
+            )
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:

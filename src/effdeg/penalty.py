@@ -14,11 +14,11 @@ from effdeg.functional.bases import Basis
 from effdeg.inference import as_arguments
 from effdeg.joined import BatchNorm, run_joined
 from effdeg.layers import Layer, advice_for_integers, as_module
-from effdeg.outputs import Output, as_targets, check_soft_labels, shaped_values
+from effdeg.outputs import Output, as_targets, check_rows_of_labels, check_soft_labels, shaped_values
 from effdeg.own_loss import check_no_loss, check_own_loss, shifts_labels
-from effdeg.paths import Sampling, check_interpolable, draw_pairs_of_batch
+from effdeg.paths import Sampling, check_interpolable, check_real, draw_pairs_of_batch
 from effdeg.penalty_settings import TRAINING_DAMPING, PenaltySettings
-from effdeg.points import Points, check_no_complex, count_examples, examples_only, points_of
+from effdeg.points import Points, count_examples, examples_only, points_of
 from effdeg.tree import Tree, tensors
 
 
@@ -152,10 +152,7 @@ class Penalty(nn.Module):
         """
         if not callable(model):
             raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
-        arguments, keywords = as_arguments(x)
-        if twice := sorted(set(keywords) & set(model_kwargs)):
-            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
-        return self.joined(model, model, arguments, {**keywords, **model_kwargs}, y)
+        return self.joined(model, model, *as_arguments(x, **model_kwargs), y)
 
     def joined(
         self,
@@ -270,10 +267,10 @@ class Penalty(nn.Module):
         return ", ".join(shown)
 
     def _check(self, parts: tuple[Tree, ...], batch: int, model: object) -> None:
-        for part in parts:
-            check_no_complex(part, batch)
+        examples = [examples_only(part, batch) for part in parts]
+        for part in examples:
+            check_real(part, "x")
         if self.settings.at is None:
-            examples = [examples_only(part, batch) for part in parts]
             check_interpolable(examples, advice=partial(advice_for_integers, model))
 
     def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
@@ -284,13 +281,8 @@ class Penalty(nn.Module):
                 "anchor_labels=True puts labels at the outer nodes of each path, but none were given: call "
                 "penalty(model, x, y), or use Penalty(anchor_labels=False)."
             )
-        usable = isinstance(y, Tensor) and y.dim() > 0 and len(y) == batch
-        if y is not None and not usable and (self.settings.anchor_labels or isinstance(y, Tensor)):
-            given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(
-                f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with "
-                f"{batch} rows."
-            )
+        if self.settings.anchor_labels or isinstance(y, Tensor):
+            check_rows_of_labels(y, batch)
         if y is None or not self.settings.anchor_labels:
             return None
         if y.is_complex():

@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from effdeg._checks import (
     check_choice,
@@ -20,12 +20,12 @@ from effdeg._checks import (
 )
 from effdeg._shapes import Float
 from effdeg.conditioning import warn_if_ill_conditioned
-from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
+from effdeg.functional import cosine_nodes
 from effdeg.functional.bases import BASES, Basis
 from effdeg.joined import BatchNorm
-from effdeg.layers import Layer
+from effdeg.layers import Layer, check_layer
 from effdeg.outputs import Output, check_output
-from effdeg.paths import Sampling
+from effdeg.paths import FIXED, Sampling
 
 TRAINING_DAMPING = 1e-3
 """Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
@@ -77,8 +77,8 @@ class PenaltySettings:
         warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
         if self.components is not None:
             check_components(self.components, self.nodes)
-        if self.at is not None and not isinstance(self.at, str | nn.Module):
-            raise TypeError(f"at={self.at!r} must be the name of a layer or a module.")
+        if self.at is not None:
+            check_layer(self.at)
 
     def count_pairs(self, examples: int) -> int:
         """Return the number of pairs for a batch of this many examples."""
@@ -101,8 +101,7 @@ class PenaltySettings:
             home = device if self.generator is None else self.generator.device
             draw = partial(cosine_nodes, anchored=self.anchor_labels, generator=self.generator, device=home)
             return draw(self.nodes, pairs).to(device)
-        place = chebyshev_nodes if self.sampling == "chebyshev" else uniform_nodes
-        return place(self.nodes, device=device).expand(pairs, -1)
+        return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
 
     @property
     def inner(self) -> slice:

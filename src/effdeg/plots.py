@@ -11,9 +11,7 @@ from torch import Tensor
 
 from effdeg._checks import check_choice
 from effdeg.functional import effective_degree, evaluate, fit, project
-from effdeg.functional.bases import Basis
 from effdeg.measurement import Measurement
-from effdeg.outputs import Output
 from effdeg.statistics import format_interval, student_quantile
 
 try:
@@ -73,15 +71,7 @@ def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figu
         yield colours, Figure(figsize=size, dpi=160, layout="constrained", facecolor=colours.ground)
 
 
-def plot_method(
-    trace: "Trace",
-    *,
-    degree: int = 40,
-    basis: Basis = "chebyshev",
-    output: Output = "softmax",
-    components: int | None = None,
-    theme: str = "light",
-) -> Figure:
+def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) -> Figure:
     """Draw the paper's method figure from a model's own outputs.
 
     From left to right: the paths between examples, on the two main directions of the data, strong where the outputs
@@ -90,19 +80,17 @@ def plot_method(
 
     Args:
         trace: The model's outputs along paths.
-        degree: The highest degree of the fitted polynomials.
-        basis: ``"chebyshev"`` or ``"legendre"``.
-        output: What of the model's output is fitted.
-        components: Reduce each path's values to this many principal components first.
         theme: ``"light"`` or ``"dark"``.
+        **fit_settings: The settings of :meth:`effdeg.Trace.fit`.
 
     Returns:
         The figure.
     """
-    measured = trace.fit(degree=degree, basis=basis, output=output, components=components)
-    values = trace.values(output).double()
-    if components is not None:
-        values = project(values, min(components, values.shape[-1]))
+    measured = trace.fit(**fit_settings)
+    settings = measured.settings
+    values = trace.values(fit_settings.get("output", "softmax")).double()
+    if settings.components is not None:
+        values = project(values, min(settings.components, values.shape[-1]))
     simple, complex_ = (_nearest(measured.per_path, quantile) for quantile in (0.1, 0.9))
     with drawing(theme, (13, 5)) as (colours, figure):
         grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
@@ -110,10 +98,10 @@ def plot_method(
         rows = ((simple, "simple", colours.simple), (complex_, "complex", colours.complex))
         upper: Axes | None = None
         for row, (path, name, colour) in enumerate(rows):
-            coefficients = fit(values[path], trace.alpha[path], degree, basis)
+            coefficients = fit(values[path], trace.alpha[path], settings.degree, settings.basis, settings.damping)
             left = figure.add_subplot(grid[row, 1])
             upper = right = figure.add_subplot(grid[row, 2], sharey=upper)
-            _draw_path(left, values[path], trace.alpha[path], coefficients, basis, colour)
+            _draw_path(left, values[path], trace.alpha[path], coefficients, settings.basis, colour)
             left.set_ylabel("outputs that vary most")
             left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
             _draw_coefficients(right, coefficients, colour)
@@ -206,7 +194,7 @@ def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colours: Theme, 
     axes.spines[:].set_visible(False)
 
 
-def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, basis: Basis, colour: str) -> None:
+def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, basis: str, colour: str) -> None:
     """Draw the three outputs that vary most along a path, and the polynomials fitted to them."""
     most = values.var(0).argsort(descending=True)[:3]
     fine = torch.linspace(0, 1, 400, dtype=torch.float64)

@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._shapes import Float, Int
 from effdeg.outputs import IGNORED
 from effdeg.paths import interpolate, join_masks
-from effdeg.tree import Tree, named_leaves, named_map, take, tensors, tree_map
+from effdeg.tree import Tree, named_map, take, tensors, tree_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,16 +88,6 @@ def count_examples(x: Tree) -> int:
         f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
         "or a tuple or mapping of tensors, with the examples in the first dimension."
     )
-
-
-def check_no_complex(x: Tree, batch: int) -> None:
-    """Raise if examples are complex numbers, which are neither interpolated nor joined as masks are."""
-    for name, leaf in named_leaves(examples_only(x, batch)):
-        if isinstance(leaf, Tensor) and leaf.is_complex():
-            raise TypeError(
-                f"x{f' ({name!r})' if name else ''} holds complex numbers ({leaf.dtype}), between which no paths are "
-                "drawn. Give their real and imaginary parts, torch.view_as_real(x), and put them together in the model."
-            )
 
 
 def examples_only(x: Tree, batch: int) -> Tree:

@@ -8,18 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from effdeg.inference import Subject
-from effdeg.layers import (
-    Layer,
-    advice_for_integers,
-    find_layer,
-    first_tensor,
-    hooked,
-    not_per_example,
-    ran_not_once,
-    with_first_tensor,
-)
+from effdeg.layers import Layer, advice_for_integers, find_layer, first_tensor, hooked, ran_not_once, with_first_tensor
 from effdeg.paths import check_interpolable, interpolate, join_masks
-from effdeg.tree import Tree, named_leaves, take, tensors
+from effdeg.tree import Tree, named_tensors, take, tensors
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
@@ -50,14 +41,10 @@ class InputPaths:
         # A half-precision model gets points that were interpolated in float32, so that neighbouring nodes stay apart.
         self._first, self._second = (subject.place(end, at_least=torch.float32) for end in (first, second))
 
-    def run(self, rows: Tensor, alpha: Tensor) -> Any:
-        """Run the model at one point of each of the given paths."""
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model at one point of each of the given paths; return what it returned, and None."""
         points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
-        return self._subject(self._subject.place(points))
-
-    def rehearse(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
-        """Run the model as :meth:`run` does; there is no layer whose output would be replaced."""
-        return self.run(rows, alpha), None
+        return self._subject(self._subject.place(points)), None
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the floating tensors at the two ends of every path."""
@@ -79,19 +66,17 @@ class LayerSpace:
 
     def _capture(self, end: Tree, part: slice) -> Tensor:
         examples = take(end, part)
+        count = len(tensors(examples)[0])
         captured: list[Tensor] = []
 
         def keep(_: nn.Module, __: Any, output: Any) -> None:
             # A copy: what follows may work in place, as ReLU(inplace=True) does.
-            captured.append(first_tensor(output, self.name).clone())
+            captured.append(first_tensor(output, self.name, count).clone())
 
         with hooked(self._layer, keep):
             self._subject(examples)
         if len(captured) != 1:
             raise ran_not_once(self.name, len(captured))
-        count = len(tensors(examples)[0])
-        if captured[0].dim() == 0 or len(captured[0]) != count:
-            raise not_per_example(self.name, captured[0], count)
         return captured[0]
 
 
@@ -102,12 +87,12 @@ class LayerPaths:
         self._subject, self._layer = subject, layer
         self._examples, self._first, self._second = examples, first, second
 
-    def run(self, rows: Tensor, alpha: Tensor) -> Any:
-        """Run the model with the layer's output replaced by one point of each of the given paths."""
-        return self.rehearse(rows, alpha)[0]
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model with the layer's output replaced by one point of each of the given paths.
 
-    def rehearse(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
-        """Run the model as :meth:`run` does, and also return the output of the layer that was replaced."""
+        Returns:
+            What the model returned, and the output of the layer that was replaced.
+        """
         rows = rows.to(self._first.device)
         points = interpolate(self._first[rows], self._second[rows], alpha[:, None])
         own: Tensor | None = None
@@ -145,8 +130,8 @@ def _check_no_labels(examples: Tree) -> None:
 
 def _check_masks(examples: Tree) -> None:
     """Raise if a floating mask holds -inf, which has no straight line to anything."""
-    for name, leaf in named_leaves(examples):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and "mask" in name and bool(leaf.isinf().any()):
+    for name, leaf in named_tensors(examples):
+        if leaf.is_floating_point() and "mask" in name and bool(leaf.isinf().any()):
             raise ValueError(f"inputs ({name!r}) hold -inf, which cannot be interpolated. Give booleans for a mask.")
 
 

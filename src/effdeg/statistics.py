@@ -20,9 +20,9 @@ def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[f
     return mean - margin, mean + margin
 
 
-def format_estimate(mean: float, stderr: float) -> str:
+def format_estimate(mean: float, stderr: float | None) -> str:
     """Write a mean with its standard error, if it has one."""
-    return f"{mean:.4g} ± {stderr:.2g}" if math.isfinite(stderr) else f"{mean:.4g}"
+    return f"{mean:.4g} ± {stderr:.2g}" if stderr is not None and math.isfinite(stderr) else f"{mean:.4g}"
 
 
 def format_interval(low: float, high: float) -> str:

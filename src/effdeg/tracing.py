@@ -18,7 +18,7 @@ from effdeg.inference import Model
 from effdeg.layers import Layer
 from effdeg.measurement import Measurement
 from effdeg.outputs import Output, OutputReader, output_name, per_point
-from effdeg.paths import Sampling
+from effdeg.paths import FIXED, Sampling
 from effdeg.tree import Tree, concatenate, take
 from effdeg.walk import open_walk
 
@@ -88,23 +88,22 @@ class Trace:
         read = OutputReader(output)
         warn_if_ill_conditioned(self.sampling, nodes, degree, stacklevel=2)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
-        alpha = self.alpha if self.sampling == "cosine" else self.alpha[0]
+        alpha = self.alpha[0] if self.sampling in FIXED else self.alpha
         slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
         rows = [fitted.table(self._read(read, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
         table = torch.cat(rows)
         check_finite(table, self.pairs)
-        kept = {name: getattr(self, name) for name in ("sampling", "at", "seed", "examples", "model", "fingerprint")}
+        record = ("sampling", "at", "seed", "examples", "dtype", "model", "fingerprint")
         return as_measurement(
             table,
             self.pairs,
             fitted,
             read.described,
-            **kept,
+            **{name: getattr(self, name) for name in record},
             paths=paths,
             nodes=nodes,
             output=output_name(output),
             tolerance=None,
-            dtype=self.dtype,
         )
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
@@ -117,19 +116,14 @@ class Trace:
         kept = take(self.outputs, slice(start * nodes, stop * nodes))
         return read(kept, (stop - start) * nodes).view(stop - start, nodes, -1)
 
-    def plot(
-        self,
-        *,
-        degree: int = 40,
-        basis: Basis = "chebyshev",
-        output: Output = "softmax",
-        components: int | None = None,
-        theme: str = "light",
-    ) -> "Figure":
-        """Draw the paper's method figure: paths, fits, coefficients, spectrum. Needs ``effdeg[plots]``."""
+    def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":
+        """Draw the paper's method figure: paths, fits (with the settings of :meth:`fit`), coefficients, spectrum.
+
+        Needs ``effdeg[plots]``.
+        """
         from effdeg.plots import plot_method
 
-        return plot_method(self, degree=degree, basis=basis, output=output, components=components, theme=theme)
+        return plot_method(self, theme=theme, **fit)
 
     def __repr__(self) -> str:
         paths, nodes = self.alpha.shape

@@ -17,6 +17,11 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     return named_map(lambda _, *leaves: function(*leaves), tree, *rest)
 
 
+def map_tensors(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """Apply a function to corresponding tensors of trees of one structure; other leaves stay those of the first."""
+    return tree_map(lambda *leaves: function(*leaves) if isinstance(leaves[0], Tensor) else leaves[0], tree, *rest)
+
+
 def named_map(function: Callable[..., Any], tree: Tree, *rest: Tree, name: str = "") -> Tree:
     """Do as :func:`tree_map` does with a function that is also given the name of the innermost entry, if it has one."""
     if isinstance(tree, Mapping):
@@ -56,24 +61,28 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from named_leaves(entry, label)
 
 
+def named_tensors(tree: Tree) -> list[tuple[str, Tensor]]:
+    """List the tensors of a tree with the names that lead to them."""
+    return [(name, leaf) for name, leaf in named_leaves(tree) if isinstance(leaf, Tensor)]
+
+
 def tensors(tree: Tree) -> list[Tensor]:
     """List the tensors of a tree."""
-    return [leaf for _, leaf in named_leaves(tree) if isinstance(leaf, Tensor)]
+    return [tensor for _, tensor in named_tensors(tree)]
+
+
+def entry(whole: str, name: str) -> str:
+    """Name an entry of a tree for a message: ``inputs ('mask')``, or just ``inputs`` for the tree itself."""
+    return f"{whole} ({name!r})" if name else whole
 
 
 def take(tree: Tree, indices: Tensor | slice) -> Tree:
     """Take rows of every tensor of a tree."""
-
-    def rows(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        return leaf[indices] if isinstance(indices, slice) else leaf[indices.to(leaf.device)]
-
-    return tree_map(rows, tree)
+    return map_tensors(lambda leaf: leaf[indices if isinstance(indices, slice) else indices.to(leaf.device)], tree)
 
 
 def concatenate(trees: list[Tree]) -> Tree:
     """Join batches of one structure along their first dimension."""
     if len(trees) == 1:
         return trees[0]
-    return tree_map(lambda *leaves: torch.cat(leaves) if isinstance(leaves[0], Tensor) else leaves[0], *trees)
+    return map_tensors(lambda *leaves: torch.cat(leaves), *trees)

@@ -21,7 +21,7 @@ from effdeg.inference import Model, Subject, check_runnable, inference, precisio
 from effdeg.layers import Layer, as_module
 from effdeg.paths import Sampling, blocks, draw_nodes, draw_pairs
 from effdeg.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
-from effdeg.tree import Tree, concatenate, named_leaves, take
+from effdeg.tree import Tree, concatenate, named_tensors, take
 
 Keep = Callable[[Any, int], Tree]
 """What to keep of what the model returned for a number of points."""
@@ -112,7 +112,7 @@ class Walk:
                     self._subject, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
                 )
             alpha = self.route.alpha(block)
-            kept = self._run(paths.run, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
+            kept = self._run(paths, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
             yield Stretch(block, alpha, kept, paths.ends())
 
     def record(self) -> dict[str, Any]:
@@ -137,11 +137,7 @@ class Walk:
         return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
 
     def _run(
-        self,
-        run: Callable[[Tensor, Tensor], Any],
-        alpha: Tensor,
-        keep: Keep,
-        watch: AbstractContextManager[object],
+        self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: AbstractContextManager[object]
     ) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
@@ -150,7 +146,7 @@ class Walk:
 
         def run_part(part: slice) -> Tree:
             with self._subject.watched(watch):
-                returned = run(rows[part], positions[part])
+                returned, _ = paths.run(rows[part], positions[part])
             return keep(returned, part.stop - part.start)
 
         return self._batched(run_part, len(rows))
@@ -171,10 +167,9 @@ def model_name(model: Model) -> str:
 def fingerprint(examples: Tree) -> str:
     """Hash some examples as they were given: names, shapes, precision and every bit of every tensor."""
     digest = hashlib.sha256()
-    for name, leaf in named_leaves(examples):
-        if isinstance(leaf, Tensor):
-            digest.update(f"{name} {tuple(leaf.shape)} {leaf.dtype}".encode())
-            digest.update(leaf.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    for name, leaf in named_tensors(examples):
+        digest.update(f"{name} {tuple(leaf.shape)} {leaf.dtype}".encode())
+        digest.update(leaf.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -192,7 +187,7 @@ def open_walk(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> Iterator[Walk]:
-    """Check everything, lend the model, and let it be run; afterwards it is as it was."""
+    """Check everything and open the model to be run along paths; afterwards it is as it was."""
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)

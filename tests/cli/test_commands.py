@@ -281,6 +281,13 @@ def test_where_nothing_can_be_written_no_work_is_done(run, tmp_path, monkeypatch
     assert f"{command[-2]}: no file can be written into {tmp_path}: Read-only file system" in err
 
 
+def test_the_folder_of_the_demo_is_no_file(run, tmp_path):
+    (tmp_path / "taken").write_text("")
+    code, out, err = run("demo", "--out", tmp_path / "taken")
+    assert (code, out) == (2, "")
+    assert f"--out: the demonstration cannot be kept in {tmp_path / 'taken'}: it is a file." in err
+
+
 def test_a_folder_is_no_file(run, data, tmp_path):
     (tmp_path / "m.json").mkdir()
     code, _, err = run("measure", SMALL, "--data", data, *FAST, "--save", tmp_path / "m.json")

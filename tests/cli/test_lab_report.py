@@ -106,6 +106,24 @@ def test_figures_and_models(lab, runs, tmp_path):
     assert "effective_degree" in out
 
 
+@pytest.mark.parametrize("option", ["--csv", "--plot"])
+def test_a_file_that_cannot_be_written_completely_stays_what_it_was(lab, runs, tmp_path, monkeypatch, option):
+    for point in POOL.points():
+        add(runs, POOL, "plain", 0.9 - 0.001 * point["batch"] - point["lr"] / 10, degree=point["lr"], **point)
+    file = tmp_path / ("pool.csv" if option == "--csv" else "pool.svg")
+    file.write_text("old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("effdeg._files.os.fsync", full)
+    code, _, err = lab("table", MODELS, option, file.name)
+    assert code == 2
+    assert "No space left on device" in err
+    assert file.read_text() == "old"
+    assert not list(tmp_path.glob("*.partial"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

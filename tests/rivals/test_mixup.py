@@ -180,7 +180,12 @@ def test_a_batch_of_one_is_mixed_with_itself():
         ((X, Y), {}, ValueError, r"say how many classes there are with classes=…"),
         ((X, Y), {"classes": 3}, ValueError, "labels from 0 to 3 do not match classes=3"),
         ((X, Y), {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
-        ((X, Y[:5]), {"classes": 4}, ValueError, "a batch of 12 needs a tensor with 12 rows"),
+        (
+            (X, Y[:5]),
+            {"classes": 4},
+            ValueError,
+            r"a batch of 12 \(the first dimension of x\) needs a tensor with 12 rows",
+        ),
         ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are list"),
         ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),
         (({"x": X, "labels": Y}, Y), {"classes": 4}, ValueError, "x holds 'labels'.*a model may make"),

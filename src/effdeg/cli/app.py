@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from effdeg._code import importing_from_here
 from effdeg.cli import compare, demo, measure, rank
-from effdeg.cli.wording import in_options, use_spellings
+from effdeg.cli.wording import print_aside, use_spellings
 from effdeg.version import __version__
 
 
@@ -93,19 +91,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if _state["traceback"]:
             raise
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"[bold red]error:[/] {escape(in_options(str(error)))}")
+        print_aside(str(error), "[bold red]error:[/] ")
         for note in getattr(error, "__notes__", ()):
-            console.print(escape(in_options(note)))
+            print_aside(note)
         if not isinstance(error, _PLAIN):
             kind = type(error).__name__
-            console.print(
-                f"[dim]({kind}, probably raised by the code of a model or recipe; effdeg --traceback … shows where)[/]"
+            print_aside(
+                f"({kind}, probably raised by the code of a model or recipe; effdeg --traceback … shows where)", "[dim]"
             )
         raise SystemExit(2) from error
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Show a warning in one line, without the code that raised it."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(f"[bold yellow]warning:[/] {escape(in_options(' '.join(str(message).split())))}")
+    print_aside(" ".join(str(message).split()), "[bold yellow]warning:[/] ")

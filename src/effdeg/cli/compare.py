@@ -1,6 +1,7 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
 import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import effdeg
 from effdeg._files import write_figure
 from effdeg.cli import options as o
 from effdeg.cli.subject import Candidate, Data, record, warn_if_untrained
-from effdeg.cli.wording import in_options
+from effdeg.cli.wording import print_notes
 
 
 def compare(
@@ -59,28 +60,17 @@ def compare(
     from effdeg.distributed import process_group, rank_and_size
 
     candidates = {name: Candidate(*each, seed) for name, each in _candidates(models, weights or []).items()}
-    settings: dict[str, Any] = {
-        "paths": paths,
-        "nodes": nodes,
-        "degree": degree,
-        "basis": basis,
-        "sampling": sampling,
-        "output": output,
-        "components": components,
-        "at": at,
-        "seed": seed,
-        "batch_size": batch_size,
-        "device": o.pick_device(device),
-        "dtype": o.pick_dtype(dtype),
-    }
+    where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
+    route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
+    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": output, "components": components}
     examples = Data.read(data, key=key, size=size, mean=mean, std=std)
     loaded = {name: candidate.load() for name, candidate in candidates.items()}
     with process_group(), examples.explaining():
         first = rank_and_size()[0] == 0
         if first:
             warn_if_untrained(*candidates.values())
-        progress = not (json or quiet)
-        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=progress, **settings)
+        running = {**route, **fit, **where, "progress": not (json or quiet)}
+        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, **running)
     if not first:
         return
     measurements = {name: record(each, candidates[name], examples) for name, each in found.measurements.items()}
@@ -92,11 +82,9 @@ def compare(
     console.print(_verdict(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
-    for note in comparison.warnings():
-        console.print(f"[yellow]{escape(in_options(note))}[/]")
+    print_notes(console, comparison.warnings())
     if plot is not None:
-        o.write(plot, lambda file: write_figure(comparison.plot(), file))
-        console.print(escape(f"written: {plot}"))
+        o.write(plot, partial(write_figure, comparison.plot()), console)
 
 
 def _candidates(models: list[str], weights: list[Path]) -> dict[str, tuple[str, Path | None]]:

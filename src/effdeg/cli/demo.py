@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from effdeg._files import make_folder
 from effdeg._progress import progress_bar
 from effdeg.cli import options as o
 
@@ -26,12 +27,7 @@ def demo(
     Writes a folder with figures, checkpoints and a small HTML page.
     """
     o.check_figures()
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file; expected a folder.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {out}: the folder cannot be made: {error.strerror}.") from error
+    make_folder(out, "--out: the demonstration")
     o.check_writable("--out", out)
     from effdeg.demo import contest, story
     from effdeg.demo.page import compare_command, write_page
@@ -52,8 +48,8 @@ def demo(
     console.print(contest.QUESTION)
     for sentence in held.findings():
         console.print(f"• {escape(sentence)}")
-    o.write(out, lambda folder: write_page(told, held, folder))
-    console.print(f"\nLook at [bold]{escape(str(page))}[/]. To repeat the comparison from the saved checkpoints:")
+    o.write(page, lambda _: write_page(told, held, out), console)
+    console.print("To repeat the comparison from the saved checkpoints:")
     console.print(escape(f"  {compare_command(out, _program())}"))
 
 

@@ -4,9 +4,7 @@ import typer
 
 from effdeg.cli import lab_recipes, lab_report, lab_run, lab_sweep
 
-group = typer.Typer(
-    name="lab", help="The paper's experiments, to be run again.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = typer.Typer(rich_markup_mode="rich")
 group.command("list")(lab_recipes.list_all)
 group.command("show")(lab_recipes.show)
 group.command("run")(lab_run.run)

@@ -1,4 +1,4 @@
-"""``effdeg lab table`` and ``effdeg lab report``: what was run, beside what the paper found."""
+"""``effdeg lab table`` and ``effdeg lab report``: what was run, next to what the paper found."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg._files import to_json, write_atomically
+from effdeg._files import to_json, write_atomically, write_figure
 from effdeg.cli import lab_options as lo
 from effdeg.cli import options as o
 from effdeg.lab import Recipe, all_recipes, find_recipe
@@ -40,7 +40,7 @@ def table(
         Path | None, typer.Option(help="Draw its figure into this file (.png, .pdf, .svg).", show_default=False)
     ] = None,
 ) -> None:
-    """Show what was found of an experiment beside the paper's numbers, at equal epochs and at equal time."""
+    """Show what was found of an experiment next to the paper's numbers, at equal epochs and at equal time."""
     found = find_recipe(name)
     kept = parsed(found.settings, changes or ())
     o.check_plot(plot)
@@ -122,7 +122,7 @@ def _draw(result: Result, file: Path, runs: Path) -> None:
     drawn = drawings(result.blocks[0])
     if not drawn:
         raise ValueError(f"--plot {file}: no finished run of {result.recipe.name} in {runs} has anything to draw.")
-    drawn[0].draw("light").savefig(file)
+    write_figure(drawn[0].draw("light"), file)
 
 
 def _write_models(result: Result, file: Path, runs: Path) -> None:

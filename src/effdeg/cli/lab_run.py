@@ -82,7 +82,7 @@ def run(
 
 
 def _tuned(found: Recipe[Any], row: Row, store: Store, wanted: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Give the strengths that were tuned, unless the user has set one, and a sentence about it."""
+    """Return the strengths that were tuned, unless the user has set one, and a sentence about it."""
     if not (found.tuning and row.strengths) or row.strengths.keys() & wanted.keys():
         return {}, ""
     choice = chosen(found, row, store.records(), changes={**wanted, **found.tuning})
@@ -95,7 +95,7 @@ def _tuned(found: Recipe[Any], row: Row, store: Store, wanted: dict[str, Any]) -
 
 
 def _measured_on(settings: Settings) -> str:
-    """Say how the effective degree was measured at the end: during training it is measured more coarsely."""
+    """Describe how the effective degree was measured at the end: during training it is measured more coarsely."""
     known = to_dict(settings)
     return f"({known['measure_paths']} paths × {known['measure_nodes']} nodes)" if "measure_paths" in known else ""
 

@@ -118,7 +118,7 @@ def _seeds(text: str) -> list[int] | None:
 
 
 def _tell(console: Console, outcome: Outcome, runs: Path) -> None:
-    """Say how a sweep went."""
+    """Describe how a sweep went."""
     console.print(f"{outcome.counts}; kept in {escape(str(runs))}", soft_wrap=True)
     for note in outcome.notes:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)

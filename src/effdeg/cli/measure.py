@@ -1,6 +1,7 @@
 """``effdeg measure``: the effective degree of one model."""
 
 import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import effdeg
 from effdeg._files import write_figure
 from effdeg.cli import options as o
 from effdeg.cli.subject import Candidate, Data, record, warn_if_untrained
-from effdeg.cli.wording import in_options
+from effdeg.cli.wording import print_notes
 
 
 def measure(
@@ -85,14 +86,11 @@ def measure(
     if json:
         print(json_module.dumps(measured.to_dict()))
     console.print(_table(model, measured))
-    for note in measured.warnings():
-        console.print(f"[yellow]{escape(in_options(note))}[/]")
+    print_notes(console, measured.warnings())
     if save is not None:
-        o.write(save, measured.save)
-        console.print(escape(f"written: {save}"))
+        o.write(save, measured.save, console)
     if plot is not None:
-        o.write(plot, lambda file: write_figure(trace.plot(**fit), file))
-        console.print(escape(f"written: {plot}"))
+        o.write(plot, partial(write_figure, trace.plot(**fit)), console)
 
 
 def _table(name: str, measured: "effdeg.Measurement") -> Table:

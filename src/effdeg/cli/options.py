@@ -9,8 +9,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg.cli.wording import in_options
-
 # torch is imported by the functions that need it: the help of a command should not wait for it.
 if TYPE_CHECKING:
     import torch
@@ -129,7 +127,7 @@ def check_writable(option: str, folder: Path) -> None:
         raise ValueError(f"{option}: no file can be written into {folder}: {error.strerror}.") from error
 
 
-def write(file: Path, writer: Callable[[Path], object]) -> None:
+def write(file: Path, writer: Callable[[Path], object], console: Console) -> None:
     """Write a result that has been printed already; an error names the file, which the system's may not."""
     try:
         writer(file)
@@ -137,8 +135,4 @@ def write(file: Path, writer: Callable[[Path], object]) -> None:
         raise OSError(
             f"{file} could not be written: {error.strerror or error}. The result above is complete."
         ) from error
-
-
-def print_note(text: str) -> None:
-    """Print what a reader should not overlook, on the error stream, so that it comes with --json as well."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[yellow]{escape(in_options(text))}[/]")
+    console.print(escape(f"written: {file}"))

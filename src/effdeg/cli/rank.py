@@ -2,6 +2,7 @@
 
 import json as json_module
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich.markup import escape
 from effdeg._checks import check_choice
 from effdeg._files import write_figure
 from effdeg.cli import options as o
-from effdeg.cli.wording import in_options
+from effdeg.cli.wording import print_notes
 
 if TYPE_CHECKING:
     from effdeg import ranking
@@ -93,8 +94,7 @@ def rank(
     for advantage in tested:
         console.print(escape(f"{advantage}."))
     if plot is not None:
-        o.write(plot, lambda file: write_figure(ranked.plot(), file))
-        console.print(escape(f"written: {plot}"))
+        o.write(plot, partial(write_figure, ranked.plot()), console)
     elif not (no_plot or json):
         _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
 
@@ -114,8 +114,7 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
         ]
         _print(console, "among models that differ in one hyperparameter alone", [head, *rows])
     console.print(f"[dim]{ranked.legend()}[/]")
-    for note in ranked.warnings():
-        console.print(f"[yellow]{escape(in_options(note))}[/]")
+    print_notes(console, ranked.warnings())
 
 
 def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
@@ -123,10 +122,9 @@ def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
     try:
         write_figure(ranked.plot(), file)
         console.print(escape(f"written: {file}"))
-    except ImportError as error:
-        console.print(f"[yellow]{escape(f'note: {error}')}[/]")
-    except OSError as error:
-        console.print(f"[yellow]{escape(f'note: no figure, {file} cannot be written: {error.strerror}')}[/]")
+    except (ImportError, OSError) as error:
+        failed = f"no figure, {file} cannot be written: {error.strerror}" if isinstance(error, OSError) else error
+        print_notes(console, [f"note: {failed}"])
 
 
 def _tested(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from effdeg.cli import options as o
+from effdeg.cli.wording import print_aside
 
 if TYPE_CHECKING:
     from effdeg.inference import Model
@@ -74,13 +74,13 @@ class Data:
     @contextmanager
     def explaining(self) -> Iterator[None]:
         """Name the layout of the images, where it may be why a model fails."""
-        from effdeg.io.data import channels_last, describe_channels_last
+        from effdeg.io.data import describe_channels_last
 
         try:
             yield
         except RuntimeError as error:
-            if channels_last(self.inputs):
-                error.add_note(describe_channels_last(self.inputs, self.source))
+            if (hint := describe_channels_last(self.inputs, self.source)) is not None:
+                error.add_note(hint)
             raise
 
 
@@ -89,9 +89,11 @@ def warn_if_untrained(*candidates: Candidate) -> None:
     made = list(dict.fromkeys(each.source for each in candidates if each.made_by_code))
     if made:
         what = "is measured as its code makes it" if len(made) == 1 else "are measured as their code makes them"
-        o.print_note(
+        # On the error stream, so that it comes with --json as well.
+        print_aside(
             f"note: no --weights: {', '.join(made)} {what} with --seed {candidates[0].seed}, untrained unless that "
-            "code loads trained weights."
+            "code loads trained weights.",
+            "[yellow]",
         )
 
 

@@ -1,7 +1,10 @@
 """Messages of the library, which speak of ``name=value``, in the terms of the command that runs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console
+from rich.markup import escape
 
 _VALUE = r"""'[^']*'|"[^"]*"|torch\.\w+|[-+]?\d[\d.]*(?:e[-+]?\d+)?|…|(?!lambda)[A-Za-z_]\w*"""
 
@@ -24,6 +27,18 @@ def in_options(text: str) -> str:
         return text
     names = "|".join(map(re.escape, _spellings))
     return re.sub(rf"(?<![\w/.=-])(?:--)?({names})=({_VALUE})?(?![\w/=]|\.\w)", _spell, text)
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print what a reader should not overlook."""
+    for note in notes:
+        console.print(f"[yellow]{escape(in_options(note))}[/]")
+
+
+def print_aside(text: str, prefix: str = "") -> None:
+    """Print a message on the error stream, in one line, behind a prefix in the markup of rich."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"{prefix}{escape(in_options(text))}")
 
 
 def _spell(match: re.Match[str]) -> str:

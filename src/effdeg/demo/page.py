@@ -1,8 +1,6 @@
 """The demonstration's folder: figures, checkpoints, numbers, and a page that shows them."""
 
 import html
-import io
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from effdeg._files import write_atomically, write_figure
+from effdeg._files import dump, write_atomically, write_figure, write_json
 from effdeg.demo.contest import QUESTION, Contest
 from effdeg.demo.story import Run, Story
 from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
@@ -55,20 +53,14 @@ def write_page(story: Story, contest: Contest, folder: Path) -> Path:
             figure = picture.draw(theme)
             write_figure(figure, folder / f"{name}-{theme}.png")
         shown[name] = _figure(name, picture, width=round(figure.get_figwidth() * _PIXELS_PER_INCH))
-    _write(folder / "digits.npy", lambda stream: np.save(stream, story.digits.pool.numpy()))
+    write_atomically(folder / "digits.npy", dump(lambda stream: np.save(stream, story.digits.pool.numpy())))
     for name, run in story.runs.items():
-        _write(folder / f"{name}.pt", partial(torch.save, run.model.state_dict()))
+        write_atomically(folder / f"{name}.pt", dump(partial(torch.save, run.model.state_dict())))
     for name, found in (("comparison", story.comparison), ("contest", contest)):
-        write_atomically(folder / f"{name}.json", (json.dumps(found.to_dict(), indent=1) + "\n").encode())
+        write_json(folder / f"{name}.json", found.to_dict())
     page = folder / "index.html"
     write_atomically(page, _html(story, contest, folder, shown).encode())
     return page
-
-
-def _write(file: Path, writer: Callable[[io.BytesIO], object]) -> None:
-    stream = io.BytesIO()
-    writer(stream)
-    write_atomically(file, stream.getvalue())
 
 
 def _pictures(story: Story, contest: Contest) -> dict[str, _Picture]:

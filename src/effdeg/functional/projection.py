@@ -91,7 +91,7 @@ def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _may_not_wait(tensor: Tensor) -> bool:
-    """Tell whether a library call that waits for the GPU is out of place: in a captured or compiled training step."""
+    """Return whether a library call that waits for the GPU is out of place: in a captured or compiled training step."""
     return tensor.is_cuda and (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
 
 

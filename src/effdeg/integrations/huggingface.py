@@ -29,7 +29,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     """A ``Trainer`` that adds the penalty to the loss.
 
     The reported ``loss`` stays the task's own, so that runs with and without the penalty can be compared; the penalty
-    and its weight are logged beside it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
+    and its weight are logged next to it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
     accumulation the penalty is the mean over the accumulated batches, however the task's loss is counted.
 
     For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
@@ -99,7 +99,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             put_back()
 
     def log(self, logs: dict[str, float], *arguments: Any, **keywords: Any) -> None:
-        """Log the penalty beside the loss."""
+        """Log the penalty next to the loss."""
         if self._sum_of_degrees is not None and "loss" in logs:
             logs = {
                 **logs,

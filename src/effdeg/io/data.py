@@ -4,6 +4,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from effdeg.examples import LABELS
-from effdeg.io.files import read_torch
+from effdeg.io.files import read_as, read_safetensors, read_torch
 from effdeg.io.optional import require
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
@@ -57,8 +58,8 @@ class ImageOptions:
 
     def on_array(self, images: Tensor, path: Path) -> Tensor:
         """Treat an N × channels × height × width array as Pillow images are treated."""
-        if channels_last(images):
-            raise ValueError(describe_channels_last(images, path))
+        if (hint := describe_channels_last(images, path)) is not None:
+            raise ValueError(hint)
         if images.dim() != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
             raise ValueError(
                 f"--size, --mean and --std are for images: bytes (uint8) or floats of the shape N × channels × height "
@@ -115,7 +116,7 @@ def read_data(source: str | Path, *, key: str | None = None, images: ImageOption
     if path.suffix not in _READERS:
         known = ", ".join([*_READERS, ".parquet"])
         raise ValueError(f"{path} has the suffix {path.suffix!r}; known are {known} and folders of images.")
-    inputs, labelled = _pick(_read(path, _READERS[path.suffix]), key, path)
+    inputs, labelled = _pick(read_as(path, _READERS[path.suffix]), key, path)
     if images.given and isinstance(inputs, Mapping):
         raise ValueError(f"--size, --mean and --std: {path} holds {', '.join(inputs)}; choose the images with --key.")
     tensors = list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
@@ -134,20 +135,14 @@ def scale(tensor: Tensor) -> Tensor:
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
 
 
-def channels_last(inputs: Any) -> bool:
-    """Return whether examples look like images of the layout N × height × width × channels."""
+def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
+    """Describe what to do about images of the layout N × height × width × channels; return None for other examples."""
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4:
+        return None
+    if inputs.shape[3] not in _CHANNELS or min(inputs.shape[1:3]) <= max(_CHANNELS):
+        return None
     return (
-        isinstance(inputs, Tensor)
-        and inputs.dim() == 4
-        and inputs.shape[3] in _CHANNELS
-        and min(inputs.shape[1:3]) > max(_CHANNELS)
-    )
-
-
-def describe_channels_last(images: Tensor, path: str | Path) -> str:
-    """Return what to do about images with the channels last."""
-    return (
-        f"{path} seems to hold images as N × height × width × channels, {tuple(images.shape)}; models in PyTorch "
+        f"{path} seems to hold images as N × height × width × channels, {tuple(inputs.shape)}; models in PyTorch "
         "usually take N × channels × height × width. To convert an array x: x.transpose(0, 3, 1, 2) in numpy, "
         "x.permute(0, 3, 1, 2) in torch."
     )
@@ -191,7 +186,7 @@ def _folder(folder: Path, options: ImageOptions) -> ImageList:
 
 def _parquet(path: Path, key: str | None, options: ImageOptions) -> Loaded:
     types = require("pyarrow", extra="files", purpose="a .parquet file").types
-    table = _read(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
+    table = read_as(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
     if table.num_rows == 0:
         raise ValueError(f"{path} holds no examples: it has no rows.")
     if key is not None and key not in table.column_names:
@@ -218,29 +213,12 @@ def _holds_images(kind: Any, types: Any) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
-def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    try:
-        return reader(path)
-    except ImportError:
-        raise
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as {path.suffix}: {error}") from error
-
-
-def _safetensors(path: Path) -> Any:
-    return require("safetensors.torch", extra="files", purpose="a .safetensors file").load_file(path)
-
-
-def _torch(path: Path) -> Any:
-    return read_torch(path, expected="examples")
-
-
 _READERS: dict[str, Callable[[Path], Any]] = {
-    ".npy": lambda path: np.load(path, allow_pickle=False),
+    ".npy": partial(np.load, allow_pickle=False),
     ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
-    ".pt": _torch,
-    ".pth": _torch,
-    ".safetensors": _safetensors,
+    ".pt": partial(read_torch, expected="examples"),
+    ".pth": partial(read_torch, expected="examples"),
+    ".safetensors": read_safetensors,
 }
 
 

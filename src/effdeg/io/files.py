@@ -1,11 +1,29 @@
-"""Files of ``torch.save``, read without running any code in them."""
+"""Files of tensors, read without running any code in them."""
 
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from effdeg.io.optional import require
+
+
+def read_as(path: Path, reader: Callable[[Path], Any]) -> Any:
+    """Return what a reader makes of a file; its errors, but for a missing package, name the file."""
+    try:
+        return reader(path)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix}: {error}") from error
+
+
+def read_safetensors(path: Path) -> Any:
+    """Return the tensors of a file by name."""
+    return require("safetensors.torch", extra="files", purpose="a .safetensors file").load_file(path)
 
 
 def read_torch(path: Path, *, expected: str) -> Any:

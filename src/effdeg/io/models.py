@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as consume_prefix
 
+from effdeg._checks import shorten
 from effdeg._code import find_code, importing_from_here
 from effdeg.inference import Model
-from effdeg.io.files import read_torch
+from effdeg.io.files import read_as, read_safetensors, read_torch
 from effdeg.io.optional import require
 
 _NESTED = ("state_dict", "model_state_dict", "model")
@@ -98,8 +99,10 @@ def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
     judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
     missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
     problems = [
-        f"{len(missing)} weights of the model are not in the file ({_some(missing)})" if missing else "",
-        f"{len(unexpected)} weights of the file are not in the model ({_some(unexpected)})" if unexpected else "",
+        f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})" if missing else "",
+        f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})"
+        if unexpected
+        else "",
         f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})" if shapes else "",
     ]
     return ", ".join(filter(None, problems))
@@ -186,12 +189,9 @@ def _read_weights(file: Path) -> dict[str, Any]:
         raise ValueError(
             f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
         )
+    stored: Any
     if file.suffix == ".safetensors":
-        library = require("safetensors.torch", extra="files", purpose="a .safetensors file")
-        try:
-            stored: Any = library.load_file(file)
-        except Exception as error:
-            raise ValueError(f"{file} cannot be read as .safetensors: {error}") from error
+        stored = read_as(file, read_safetensors)
     else:
         stored = read_torch(file, expected="model.state_dict()")
     for key in _NESTED:
@@ -214,8 +214,3 @@ def _common_prefix(names: Iterable[str]) -> str | None:
 def _check_file(file: Path) -> None:
     if not file.is_file():
         raise FileNotFoundError(f"{file} does not exist.")
-
-
-def _some(names: set[str]) -> str:
-    shown = sorted(names)
-    return ", ".join(shown[:3]) + (", …" if len(shown) > 3 else "")

@@ -4,12 +4,13 @@ import hashlib
 import io
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from effdeg._files import write_atomically
+from effdeg._files import dump, write_atomically
 
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d+)-([0-9a-f]{16})\.pt")
@@ -25,9 +26,7 @@ class Checkpoints:
     def save(self, state: dict[str, Any]) -> Path:
         """Write a checkpoint, then remove all but the two newest good ones."""
         # Serialized in memory first, because torch reports a full disk as something other than an OSError.
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        content = buffer.getvalue()
+        content = dump(partial(torch.save, state))
         files = self.files()
         file = self._folder / f"checkpoint-{_number(files[-1]) + 1 if files else 1:06d}-{_hash(content)}.pt"
         try:

@@ -75,7 +75,7 @@ def final_jobs(
         methods: The lines, by name; by default all.
         seeds: The seeds; by default the recipe's.
         changes: A user's changes, which win over everything else.
-        tuning_changes: In what the runs that tune differ beside.
+        tuning_changes: Further changes to the runs that tune.
 
     Returns:
         The jobs, no two of which have the same settings.

@@ -1,18 +1,17 @@
 """Where runs are kept: a folder each, named by the hash of its settings, from which a killed run goes on."""
 
 import errno
-import io
-import json
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from effdeg._files import PARTIAL, make_folder, to_json, write_atomically
+from effdeg._files import PARTIAL, dump, make_folder, to_json, write_atomically, write_json
 from effdeg.lab.checkpoints import Checkpoints
 from effdeg.lab.locks import Lock
 from effdeg.lab.records import FORMAT, Record, read_json, read_record, read_settings, whole_lines
@@ -32,7 +31,7 @@ class Store:
         self.folder = Path(folder)
 
     def run(self, settings: Settings) -> "Run":
-        """Give the run with these settings, whether or not it was begun yet; nothing is written."""
+        """Return the run with these settings, whether or not it was begun yet; nothing is written."""
         return Run(self.folder / digest(settings), settings)
 
     def records(self) -> list[Record]:
@@ -117,10 +116,8 @@ class Run:
             weights: The trained weights, for ``weights.pt``.
         """
         if weights is not None:
-            buffer = io.BytesIO()
-            torch.save(dict(weights), buffer)
-            write_atomically(self.folder / "weights.pt", buffer.getvalue())
-        write_atomically(self.folder / "summary.json", _pretty(summary))
+            write_atomically(self.folder / "weights.pt", dump(partial(torch.save, dict(weights))))
+        write_json(self.folder / "summary.json", summary)
         (self.folder / "failure.txt").unlink(missing_ok=True)
         self._checkpoints.delete()
         if self._lock is not None:
@@ -145,10 +142,10 @@ class Run:
         self.check_settings()
         if self.finished:
             raise RefusedError(f"the run {self.folder} is finished; to run it again, delete that folder.")
-        for partial in self.folder.glob(f"*{PARTIAL}"):
-            partial.unlink()
+        for left_over in self.folder.glob(f"*{PARTIAL}"):
+            left_over.unlink()
         self._write_settings()
-        write_atomically(self.folder / "environment.json", _pretty(environment))
+        write_json(self.folder / "environment.json", environment)
         (self.folder / "failure.txt").unlink(missing_ok=True)
         checkpoint = self._checkpoints.load() or {"lines": 0, "state": None}
         self._cut_metrics(checkpoint["lines"])
@@ -179,7 +176,7 @@ class Run:
 
     def _write_settings(self) -> None:
         described = {"format": FORMAT, "kind": type(self.settings).__name__, "settings": identity(self.settings)}
-        write_atomically(self.folder / "settings.json", _pretty(described))
+        write_json(self.folder / "settings.json", described)
 
     def _cut_metrics(self, lines: int) -> None:
         """Go back to the lines that there were at the checkpoint; the run writes the later ones again."""
@@ -193,7 +190,3 @@ class Run:
             )
         write_atomically(file, b"".join(kept))
         self._lines = len(kept)
-
-
-def _pretty(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(json.loads(to_json(value)), indent=1).encode() + b"\n"

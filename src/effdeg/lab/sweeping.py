@@ -23,7 +23,7 @@ from effdeg.lab.records import last_entry
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Store
 
-# More than these do not fit beside the bar.
+# More than these do not fit next to the bar.
 _SHOWN = 3
 
 
@@ -157,35 +157,31 @@ class _Carrier:
         """Carry out those of the jobs that are not finished yet."""
         orders = {self._order(job): job for job in jobs}
         due = [order for order in orders if not order.run.finished]
-        skipped = [job for order, job in orders.items() if order not in due]
-        finished: list[Job] = []
-        elsewhere: list[Job] = []
-        failed: list[Failure] = []
+        outcome = Outcome(skipped=tuple(job for order, job in orders.items() if order not in due))
+        done = len(outcome.skipped)
         with progress_bar(f"{self.recipe.name}, {description}", len(jobs), enabled=self.progress) as update:
-            update(len(skipped))
+            update(done)
             while due:
                 busy = []
                 with closing(self._pool(due)) as pool:
                     for running, ended in pool:
                         busy += [each.order for each in ended if each.busy]
-                        for each in ended:
-                            if not each.busy:
-                                self._sort(each, orders[each.order], finished, elsewhere, failed)
+                        over = [each for each in ended if not each.busy]
+                        outcome = sum((self._outcome(each, orders[each.order]) for each in over), outcome)
+                        done += len(over)
                         if self.progress:
-                            done = len(skipped) + len(finished) + len(elsewhere) + len(failed)
                             update(done, self._note(running or busy, orders))
                 due = busy
                 if busy:  # another sweep is at them: it finishes them, or leaves them to this one
                     time.sleep(TICK)
-        return Outcome(tuple(finished), tuple(skipped), tuple(elsewhere), tuple(failed))
+        return outcome
 
-    def _sort(self, ended: Ended, job: Job, finished: list[Job], elsewhere: list[Job], failed: list[Failure]) -> None:
-        if ended.error is not None:
-            failed.append(Failure(job, ended.error, ended.order.log))
-        else:
-            (elsewhere if ended.elsewhere else finished).append(job)
+    def _outcome(self, ended: Ended, job: Job) -> Outcome:
         if self.progress:
             print(f"{self._label(job)}: {_result(ended)}", flush=True)
+        if ended.error is not None:
+            return Outcome(failed=(Failure(job, ended.error, ended.order.log),))
+        return Outcome(elsewhere=(job,)) if ended.elsewhere else Outcome(finished=(job,))
 
     def _order(self, job: Job) -> Order:
         data = None if self.data is None else str(self.data.absolute())

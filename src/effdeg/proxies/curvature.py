@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_count
+from effdeg._checks import check_count, check_number
 from effdeg.double_backward import PlainWeightNorm, double_differentiable
 from effdeg.inference import Model
 from effdeg.proxies._lanczos import largest_eigenvalue
@@ -36,8 +36,7 @@ def hessian_eigenvalue(
         The eigenvalue. Its standard error says how much the curvature along the eigenvector varies between parts of the
         data; None for a single example.
     """
-    if not tolerance > 0:
-        raise ValueError(f"tolerance={tolerance!r} must be positive, such as 1e-3.")
+    check_number("tolerance", tolerance, "it is how far the eigenvalue may be off, relatively, such as 1e-3")
     with _open_hessian(model, data, loss, running) as (study, hessian):
         start = hessian.draw(torch.Generator().manual_seed(study.seed))
         value, vector = largest_eigenvalue(

@@ -13,7 +13,7 @@ from effdeg.outputs import Output, as_values, check_output, output_name
 from effdeg.proxies.result import Result
 from effdeg.proxies.study import Running, Study, check_finite, opened, proxy
 from effdeg.statistics import mean_and_stderr
-from effdeg.tree import Tree, tree_map
+from effdeg.tree import Tree, map_tensors
 
 
 @proxy
@@ -76,11 +76,7 @@ def _watched(study: Study, inputs: Tree, points: int) -> tuple[Any, list[Tensor]
         return seen[-1].clone()
 
     if study.at is None:
-        floating = tree_map(lambda leaf: enter(leaf) if _is_floating(leaf) else leaf, inputs)
+        floating = map_tensors(lambda leaf: enter(leaf) if leaf.is_floating_point() else leaf, inputs)
         return study.subject(floating), seen
     with changed_output(study.subject.model, study.at, points, enter):
         return study.subject(inputs), seen
-
-
-def _is_floating(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()

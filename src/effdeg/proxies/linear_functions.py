@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
-"""With a weight that is given beside."""
+"""Functions that are also given a weight."""
 
 MOVED = {
     *("cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "t", "movedim"),

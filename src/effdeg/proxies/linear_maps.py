@@ -104,7 +104,7 @@ def _normal_product(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _bare(layer: _ConvNd, weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Give a convolution with another weight, without bias, without hooks and without what makes its weight."""
+    """Return a convolution with another weight, without bias, without hooks and without what makes its weight."""
     kind: Any = type(layer).__mro__[1] if parametrize.is_parametrized(layer) else type(layer)
     twin = kind.__new__(kind)
     own = {name: value for name, value in layer.__dict__.items() if name not in {"weight", "bias"}}
@@ -133,7 +133,7 @@ def _maps(model: nn.Module) -> Iterator[LinearMap]:
 
 
 def _made_name(module: nn.Module, name: str) -> str:
-    """Give the name of the weight that the older ``nn.utils.weight_norm`` and ``spectral_norm`` make of a parameter."""
+    """Return the name of the weight that older ``nn.utils.weight_norm`` and ``spectral_norm`` make of a parameter."""
     for suffix in ("_g", "_v", "_orig"):
         made = name.removesuffix(suffix)
         if made != name and isinstance(getattr(module, made, None), Tensor):

@@ -29,7 +29,7 @@ def margin(
     spectral: bool = False,
     **running: Unpack[Running],
 ) -> Result:
-    """Give a percentile of the output margin: the logit of the right class less the largest other. Large is good.
+    """Return a percentile of the output margin: the logit of the right class less the largest other. Large is good.
 
     Args:
         model: Any callable that returns logits.
@@ -52,7 +52,7 @@ def margin(
 
 @proxy
 def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, **running: Unpack[Running]) -> Result:
-    """Give the mean distance to the decision boundary halfway between two examples of one class. Large is good.
+    """Return the mean distance to the decision boundary halfway between two examples of one class. Large is good.
 
     The midpoints are those of "label-wise mixup", with which Natekar and Sharma won the competition on predicting
     generalization at NeurIPS 2020; the distance is, to first order, the margin of the shared class at the midpoint
@@ -83,7 +83,7 @@ def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, *
                 end.requires_grad_()
             with torch.enable_grad():
                 halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
-                logits = as_values(between.run(rows, halfway), "identity", points=len(rows))
+                logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
                 ahead = _ahead(logits, labels[drawn[part, 0]].to(logits.device))
                 gradients = torch.autograd.grad(ahead.sum(), ends, allow_unused=True)
             squares = torch.zeros(len(rows), dtype=torch.float64)
@@ -132,7 +132,7 @@ def _quantile(sample: Tensor, share: float) -> tuple[float, float]:
 
 
 def _ahead(logits: Tensor, labels: Tensor) -> Tensor:
-    """Tell how far the labelled class is ahead of the best other."""
+    """Return how far the labelled class is ahead of the best other."""
     classes = logits.shape[1]
     if classes < 2:
         raise NotApplicable("a margin is that of one logit to another, and the model has a single output.")

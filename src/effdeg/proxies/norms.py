@@ -16,7 +16,7 @@ from effdeg.proxies.study import NotApplicable, Running, Study, opened, proxy
 
 
 def parameter_norm(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
-    """Give the L2 norm of all parameters."""
+    """Return the L2 norm of all parameters."""
     with opened(model) as study:
         study.check_weights()
         parameters = dict(study.module.named_parameters())
@@ -24,7 +24,7 @@ def parameter_norm(model: Model | Study, data: Any = None) -> Result:  # noqa: A
 
 
 def distance(model: Model | Study, reference: object) -> Result:
-    """Give the L2 distance of all parameters from those of another model, such as the one training began with.
+    """Return the L2 distance of all parameters from those of another model, such as the one training began with.
 
     Args:
         model: An ``nn.Module``.
@@ -42,19 +42,19 @@ def distance(model: Model | Study, reference: object) -> Result:
 
 
 def frobenius_product(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
-    """Give the product of the Frobenius norms of all weight matrices and convolution kernels."""
+    """Return the product of the Frobenius norms of all weight matrices and convolution kernels."""
     return _product("frobenius_product", _frobenius(model))
 
 
 def frobenius_sum(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
-    """Give the sum of the Frobenius norms of all weight matrices and convolution kernels."""
+    """Return the sum of the Frobenius norms of all weight matrices and convolution kernels."""
     norms = _frobenius(model)
     return Result("frobenius_sum", math.fsum(norms), settings={"maps": len(norms)})
 
 
 @proxy
 def spectral_product(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Give the product of the spectral norms of all linear maps: a bound on how much a chain of them can stretch.
+    """Return the product of the spectral norms of all linear maps: a bound on how much a chain of them can stretch.
 
     Args:
         model: An ``nn.Module``.
@@ -70,7 +70,7 @@ def spectral_product(model: Model | Study, data: Any = None, **running: Unpack[R
 
 @proxy
 def spectral_sum(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Give the sum of the spectral norms of all linear maps.
+    """Return the sum of the spectral norms of all linear maps.
 
     Args:
         model: An ``nn.Module``.
@@ -86,7 +86,7 @@ def spectral_sum(model: Model | Study, data: Any = None, **running: Unpack[Runni
 
 
 def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
-    """Give the parameters of a reference by name, or say why it is none for this model."""
+    """Return the parameters of a reference by name, or say why it is none for this model."""
     other = _parameters(reference)
     for name, parameter in model.named_parameters():
         if name not in other or other[name].shape != parameter.shape:

@@ -15,12 +15,12 @@ from effdeg.inference import Model
 from effdeg.proxies.linear_functions import ASKED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
 from effdeg.proxies.result import Result
 from effdeg.proxies.study import NotApplicable, Running, Study, opened, proxy
-from effdeg.tree import tensors, tree_map
+from effdeg.tree import map_tensors, tensors
 
 
 @proxy
 def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Give the path norm: the L2 norm of the products of weights along all paths from inputs and biases to outputs.
+    """Return the path norm: the L2 norm of the products of weights along all paths from inputs and biases to outputs.
 
     One forward pass computes it: of ones, through squared weights (Neyshabur et al. 2015). It is defined for networks
     of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is when a model is
@@ -41,7 +41,7 @@ def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]
         study.check_open()
         study.check_data()
         squared = _squared_weights(study.module, study.subject.device)
-        ones = tree_map(_ones, study.fetch(slice(0, 1))[0])
+        ones = map_tensors(_ones, study.fetch(slice(0, 1))[0])
         with _Paths(squared, tensors(ones)):
             returned = study.subject(ones, squared)
         if not isinstance(returned, Tensor):
@@ -57,10 +57,10 @@ def _squared_weights(model: nn.Module, device: torch.device | None) -> dict[str,
     return {name: each if name.rpartition(".")[0] in norms else each.square() for name, each in doubled.items()}
 
 
-def _ones(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor) and not leaf.is_floating_point():
+def _ones(leaf: Tensor) -> Tensor:
+    if not leaf.is_floating_point():
         raise NotApplicable("the path norm begins at floating-point inputs, and these are integers.")
-    return torch.ones_like(leaf, dtype=torch.float64) if isinstance(leaf, Tensor) else leaf
+    return torch.ones_like(leaf, dtype=torch.float64)
 
 
 class _Paths(TorchFunctionMode):
@@ -117,7 +117,7 @@ class _Paths(TorchFunctionMode):
         raise _undefined(f"{name} of two tensors on paths")
 
     def _is_weight(self, each: Tensor) -> bool:
-        """Tell whether a tensor is one of the squared weights or a part of one."""
+        """Return whether a tensor is one of the squared weights or a part of one."""
         return memory(each) in self._weights
 
 

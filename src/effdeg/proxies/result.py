@@ -1,12 +1,12 @@
 """What a proxy gives: one number, its error bar where it is an estimate, and how it was made."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from effdeg._checks import suggest
-from effdeg.measurement import finite
+from effdeg._files import finite
+from effdeg.statistics import format_estimate
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,7 @@ class Result:
     @property
     def estimate(self) -> str:
         """The value with its error bar, to be read."""
-        if self.stderr is None or not math.isfinite(self.stderr):
-            return f"{self.value:.4g}"
-        return f"{self.value:.4g} ± {self.stderr:.2g}"
+        return format_estimate(self.value, self.stderr)
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,22 +61,16 @@ class Table(Mapping[str, Result]):
         return len(self.results)
 
     def row(self) -> dict[str, float]:
-        """Give the values by name: one row of a table that :func:`effdeg.ranking.rank` takes."""
+        """Return the values by name: one row of a table that :func:`effdeg.ranking.rank` takes."""
         return {name: result.value for name, result in self.results.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain numbers and names."""
+        """Return everything as plain numbers and names."""
         results = {
-            name: {
-                "value": finite(result.value),
-                "stderr": None if result.stderr is None else finite(result.stderr),
-                "settings": {
-                    key: finite(value) if isinstance(value, float) else value for key, value in result.settings.items()
-                },
-            }
+            name: {"value": result.value, "stderr": result.stderr, "settings": result.settings}
             for name, result in self.results.items()
         }
-        return {"results": results, "skipped": dict(self.skipped)}
+        return {"results": finite(results), "skipped": dict(self.skipped)}
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.results, *self.skipped)), default=0)

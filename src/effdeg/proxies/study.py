@@ -1,4 +1,4 @@
-"""A model on its data, lent to proxies: what several of them need is computed once, when it is first asked for."""
+"""A model on its data, shared by proxies: what several of them need is computed once, when it is first asked for."""
 
 import difflib
 import functools
@@ -17,7 +17,7 @@ from effdeg.inference import Model, Subject, inference
 from effdeg.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg.outputs import shaped_values
 from effdeg.paths import check_interpolable
-from effdeg.tree import Tree, take, tensors, tree_map
+from effdeg.tree import Tree, map_tensors, take, tensors
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -37,7 +37,7 @@ class Running(TypedDict, total=False):
     """How a model is run, the same for every proxy.
 
     Attributes:
-        examples: Take so many examples, drawn with ``seed``; by default all. They are read once and held in memory.
+        examples: Number of examples, drawn with ``seed``; by default all. They are read once and held in memory.
         batch_size: Examples per pass; by default 1024, on the CPU 256. Halved when memory runs out.
         seed: Determines the examples and everything else that is drawn.
         device: Run the model there; by default where it is.
@@ -84,20 +84,19 @@ class Study:
         self.count_activations = False
         self.batches = Batches(batch_size, subject.device)
         self.weights = subject.weights()
-        self._kept: dict[Hashable, Any] = {}
+        self._kept: dict[Hashable, tuple[Any, Exception | None]] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Give what was made under this key, making it the first time; what failed then fails again, at no cost."""
+        """Return what was made under this key, making it the first time; what failed then fails again, at no cost."""
         if key not in self._kept:
             try:
-                self._kept[key] = make()
+                self._kept[key] = make(), None
             except Exception as error:
-                self._kept[key] = _Failed(error)
-                raise
-        if isinstance(kept := self._kept[key], _Failed):
-            raise kept.error
-        made: T = kept
-        return made
+                self._kept[key] = None, error
+        made, failure = self._kept[key]
+        if failure is not None:
+            raise failure
+        return made  # type: ignore[no-any-return]
 
     @property
     def module(self) -> nn.Module:
@@ -157,20 +156,15 @@ class Study:
 
     def _check_labels(self) -> None:
         # The loss itself knows best which labels it takes: it is tried on those with the smallest and largest class id.
+        # It is computed on the CPU, where an id that is no class is an error; on a GPU it would end the process.
+        assert self.loss is not None
         rows = torch.arange(min(2, self.count))
         if _is_id(self.labels):
             ids = self.labels.reshape(len(self.labels), -1).cpu()
             rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
-        self._try_loss(rows)
-        if self.count > 1:
-            self._check_mean()
-
-    def _try_loss(self, rows: Tensor) -> None:
-        """Compute a loss on the CPU, where an id that is no class is an error; on a GPU it would end the process."""
-        assert self.loss is not None
         inputs, labels = self.fetch(rows)
         outputs = shaped_values(self.subject(inputs), "identity", points=len(rows)).cpu()
-        labels = tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, Tensor) else leaf, labels)
+        labels = map_tensors(Tensor.cpu, labels)
         try:
             self.loss(outputs, labels)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
@@ -185,6 +179,9 @@ class Study:
                 f"the loss cannot be computed from outputs of shape {tuple(outputs.shape)} and {given}: {error} (For "
                 "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs less 1.)"
             ) from error
+
+        if self.count > 1:
+            self._check_mean()
 
     def _check_mean(self) -> None:
         """Raise if the loss of two examples is not one number, or is the sum of their losses."""
@@ -202,7 +199,7 @@ class Study:
         # Copies: a model may work in place on what it is given.
         rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
         inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
-        return inputs, tree_map(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
+        return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
     def loss_of(self, part: slice | Tensor, weights: Weights | None = None, *, normalize: bool = False) -> Tensor:
         """Compute the mean loss of some examples, with other weights in place of the model's own if any are given."""
@@ -231,7 +228,7 @@ class Study:
         return self.batches.run(run_one, total)
 
     def own_loss(self, *, normalize: bool = False) -> float:
-        """Give the mean loss of all examples with the model's own weights."""
+        """Return the mean loss of all examples with the model's own weights."""
         whole = self.everything()
         if ("gradient", normalize) in self._kept:
             return self.gradient(whole, normalize=normalize)[0]
@@ -246,11 +243,11 @@ class Study:
         return self._gradient(part, weights or self.weights, normalize)
 
     def everything(self) -> slice:
-        """Give all examples as one part."""
+        """Return all examples as one part."""
         return slice(0, self.count)
 
     def outputs(self) -> Tensor:
-        """Give the model's outputs for all examples; those of an earlier gradient if there was one."""
+        """Return the model's outputs for all examples; those of an earlier gradient if there was one."""
         self.check_data()
 
         def run(part: slice) -> Tensor:
@@ -303,13 +300,6 @@ def as_leaves(weights: Weights) -> dict[str, Tensor]:
     return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
 
 
-class _Failed:
-    """In place of what could not be made."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
 def proxy(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function refuse options that neither it nor :class:`Running` has, naming all there are."""
     parameters = inspect.signature(function).parameters.values()
@@ -355,7 +345,7 @@ def opened(
     reference: object = None,
     **running: Unpack[Running],
 ) -> Iterator[Study]:
-    """Lend a model to a proxy and take it back as it was; a study that is open already is lent on."""
+    """Open a study of a model, which is left as it was; reuse a study that is already open."""
     if isinstance(model, Study):
         yield model
         return

@@ -90,7 +90,7 @@ class Ranking:
         return found
 
     def rows(self) -> list[list[str]]:
-        """Give a table of texts: its head, then a row per measure; :meth:`warnings` says why one is undefined."""
+        """Return a table of texts: its head, then a row per measure; :meth:`warnings` says why one is undefined."""
         hyper = bool(self.pool.hyperparameters)
         head = ["measure", "Pearson", "Spearman", "Kendall", *(["Ψ", "sign error", "CMI"] if hyper else [])]
         rows = [head]
@@ -106,7 +106,7 @@ class Ranking:
         return rows
 
     def legend(self) -> str:
-        """Say what the columns of :meth:`rows` mean."""
+        """Describe what the columns of :meth:`rows` mean."""
         text = self.describe_intervals()
         if self.resampled and self.pool.hyperparameters:
             text += "; Ψ granulated Kendall; sign error mean/worst; CMI conditional mutual information"
@@ -122,7 +122,7 @@ class Ranking:
         return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything but the resamples as plain numbers, names and lists."""
+        """Return everything but the resamples as plain numbers, names and lists."""
         return {
             "target": self.pool.target,
             "models": len(self.pool),
@@ -137,7 +137,7 @@ class Ranking:
         }
 
     def title(self) -> str:
-        """Say what was ranked."""
+        """Describe what was ranked."""
         measures = counted(len(self.scores), "measure")
         return f"{counted(len(self.pool), 'model')}, {measures} of {self.pool.target}, best first"
 

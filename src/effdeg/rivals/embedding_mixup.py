@@ -12,23 +12,17 @@ from effdeg.inference import as_arguments
 from effdeg.layers import (
     Layer,
     as_module,
+    changed_output,
     check_not_run_again,
     find_layer,
     first_tensor,
     hooked,
-    not_per_example,
     ran_not_once,
-    with_first_tensor,
 )
-from effdeg.points import check_no_complex, count_examples
+from effdeg.paths import check_real
+from effdeg.points import count_examples, examples_only
 from effdeg.rivals.batchnorm import buffers_lent
-from effdeg.rivals.mixup import (
-    Mixing,
-    check_alpha,
-    check_labels,
-    check_no_labels,
-    soft_labels,
-)
+from effdeg.rivals.mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
 from effdeg.tree import Tree
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -75,7 +69,7 @@ def embedding_mixup(
     parts = as_arguments(x)
     batch = count_examples(parts)
     check_labels(y, batch, classes)
-    check_no_complex(x, batch)
+    check_real(examples_only(x, batch), "x")
     draw = partial(Mixing.draw, batch, alpha, generator=generator)
     outputs, mixing, dtype = _run(model, parts, batch, *find_layer(model, at), draw)
     return outputs, mixing.mix(soft_labels(y, classes, dtype))
@@ -86,27 +80,20 @@ def embedding_mixup(
 def _run(
     model: Callable[..., Any], parts: Arguments, batch: int, name: str, layer: nn.Module, draw: Callable[..., Mixing]
 ) -> tuple[Any, Mixing, torch.dtype]:
-    hidden = _output_of(name, layer, model, parts)
-    if hidden.dim() == 0 or len(hidden) != batch:
-        raise not_per_example(name, hidden, batch)
+    hidden = first_tensor(_output_of(name, layer, model, parts), name, batch)
     mixing = draw(device=hidden.device)
-    mixed, times = mixing.mix(hidden), 0
+    mixed: Tensor = mixing.mix(hidden)
 
-    def replace(_: nn.Module, __: Any, output: Any) -> Any:
-        nonlocal times
+    def replace(_: Tensor) -> Tensor:
         check_not_run_again(f"the layer {name!r}", "choose a layer outside it, such as the embeddings, with at=…")
-        times += 1
-        return with_first_tensor(output, mixed)
+        return mixed
 
     arguments, keywords = (mixing.join_masks(part) for part in parts)
-    with hooked(layer, replace):
-        outputs = model(*arguments, **keywords)
-    if times != 1:
-        raise ran_not_once(name, times)
-    return outputs, mixing, hidden.dtype
+    with changed_output(model, layer, batch, replace):
+        return model(*arguments, **keywords), mixing, hidden.dtype
 
 
-def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Tensor:
+def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Any:
     """Run a model up to a layer, on the batch as it is, with masks that are not joined yet."""
 
     def stop(_: nn.Module, __: Any, output: Any) -> None:
@@ -120,7 +107,7 @@ def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Ar
         try:
             run(*arguments, **keywords)
         except _Reached as reached:
-            return first_tensor(reached.output, name)
+            return reached.output
     raise ran_not_once(name, 0)
 
 

@@ -13,11 +13,11 @@ from effdeg._checks import check_generator, check_number
 from effdeg.double_backward import double_differentiable
 from effdeg.inference import as_arguments
 from effdeg.jacobian import check_projections, squared_norms
-from effdeg.layers import Layer, advice_for_integers, as_module, changed_output
+from effdeg.layers import Layer, advice_for_integers, as_module, changed_output, check_layer
 from effdeg.outputs import Output, as_values, check_output
 from effdeg.points import count_examples
 from effdeg.rivals.batchnorm import buffers_lent
-from effdeg.tree import Tree, named_map, tree_map
+from effdeg.tree import Tree, map_tensors, named_map
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class JacobianSettings:
         check_number("share", self.share, meaning)
         if self.share > 1:
             raise ValueError(f"share={self.share!r} is too much: {meaning}.")
-        if self.at is not None and not isinstance(self.at, str | nn.Module):
-            raise TypeError(f"at={self.at!r} must be the name of a layer or a module.")
+        if self.at is not None:
+            check_layer(self.at)
         check_output(self.output)
         check_generator(self.generator)
 
@@ -114,10 +114,7 @@ class JacobianPenalty(nn.Module):
         Returns:
             What the model returned, and the penalty to add to the loss.
         """
-        arguments, keywords = as_arguments(x)
-        if twice := sorted(set(keywords) & set(model_kwargs)):
-            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
-        keywords = {**keywords, **model_kwargs}
+        arguments, keywords = as_arguments(x, **model_kwargs)
         if self.settings.share == 1:
             return _run(self.settings, model, (arguments, keywords))
         # The whole batch comes second: what is wrong with it is found before, and a model may work on it in place.
@@ -162,13 +159,13 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
             arguments, keywords = parts
             returned = run(*arguments, **keywords)
         values = as_values(returned, settings.output, points=taken)
-        # So many directions and more can be had exactly for the same price.
+        # With as many directions as outputs, the exact value costs no more.
         projections = settings.projections if settings.projections < values.shape[1] else -1
         squares = squared_norms(
             values, entered, projections=projections, generator=settings.generator, create_graph=training
         )
     if not training:
-        returned = tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, returned)
+        returned = map_tensors(Tensor.detach, returned)
     return returned, squares.mean() / 2
 
 
@@ -182,7 +179,7 @@ def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, b
 
 @contextmanager
 def _without_traces(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Lend a model for a pass that is not to count: with copies for buffers, and without DDP around it.
+    """Open a model for a pass that is not to count: with copies of its buffers, and without DDP around it.
 
     DDP with a static graph, if differentiated through before the backward pass, averages wrong gradients.
     """

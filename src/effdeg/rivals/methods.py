@@ -12,6 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from effdeg._checks import check_choice, check_generator, check_weight, suggest
 from effdeg.inference import as_arguments
+from effdeg.layers import check_layer
 from effdeg.penalty import Penalty
 from effdeg.rivals.embedding_mixup import embedding_mixup
 from effdeg.rivals.jacobian import JacobianPenalty
@@ -49,7 +50,7 @@ class Method:
             model: The model to train.
             base: A torch optimizer class, or a function that is called like one.
             params: Its parameters in groups, named ones for ``"asam"``; by default all parameters of the model.
-            **options: What the base is given beside the parameters, such as ``lr``. Settings of the method itself, such
+            **options: Further options of the base, such as ``lr``. Settings of the method itself, such
                 as ``rho``, go to :func:`method`.
 
         Returns:
@@ -205,7 +206,9 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     if weight is not None:
         check_weight(weight)
     if "embedding-mixup" in parts:
-        _check_at(settings.get("at"))
+        if settings.get("at") is None:
+            raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")
+        check_layer(settings["at"])
     for setting in settings.keys() & _CHECKS.keys():
         _CHECKS[setting](settings[setting])
     made = {slot: filled for part in parts.values() for slot, filled in part.make(settings).items()}
@@ -217,13 +220,6 @@ def _normalized(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a method goes by its name, such as 'mixup+ed', but {name!r} was given.")
     return "+".join(each.strip().lower() for each in name.split("+"))
-
-
-def _check_at(at: object) -> None:
-    if at is None:
-        raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")
-    if not isinstance(at, str | nn.Module):
-        raise TypeError(f"at={at!r} must be the name of a layer or a module.")
 
 
 def _parts(name: str) -> dict[str, _Part]:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from effdeg._checks import check_count, check_generator, check_number
 from effdeg._shapes import Float, Int
-from effdeg.outputs import IGNORED
-from effdeg.paths import check_interpolable, interpolate, join_masks
-from effdeg.points import check_no_complex, count_examples, examples_only
+from effdeg.outputs import check_class_ids, check_rows_of_labels, one_hot
+from effdeg.paths import check_interpolable, check_real, interpolate, join_masks
+from effdeg.points import count_examples, examples_only
 from effdeg.tree import Tree, take, tensors, tree_map
 
 
@@ -52,7 +52,7 @@ def mixup(
     check_no_labels(x)
     batch = count_examples(x)
     check_labels(y, batch, classes)
-    check_no_complex(x, batch)
+    check_real(examples_only(x, batch), "x")
     advice = (
         "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes what "
         "a layer makes of them."
@@ -105,8 +105,7 @@ def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
     """Make one-hot labels of class ids, in this precision or float32, and leave soft labels as they are."""
     if y.is_floating_point() or classes is None:
         return y
-    hot = y[..., None] == torch.arange(classes, device=y.device)
-    return hot.to(torch.promote_types(dtype, torch.float32))
+    return one_hot(y, classes).to(torch.promote_types(dtype, torch.float32))
 
 
 def check_alpha(alpha: float) -> None:
@@ -120,12 +119,10 @@ def check_classes(classes: int | None) -> None:
         check_count("classes", classes, least=1)
 
 
-def check_labels(y: object, batch: int, classes: int | None) -> None:
+def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
     """Raise unless there is one label per example, soft or a class."""
     check_classes(classes)
-    if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
-        given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"the labels (y) are {given}; a batch of {batch} needs a tensor with {batch} rows.")
+    check_rows_of_labels(y, batch)
     if y.is_floating_point():
         return
     if y.is_complex():
@@ -137,12 +134,7 @@ def check_labels(y: object, batch: int, classes: int | None) -> None:
         )
     # A GPU is not asked, which would be to wait for it: there, what is no class is left out as -100 is.
     if not y.is_cuda and not torch.compiler.is_compiling():
-        known = ((y >= 0) & (y < classes)) | (y == IGNORED)
-        if not bool(known.all()):
-            raise ValueError(
-                f"labels from {y.min()} to {y.max()} do not match classes={classes}. Mark those that are to be left "
-                f"out by {IGNORED}."
-            )
+        check_class_ids(y, classes, f"classes={classes}")
 
 
 def check_no_labels(x: Tree) -> None:

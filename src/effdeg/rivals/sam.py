@@ -102,7 +102,7 @@ class _SharpnessAware(Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """Have the very groups and state of the base: whoever changes a learning rate here changes it there."""
+        """Share the groups and the state of the base, so that a learning rate changed here changes there."""
         self.param_groups, self.state = self.base.param_groups, self.base.state
         for group in self.param_groups:
             # A checkpoint of the base alone knows nothing of them.
@@ -111,7 +111,7 @@ class _SharpnessAware(Optimizer):
 
     @torch.no_grad()
     def _climb(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Move the parameters that have gradients uphill, and give them and what they were."""
+        """Move the parameters that have gradients uphill; return them and their former values."""
         moved = [
             (parameter, group, index)
             for group in self.param_groups
@@ -167,7 +167,7 @@ class SAM(_SharpnessAware):
         base: The class of the optimizer that makes the steps, or a function that is called like one.
         rho: How far to climb.
         model: The model whose BatchNorm layers are to learn from the first pass only.
-        **base_options: What the base is given beside the parameters, such as ``lr``.
+        **base_options: Further options of the base, such as ``lr``.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class ASAM(_SharpnessAware):
         rho: How far to climb, in units of the weights; a parameter group may have its own.
         eta: What is added to the size of a weight, so that weights near zero can move too; likewise.
         model: The model whose BatchNorm layers are to learn from the first pass only.
-        **base_options: What the base is given beside the parameters, such as ``lr``.
+        **base_options: Further options of the base, such as ``lr``.
     """
 
     def __init__(
@@ -230,12 +230,12 @@ class ASAM(_SharpnessAware):
 
 
 def check_rho(rho: float) -> None:
-    """Raise unless one can climb so far."""
+    """Raise unless this can be the distance to climb."""
     check_number("rho", rho, "it is how far to climb")
 
 
 def check_eta(eta: float) -> None:
-    """Raise unless it makes sense to add so much to the size of weights."""
+    """Raise unless this can be added to the size of weights."""
     check_number("eta", eta, "it is added to the size of weights", zero=True)
 
 

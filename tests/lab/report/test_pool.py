@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from effdeg.lab.report import finding, plain, result_of
-from effdeg.lab.report.partial import partial_correlation
+from effdeg.lab.report.pool import partial_correlation
 from effdeg.lab.report.pool_notes import pool_notes
 from effdeg.lab.report.sheets import block_sheets
 from effdeg.lab.store import Store

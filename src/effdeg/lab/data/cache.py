@@ -1,7 +1,6 @@
 """Decoded images, kept between runs: in ``EFFDEG_CACHE``, or else in ``~/.cache/effdeg``."""
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from effdeg._files import write_atomically
+from effdeg._files import dump, write_atomically
 from effdeg.lab.data.labelled import Split
 
 _VERSION = 1
@@ -18,7 +17,7 @@ _VERSION = 1
 
 
 def cached(files: Sequence[Path], build: Callable[[], tuple[Split, Split]]) -> tuple[Split, Split]:
-    """Give what was built from these files before, or build and keep it.
+    """Return what was built from these files before, or build and keep it.
 
     Args:
         files: The files; by their names, sizes and times of change it is known whether they are the same.
@@ -52,9 +51,7 @@ def _file(files: Sequence[Path]) -> Path | None:
 
 
 def _write(file: Path, train: Split, test: Split) -> None:
-    buffer = io.BytesIO()
-    np.savez(
-        buffer, train_inputs=train.inputs, train_labels=train.labels, test_inputs=test.inputs, test_labels=test.labels
-    )
+    named = {"train": train, "test": test}.items()
+    arrays = {f"{name}_{part}": getattr(split, part) for name, split in named for part in ("inputs", "labels")}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, buffer.getvalue())
+    write_atomically(file, dump(lambda stream: np.savez(stream, **arrays)))

@@ -1,4 +1,4 @@
-"""A figure before it is drawn: nothing of matplotlib is needed to know what there is to see."""
+"""A figure before it is drawn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

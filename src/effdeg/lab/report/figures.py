@@ -26,7 +26,7 @@ _COLOURS = {
 
 
 def drawings(block: Block) -> list[Drawing]:
-    """Give the figures that a block has something to show in, the most telling first."""
+    """Return the figures that a block has something to show in, the most telling first."""
     if block.pool is not None:
         names = block.pool.panels()
         caption = (
@@ -67,7 +67,7 @@ def drawings(block: Block) -> list[Drawing]:
 
 
 def colours_of(recipe: Recipe[Any], theme: str) -> dict[str, str]:
-    """Give every line of a recipe its colour, the same in all figures."""
+    """Assign each line of a recipe a colour, the same in all figures."""
     names = [row.name for row in recipe.rows]
     fixed = {names[0]: THEMES[theme].ink, "ed": THEMES[theme].simple}
     others = [name for name in names if name not in fixed]
@@ -193,7 +193,7 @@ def plot_prices(block: Block, *, theme: str = "light") -> Figure:
 
 
 def _curve(line: Line, along: str, what: str) -> tuple[Array, Array] | None:
-    """Give what was logged along training, seeds × evaluations; None if it was not."""
+    """Return what was logged along training, seeds × evaluations; None if it was not."""
     found = []
     for run in line.runs:
         entries = [(entry.get(along), entry.get(what)) for entry in run.metrics]
@@ -222,7 +222,7 @@ def _limit(axes: Axes, ends: Sequence[float]) -> None:
 
 
 def _marks(block: Block, line: Line) -> dict[str, tuple[float, float]]:
-    """Give the accuracies to draw for a line, with their spreads, 0 where there is none."""
+    """Return the accuracies to draw for a line, with their spreads, 0 where there is none."""
     found = {}
     if line.row.paper is not None:
         found[block.paper] = (line.row.paper.mean, line.row.paper.std or 0.0)

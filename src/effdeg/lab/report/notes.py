@@ -25,7 +25,7 @@ _TRAINING_IMAGES = {"cifar10": 50_000, "mnist": 60_000, "mnist-cifar": 10_000}
 
 
 def scale_notes(block: Block) -> list[str]:
-    """Say in what the runs differ from the recipe in scale, and which lines failed."""
+    """Describe in what the runs differ from the recipe in scale, and which lines failed."""
     own = to_dict(block.recipe.settings)
     apart = settings_apart(own, own | dict(block.scale))
     found = []
@@ -37,7 +37,7 @@ def scale_notes(block: Block) -> list[str]:
 
 
 def strength_notes(block: Block) -> list[str]:
-    """Say where the lines' strengths come from, and which others were run."""
+    """Describe where the lines' strengths come from, and which others were run."""
     lines = [line for line in block.done if line.strengths]
     own = [title(line) for line in lines if line.choice is None and line.strengths == line.own]
     found = [f"The recipe's own strength, not tuned: {listed(own)}".rstrip(".") + "."] if own else []
@@ -62,7 +62,7 @@ def strength_notes(block: Block) -> list[str]:
 
 
 def spread_notes(block: Block) -> list[str]:
-    """Say what stands behind ± and ED."""
+    """Describe what stands behind ± and ED."""
     spreads = [line for line in block.lines if len(line.runs) > 1 or (line.row.paper and line.row.paper.std)]
     said = ["standard deviation over seeds for accuracies"] * bool(spreads)
     with_degree = any(line.effective_degree for line in block.lines)
@@ -97,7 +97,7 @@ def _apart(name: str, own: Any, found: Any, data: str) -> str:
 
 
 def _edges(tuned: Mapping[str, Choice], epochs: int) -> list[str]:
-    """Say so where the best of several strengths is the last that was tried in its direction."""
+    """Note where the best of several strengths is the last that was tried in its direction."""
     several = {name: choice for name, choice in tuned.items() if len(choice.tried) > 1}
     weakest, strongest = ([name for name, each in several.items() if _is(each, end)] for end in (min, max))
     if not weakest and not strongest:

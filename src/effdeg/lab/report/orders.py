@@ -77,7 +77,7 @@ def ordered(block: Block) -> tuple[Verdict, list[str]]:
 
 
 def noise(difference: Difference | None) -> str:
-    """Say whether lines differ by more than seeds do; nothing if there is a single seed."""
+    """Describe whether lines differ by more than seeds do; nothing if there is a single seed."""
     if difference is None or difference.beyond_noise is None:
         return ""
     return "beyond the noise" if difference.beyond_noise else "within the noise"

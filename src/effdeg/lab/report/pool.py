@@ -1,6 +1,7 @@
 """A pool of models as a table, and how well each measure ranks it."""
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,16 @@ from pathlib import Path
 from statistics import pvariance
 from typing import Any
 
+import numpy as np
+
+from effdeg._files import write_atomically
 from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
-from effdeg.lab.report.partial import partial_correlation
 from effdeg.lab.store import Record
 from effdeg.ranking import Advantage, Ranking, Score, rank
+from effdeg.ranking.correlations import scaled
+from effdeg.ranking.tables import Array
 
 _TARGET = "gap"
 # The effective degree, raw and normalized: on the training images that all other measures see, on test images, and
@@ -47,7 +52,7 @@ class ModelPool:
         machines: The machines the models were trained on.
         skipped: Why measures were not taken, by their names.
         inert: The hyperparameters that hardly move the gap: models that differ in these alone are resampled together.
-        ranking: How the measures, and training accuracy beside them, rank the pool; None if nothing can be ranked.
+        ranking: How the measures, and training accuracy next to them, rank the pool; None if nothing can be ranked.
         unranked: Why nothing can be ranked.
     """
 
@@ -133,10 +138,11 @@ class ModelPool:
     def write_csv(self, file: Path) -> None:
         """Write the table, for ``effdeg rank``."""
         names = list(dict.fromkeys(name for row in self.table for name in row))
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, names)
-            writer.writeheader()
-            writer.writerows(self.table)
+        stream = io.StringIO(newline="")
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(self.table)
+        write_atomically(file, stream.getvalue().encode())
 
     def _best_of(self, variants: tuple[str, ...]) -> Score | None:
         """Find the variant, and the radius where there are several, with the highest correlation."""
@@ -216,6 +222,29 @@ def _model(recipe: Recipe[Any], name: str, run: Record) -> dict[str, Any]:
 
 
 def _highest(scores: Iterable[Score]) -> Score | None:
-    """Give the score with the highest Pearson correlation."""
+    """Return the score with the highest Pearson correlation."""
     defined = [score for score in scores if score.pearson]
     return max(defined, key=lambda score: score.pearson.value if score.pearson else -math.inf, default=None)
+
+
+def partial_correlation(values: Array, targets: Array, given: Array) -> float | None:
+    """Correlate what linear fits on a third quantity leave of two others.
+
+    Args:
+        values: The one.
+        targets: The other.
+        given: What is known.
+
+    Returns:
+        Pearson's correlation of the residuals; None if a fit leaves nothing.
+    """
+    one, other = _left(values, given), _left(targets, given)
+    return None if one is None or other is None else float(np.clip(one @ other, -1.0, 1.0))
+
+
+def _left(values: Array, given: Array) -> Array | None:
+    """Return the residuals of a linear fit, of length 1; None if what is left is rounding."""
+    values, given = (scaled(each) - scaled(each).mean() for each in (values, given))
+    residuals = values - given * (given @ values) / (given @ given)
+    size = float(np.linalg.norm(residuals))
+    return None if size <= 1e-9 * float(np.linalg.norm(values)) else residuals / size

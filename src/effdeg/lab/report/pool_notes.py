@@ -5,7 +5,7 @@ from effdeg.lab.report.wording import listed, percent
 
 
 def pool_notes(pool: ModelPool) -> list[str]:
-    """Say what the models are, what the columns mean, and how the effective degree compares."""
+    """Describe what the models are, what the columns mean, and how the effective degree compares."""
     found = _models(pool)
     if pool.ranking is None:
         return found
@@ -51,7 +51,7 @@ def _models(pool: ModelPool) -> list[str]:
 
 
 def _images(pool: ModelPool) -> list[str]:
-    """Say on which images the effective degree was measured, and on which the rest."""
+    """Describe on which images the effective degree was measured, and on which the rest."""
     if pool.ranking is None or not any(name in pool.measures for name in TEST_DEGREES):
         return []
     found = "Names that end with _test are effective degrees on test images; all other measures are of training images"

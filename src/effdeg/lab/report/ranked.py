@@ -12,7 +12,7 @@ from effdeg.ranking.score import span
 
 
 def ranked(block: Block, pool: ModelPool) -> tuple[Verdict, list[str]]:
-    """Say how a pool's measures do, all by Pearson's correlation, as the paper has it.
+    """Describe how a pool's measures do, all by Pearson's correlation, as the paper has it.
 
     Args:
         block: The block of the pool.
@@ -46,12 +46,12 @@ def ranked(block: Block, pool: ModelPool) -> tuple[Verdict, list[str]]:
 
 
 def pearson(score: Score) -> float:
-    """Give Pearson's correlation, below everything if there is none."""
+    """Return Pearson's correlation, below everything if there is none."""
     return score.pearson.value if score.pearson else -math.inf
 
 
 def _training_accuracy(block: Block, pool: ModelPool, degree: Score) -> list[str]:
-    """Say so where training accuracy, which is no measure of complexity, follows the gap at least as closely."""
+    """Note where training accuracy, which is no measure of complexity, follows the gap at least as closely."""
     if pool.reference is None or pearson(pool.reference) < pearson(degree):
         return []
     short = block.epochs < to_dict(block.recipe.settings).get("epochs", 0)
@@ -103,7 +103,7 @@ def _lead(advantage: Advantage) -> str:
 
 
 def _turned(advantage: Advantage) -> tuple[float, float] | None:
-    """Give the interval of how far apart they are, in the direction that is told."""
+    """Return the interval of how far apart they are, in the direction that is told."""
     if advantage.interval is None or advantage.value > 0:
         return advantage.interval
     low, high = advantage.interval

@@ -24,7 +24,7 @@ class Study(Protocol):
         """Give the tables."""
 
     def drawings(self, block: "Block") -> "list[Drawing]":
-        """Give the figures, the most telling first."""
+        """Return the figures, the most telling first; only this may import matplotlib."""
 
     def score(self, run: "Record") -> str:
         """Say in a few words what came out of a finished run."""

@@ -76,5 +76,5 @@ def sweep_command(recipe: Recipe[Any]) -> str:
 
 
 def seeds(count: int) -> str:
-    """Say how many seeds."""
+    """Describe how many seeds."""
     return "one seed" if count == 1 else f"{count} seeds"

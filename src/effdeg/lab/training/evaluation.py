@@ -40,8 +40,8 @@ def accuracy_and_loss(model: nn.Module, examples: Examples, split: Split, precis
     return float(right) / len(split), float(loss) / len(split)
 
 
-def evaluated(model: nn.Module, examples: Examples, settings: Training, *, last: bool) -> dict[str, Any]:
-    """Give accuracy and loss on the examples that are trained and tested on, and the accuracies of further tests."""
+def evaluate(model: nn.Module, examples: Examples, settings: Training, *, last: bool) -> dict[str, Any]:
+    """Return accuracy and loss on the examples that are trained and tested on, and the accuracies of further tests."""
     train = examples.train if last else examples.train.first(WATCHED)
     found: dict[str, Any] = {}
     for name, split in (("train", train), ("test", examples.test)):
@@ -54,7 +54,7 @@ def evaluated(model: nn.Module, examples: Examples, settings: Training, *, last:
     return found
 
 
-def followed(model: nn.Module, examples: Examples) -> dict[str, float]:
+def follow_degree(model: nn.Module, examples: Examples) -> dict[str, float]:
     """Measure the effective degree roughly, during training, without disturbing what it will draw.
 
     Returns:
@@ -71,7 +71,7 @@ def describe_followed() -> str:
     return f"ED ({FOLLOWED['paths']} paths × {FOLLOWED['nodes']} nodes)"
 
 
-def measured(model: nn.Module, examples: Examples, settings: Training) -> dict[str, Any]:
+def measure_degree(model: nn.Module, examples: Examples, settings: Training) -> dict[str, Any]:
     """Measure the effective degree of a trained model, on examples it was not trained on, in all ways that are wanted.
 
     Args:
@@ -101,7 +101,7 @@ def measured(model: nn.Module, examples: Examples, settings: Training) -> dict[s
     return {"effective_degree": _values(raw, logits)} | ({"measured_also": also} if also else {})
 
 
-def measured_on_noise(model: nn.Module, examples: Examples, settings: Training) -> dict[str, float]:
+def measure_on_noise(model: nn.Module, examples: Examples, settings: Training) -> dict[str, float]:
     """Measure the effective degree of a trained model along paths between images of noise."""
     inputs = examples.normalized(examples.test.first(2000).inputs)
     with seeds_kept(inputs.device):
@@ -132,7 +132,7 @@ def _correlation(one: Tensor, other: Tensor) -> float:
     return float(torch.corrcoef(torch.stack([one, other]))[0, 1])
 
 
-def proxied(
+def measure_proxies(
     model: nn.Module, untrained: nn.Module, examples: Examples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on training examples, and the effective degree on the same.

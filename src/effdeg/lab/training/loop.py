@@ -17,11 +17,11 @@ from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment
 from effdeg.lab.training.evaluation import (
     describe_followed,
-    evaluated,
-    followed,
-    measured,
-    measured_on_noise,
-    proxied,
+    evaluate,
+    follow_degree,
+    measure_degree,
+    measure_on_noise,
+    measure_proxies,
 )
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.methods import made_method, on_examples
@@ -138,7 +138,7 @@ class _Running:
                 self._train_epoch()
                 self._epoch += 1
                 last = self._epoch == settings.epochs
-                due = last or self._measured() or self._epoch % settings.evaluate_every == 0
+                due = last or self._measures_degree() or self._epoch % settings.evaluate_every == 0
                 if due:
                     self._evaluate()
                 if due or self._at_risk():
@@ -146,7 +146,7 @@ class _Running:
                 update(self._epoch, self._note())
 
     def summary(self) -> State:
-        """Say how training ended, and measure the model."""
+        """Describe how training ended, and measure the model."""
         settings = self._settings
         kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
         summary = {key: self._last[key] for key in kept if key in self._last}
@@ -157,16 +157,16 @@ class _Running:
             "seconds_per_epoch": self._seconds / settings.epochs,
             "milliseconds_per_step": 1e3 * self._seconds / (settings.epochs * self._per_epoch),
             "parameters": sum(each.numel() for each in self._model.parameters()),
-            **measured(self._model, self._examples, settings),
+            **measure_degree(self._model, self._examples, settings),
         }
 
     def finish(self, summary: State) -> None:
         """Evaluate the proxies, if any are wanted, and end the run."""
         settings, model = self._settings, self._model
         if settings.proxies:
-            summary["effective_degree_random_pixels"] = measured_on_noise(model, self._examples, settings)
+            summary["effective_degree_random_pixels"] = measure_on_noise(model, self._examples, settings)
             untrained = made_network(settings, self._examples, self._task.device)
-            summary |= proxied(model, untrained, self._examples, settings, progress=self.shows)
+            summary |= measure_proxies(model, untrained, self._examples, settings, progress=self.shows)
         if self._rank == 0:
             weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
             self._task.run.finish(summary, weights)
@@ -203,7 +203,7 @@ class _Running:
             for buffer in self._model.buffers():
                 dist.broadcast(buffer, 0)
         step = self._epoch * self._per_epoch
-        found = evaluated(self._model, self._examples, settings, last=last)
+        found = evaluate(self._model, self._examples, settings, last=last)
         if not math.isfinite(found["train_loss"]):
             raise ValueError(
                 f"the loss is no longer a number after epoch {self._epoch}: training diverged. Try a smaller lr than "
@@ -219,13 +219,13 @@ class _Running:
             "weight": self._schedules.strength(step - 1) if self._method.penalty is not None else 0.0,
             "lr": self._schedules.rate(step - 1),
         }
-        if self._measured():
-            entry["effective_degree"] = followed(self._model, self._examples)
+        if self._measures_degree():
+            entry["effective_degree"] = follow_degree(self._model, self._examples)
         self._last = entry
         if self._rank == 0:
             self._task.run.log(entry)
 
-    def _measured(self) -> bool:
+    def _measures_degree(self) -> bool:
         """Return whether the effective degree is measured after this epoch; accuracies then are, too."""
         every = self._settings.measure_every
         return bool(every) and (self._epoch % every == 0 or self._epoch == self._settings.epochs)
@@ -238,7 +238,7 @@ class _Running:
         self._saved = time.perf_counter()
 
     def _at_risk(self) -> bool:
-        """Tell whether much would be lost by now; all processes by the clock of the first, or they would part ways."""
+        """Return whether much would be lost by now, for all processes by the clock of the first, so that they agree."""
         return bool(shared_from_first(time.perf_counter() - self._saved > SECONDS_AT_RISK))
 
     def _weight(self, step: int) -> float:

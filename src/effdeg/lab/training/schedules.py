@@ -22,7 +22,7 @@ class Schedules:
         self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._begin)))
 
     def rate(self, step: int) -> float:
-        """Give the learning rate at a step."""
+        """Return the learning rate at a step."""
         highest = self._settings.lr
         if step < self._warm_up:
             return highest * (step + 1) / self._warm_up
@@ -35,10 +35,10 @@ class Schedules:
         return highest * (1 + math.cos(math.pi * done)) / 2
 
     def strength(self, step: int) -> float:
-        """Give the penalty's weight (λ) at a step, on average over steps with it and without."""
+        """Return the penalty's weight (λ) at a step, on average over steps with it and without."""
         # The ramp has left 0 with the first step, which is therefore a step with the penalty.
         return 0.0 if step < self._begin else float(self._ramp(step - self._begin + 1))
 
     def weight(self, step: int) -> float:
-        """Give the weight that the penalty has in a step: 0 where the step is to be one without it."""
+        """Return the weight that the penalty has in a step: 0 where the step is to be one without it."""
         return 0.0 if step % self._settings.every else self._settings.every * self.strength(step)

@@ -8,10 +8,10 @@ import torch
 from scipy import special
 
 from effdeg.functional import evaluate
-from effdeg.lab.studies.estimator.bessel import bessel
 from effdeg.lab.studies.estimator.kinks import relu_coefficients
 from effdeg.lab.studies.estimator.known import exact_degrees, known_function
 from effdeg.lab.studies.estimator.settings import Estimation
+from effdeg.lab.studies.estimator.sine import bessel
 
 FUNCTIONS = {
     "polynomial": Estimation(),

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from effdeg.lab.studies.grokking import run as running
-from effdeg.lab.studies.grokking.schedule import evaluation_steps
+from effdeg.lab.studies.grokking.run import evaluation_steps
 from tests.lab.studies.grokking.runs import breaking_off, carried_out, small, summary
 from tests.lab.training.runs import metrics, weights
 

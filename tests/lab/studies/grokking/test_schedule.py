@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from effdeg.lab.studies.grokking.schedule import evaluation_steps
+from effdeg.lab.studies.grokking.run import evaluation_steps
 
 
 @pytest.mark.parametrize(("steps", "evaluations"), [(1, 2), (2, 2), (40, 6), (1000, 3), (100_000, 200), (300_000, 150)])

@@ -1,4 +1,4 @@
-"""A run: one known function, measured in every way of the grid along the same paths, beside its exact values."""
+"""A run: one known function, measured in every way of the grid along the same paths, next to its exact values."""
 
 import math
 import time
@@ -28,12 +28,7 @@ _POINTS_AT_ONCE = 8192
 
 
 def estimate(settings: Estimation, task: Task) -> None:
-    """Carry out a run, or what is left of it.
-
-    Args:
-        settings: The settings, which decide how it ends.
-        task: Where to work.
-    """
+    """Carry out a run, or what is left of it."""
     with begun(task) as kept:
         state = kept or {"done": 0, "seconds": 0.0}
         begin = time.perf_counter() - state["seconds"]
@@ -86,7 +81,7 @@ class _Subject:
             ]
 
     def summary(self) -> dict[str, Any]:
-        """Give the exact effective degree, as a mean over the paths, at every degree at which it is kept."""
+        """Return the exact effective degree, as a mean over the paths, at every degree at which it is kept."""
         return {"degrees": list(EXACT_AT), "exact": self._exact[:, list(EXACT_AT)].mean(0).tolist()}
 
     def _held_against_exact(self, measured: Measurement) -> dict[str, Any]:
@@ -120,5 +115,5 @@ class _Subject:
 
 
 def _mean_deviation(drawn: Tensor) -> float:
-    """Give the root of the mean variance over draws."""
+    """Return the root of the mean variance over draws."""
     return math.sqrt(float(drawn.var(0).mean()))

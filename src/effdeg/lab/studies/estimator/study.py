@@ -7,7 +7,6 @@ from effdeg.lab.report.verdicts import Finding, Verdict
 from effdeg.lab.report.wording import listed
 from effdeg.lab.store import Record
 from effdeg.lab.studies.estimator.choices import UNBIASED, WRONG, cheapest, count_warnings, upper_half_warns, warns
-from effdeg.lab.studies.estimator.drawings import drawings
 from effdeg.lab.studies.estimator.grid import EXACT_AT, SAMPLINGS
 from effdeg.lab.studies.estimator.outcomes import (
     REFERENCE,
@@ -47,7 +46,9 @@ class Truth:
         return [costs(block), needed_nodes(block), splits(block), warnings(block)]
 
     def drawings(self, block: Block) -> list[Drawing]:
-        """Give the figures."""
+        """Return the figures."""
+        from effdeg.lab.studies.estimator.drawings import drawings
+
         return drawings(block)
 
     def score(self, run: Record) -> str:

@@ -1,7 +1,6 @@
 """How far coarse measurements follow the precise one, over a pool of trained models."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
@@ -12,9 +11,6 @@ from effdeg.lab.store import Record
 from effdeg.lab.studies.estimator.models import FEWEST, LABELS, Measured, groups_of, models_of, tracked
 from effdeg.lab.studies.estimator.tracking_sheets import correlations, costs, precise, ratio, within_groups
 from effdeg.ranking import Score, Statistic
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The paper's efficient penalty, which the question is about.
 EFFICIENT = "4/3"
@@ -56,7 +52,9 @@ class Tracking:
         return [*ranked, *within_groups(models), costs(block, models)]
 
     def drawings(self, block: Block) -> list[Drawing]:
-        """Give the figure."""
+        """Return the figure."""
+        from effdeg.lab.studies.estimator.tracking_figure import plot_tracking
+
         models = models_of(block)
         if len(models) < FEWEST:
             return []
@@ -64,7 +62,7 @@ class Tracking:
             f"What coarse settings (nodes/degree) measure against {precise(block)}, for {len(models)} trained models, "
             "with standard errors; dotted: equal. ρ is Spearman's rank correlation."
         )
-        return [Drawing("tracking", caption, lambda theme: _plot(models, precise(block), theme))]
+        return [Drawing("tracking", caption, lambda theme: plot_tracking(models, precise(block), theme=theme))]
 
     def score(self, run: Record) -> str:
         """Say what the precise and the efficient setting found."""
@@ -101,9 +99,3 @@ def _within(models: Sequence[Measured]) -> list[str]:
         if (score := tracked(members, "value").get(EFFICIENT)) and score.spearman
     ]
     return [f"Among models trained alike the rank correlation is {listed(found)}, raw."] if len(found) > 1 else []
-
-
-def _plot(models: Sequence[Measured], proper: str, theme: str) -> "Figure":
-    from effdeg.lab.studies.estimator.tracking_figure import plot_tracking
-
-    return plot_tracking(models, proper, theme=theme)

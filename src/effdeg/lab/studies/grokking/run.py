@@ -1,5 +1,6 @@
 """A run from its settings to its summary; killed at any moment, it goes on from its last checkpoint."""
 
+import math
 import time
 from typing import Any
 
@@ -10,7 +11,6 @@ from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.grokking.course import DEGREE
 from effdeg.lab.studies.grokking.equations import all_equations, split
 from effdeg.lab.studies.grokking.network import Decoder
-from effdeg.lab.studies.grokking.schedule import evaluation_steps
 from effdeg.lab.studies.grokking.settings import Grokking
 from effdeg.lab.studies.grokking.step import Step
 from effdeg.lab.studies.grokking.tracking import looked_at
@@ -18,17 +18,12 @@ from effdeg.lab.task import Task
 from effdeg.lab.training.loop import SECONDS_AT_RISK
 from effdeg.lab.training.turns import turn
 
-# So many steps are trained without a look at the clock.
+# Steps between two looks at the clock.
 _STRETCH = 500
 
 
 def train(settings: Grokking, task: Task) -> None:
-    """Carry out a run, or what is left of it.
-
-    Args:
-        settings: The settings, which decide how it ends.
-        task: Where to work.
-    """
+    """Carry out a run, or what is left of it."""
     with begun(task) as state:
         with turn(task.device, progress=task.progress):
             running = _Running(settings, task, state)
@@ -106,3 +101,23 @@ class _Running:
         if DEGREE not in self._last:
             return ""
         return f"validation {self._last['validation_accuracy']:.1%} · ED {self._last[DEGREE]['value']:.3g}"
+
+
+def evaluation_steps(steps: int, evaluations: int) -> list[int]:
+    """Choose the steps after which a network is looked at.
+
+    Half of them are spaced evenly in the logarithm of the step, since memorizing takes hundreds of steps and
+    generalizing may take hundreds of thousands, and half evenly in the step, so that late transitions are seen as well.
+
+    Args:
+        steps: How many steps there are.
+        evaluations: How many are wanted.
+
+    Returns:
+        The steps, the first and the last among them; fewer than wanted where the two spacings coincide.
+    """
+    half = max(2, evaluations // 2)
+    by_factor = (round(math.exp(math.log(steps) * number / (half - 1))) for number in range(half))
+    rest = max(1, evaluations - half)
+    evenly = (round(steps * number / rest) for number in range(1, rest + 1))
+    return sorted({*by_factor, *evenly} - {0})

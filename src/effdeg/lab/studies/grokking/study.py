@@ -1,7 +1,6 @@
 """How grokking is told."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
@@ -15,9 +14,6 @@ from effdeg.lab.studies.grokking.claim import verdict
 from effdeg.lab.studies.grokking.course import DEGREE, Course
 from effdeg.lab.studies.grokking.sentences import at_the_end, courses_of, normalized, others, outcomes
 from effdeg.lab.studies.grokking.sheets import degrees, moments
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Tracked:
@@ -65,6 +61,8 @@ def _drops(lines: Sequence[Line]) -> int:
 
 
 def _drawing(name: str, lines: Sequence[Line]) -> Drawing:
+    from effdeg.lab.studies.grokking.figure import plot_courses
+
     several = any(len(line.runs) > 1 for line in lines)
     caption = (
         f"Loss and measures along training {name.replace('-', ' weight ')}. Dotted: 99% of the training equations are "
@@ -72,10 +70,4 @@ def _drawing(name: str, lines: Sequence[Line]) -> Drawing:
         "95% interval, and a dot at its highest; dashed, by the scale on the right, the normalized one. Losses below "
         "0.0001 are drawn there." + " Strong: the first seed; thin: the others." * several
     )
-    return Drawing(name, caption, lambda theme: _figure(lines, theme))
-
-
-def _figure(lines: Sequence[Line], theme: str) -> "Figure":
-    from effdeg.lab.studies.grokking.figure import plot_courses
-
-    return plot_courses(lines, theme=theme)
+    return Drawing(name, caption, lambda theme: plot_courses(lines, theme=theme))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
@@ -13,9 +12,6 @@ from effdeg.lab.store import Record
 from effdeg.lab.studies.halves.claim import found
 from effdeg.lab.studies.halves.reliance import TEST, Papers, accuracies
 from effdeg.lab.studies.halves.table import accuracies_table, gains_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -38,18 +34,20 @@ class Halves:
 
     def drawings(self, block: Block) -> list[Drawing]:
         """Give the accuracies with either half randomized, and what less reliance on the simple half costs."""
+        from effdeg.lab.studies.halves.figures import plot_cost, plot_halves
+
         return [
             Drawing(
                 "halves",
                 "Accuracy with both halves as they are, and with either randomized; bars are standard deviations over "
                 "seeds, hollow dots the paper's.",
-                lambda theme: _halves(block, self.paper, theme),
+                lambda theme: plot_halves(block, self.paper, theme=theme),
             ),
             Drawing(
                 "cost",
                 "Accuracy with MNIST randomized against accuracy without: who is at the lower right relies on MNIST "
                 "alone, who is on the diagonal on CIFAR alone. Bars are standard deviations over seeds.",
-                lambda theme: _cost(block, theme),
+                lambda theme: plot_cost(block, theme=theme),
             ),
         ]
 
@@ -58,15 +56,3 @@ class Halves:
         reached = accuracies(run)
         further = ", ".join(f"{name} {percent(value)}" for name, value in reached.items() if name != TEST)
         return percent(reached[TEST]) + (f" ({further})" if further else "")
-
-
-def _halves(block: Block, paper: Mapping[str, Papers], theme: str) -> "Figure":
-    from effdeg.lab.studies.halves.figures import plot_halves
-
-    return plot_halves(block, paper, theme=theme)
-
-
-def _cost(block: Block, theme: str) -> "Figure":
-    from effdeg.lab.studies.halves.figures import plot_cost
-
-    return plot_cost(block, theme=theme)

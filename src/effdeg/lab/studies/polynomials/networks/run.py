@@ -31,12 +31,7 @@ _EXAMPLES_PER_PATH = 10
 
 
 def fit_and_measure(settings: PolynomialFit, task: Task) -> None:
-    """Carry out a run, or what is left of it.
-
-    Args:
-        settings: The settings, which decide how it ends.
-        task: Where to work.
-    """
+    """Carry out a run, or what is left of it."""
     with begun(task) as state:
         fitting = _Fitting(settings, task)
         if state is not None:

@@ -1,7 +1,5 @@
 """How the polynomial networks are told."""
 
-from typing import TYPE_CHECKING
-
 from effdeg.lab.records import Record
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
@@ -9,9 +7,6 @@ from effdeg.lab.report.sheet import Sheet
 from effdeg.lab.report.verdicts import Finding
 from effdeg.lab.studies.polynomials.networks.findings import finding
 from effdeg.lab.studies.polynomials.networks.sheets import sheets
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class PolynomialNetworks:
@@ -27,6 +22,8 @@ class PolynomialNetworks:
 
     def drawings(self, block: Block) -> list[Drawing]:
         """Give the columns as panels, and the fits along training."""
+        from effdeg.lab.studies.polynomials.networks.figures import plot_fits, plot_values
+
         values = (
             "Above, the five columns for the six tasks, of degrees 1, 2 and 5, then doubled: exact values, networks' "
             "and the paper's. Below, how far the latter two are off the exact ones, with 95% intervals; shaded, where "
@@ -36,8 +33,8 @@ class PolynomialNetworks:
             "The error of the fits on fresh inputs, relative to the outputs' standard deviation; dashed, doubled maps."
         )
         return [
-            Drawing("values", values, lambda theme: _drawn("values", block, theme)),
-            Drawing("fits", fits, lambda theme: _drawn("fits", block, theme)),
+            Drawing("values", values, lambda theme: plot_values(block, theme=theme)),
+            Drawing("fits", fits, lambda theme: plot_fits(block, theme=theme)),
         ]
 
     def score(self, run: Record) -> str:
@@ -45,11 +42,3 @@ class PolynomialNetworks:
         summary = run.summary or {}
         network, exact = (summary[what]["chebyshev"]["value"] for what in ("network", "exact"))
         return f"relative error {summary['test_error']:.1e}, ED {network:.3f}, exact {exact:.3f}"
-
-
-def _drawn(name: str, block: Block, theme: str) -> "Figure":
-    # Only what is drawn needs matplotlib.
-    from effdeg.lab.studies.polynomials.networks import figures
-
-    plot = {"values": figures.plot_values, "fits": figures.plot_fits}[name]
-    return plot(block, theme=theme)

@@ -30,12 +30,7 @@ _SCALING = 1000
 
 
 def follow_paths(settings: PathDegrees, task: Task) -> None:
-    """Carry out a run, or what is left of it.
-
-    Args:
-        settings: The settings, which decide how it ends.
-        task: Where to work.
-    """
+    """Carry out a run, or what is left of it."""
     with begun(task) as kept:
         state = kept or {"entries": [], "seconds": 0.0}
         with turn(task.device, progress=task.progress):

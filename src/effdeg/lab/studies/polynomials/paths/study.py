@@ -1,7 +1,5 @@
 """How the degrees along paths are told."""
 
-from typing import TYPE_CHECKING
-
 from effdeg.lab.records import Record
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
@@ -10,9 +8,6 @@ from effdeg.lab.report.verdicts import Finding
 from effdeg.lab.studies.polynomials.paths.findings import finding
 from effdeg.lab.studies.polynomials.paths.sheets import sheets
 from effdeg.lab.studies.polynomials.paths.values import shown_with_noise
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class DegreesAlongPaths:
@@ -28,6 +23,8 @@ class DegreesAlongPaths:
 
     def drawings(self, block: Block) -> list[Drawing]:
         """Give the degrees found, with and without noise, and the effective degrees."""
+        from effdeg.lab.studies.polynomials.paths.figures import plot_degrees, plot_effective
+
         degrees = (
             "Left, the mean degree found along paths against the total degree. Middle, for three total degrees D, the "
             "same with noise on the values; right, their effective degree with the same noise "
@@ -38,8 +35,8 @@ class DegreesAlongPaths:
             "bars are standard errors."
         )
         return [
-            Drawing("degrees", degrees, lambda theme: _drawn("degrees", block, theme)),
-            Drawing("effective", effective, lambda theme: _drawn("effective", block, theme)),
+            Drawing("degrees", degrees, lambda theme: plot_degrees(block, theme=theme)),
+            Drawing("effective", effective, lambda theme: plot_effective(block, theme=theme)),
         ]
 
     def score(self, run: Record) -> str:
@@ -49,11 +46,3 @@ class DegreesAlongPaths:
             sum(entry[key] for entry in entries) for key in ("followed", "dropped", "vanishing")
         )
         return f"total degree found on {count - dropped:,} of {count:,}; leading coefficient zero on {vanishing:,}"
-
-
-def _drawn(name: str, block: Block, theme: str) -> "Figure":
-    # Only what is drawn needs matplotlib.
-    from effdeg.lab.studies.polynomials.paths import figures
-
-    plot = {"degrees": figures.plot_degrees, "effective": figures.plot_effective}[name]
-    return plot(block, theme=theme)
