@@ -175,3 +175,10 @@ def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed(monkeypatch):
     penalty(mlp().double(), X, Y)
     assert not penalty._may_look(on_gpu)
     assert penalty._may_look(Y)
+
+
+def test_softmax_of_probabilities_is_refused():
+    model = torch.nn.Sequential(mlp().double(), torch.nn.Softmax(-1))
+    with pytest.raises(ValueError, match="probabilities already.*output='identity'"):
+        Penalty()(model, X)
+    assert Penalty(output="identity")(model, X)[1] > 0

@@ -87,10 +87,20 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
     return values.reshape(len(values), -1)
 
 
-def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:
-    """Do as :func:`as_values` does and leave the outputs in their shape."""
+def shaped_values(
+    returned: Any, output: Output, *, points: int | tuple[int, ...], check_logits: bool = False
+) -> Tensor:
+    """Do as :func:`as_values` does and leave the outputs in their shape.
+
+    With ``check_logits``, raise if softmax is asked for and the outputs are probabilities already. That reads their
+    values, which waits for a GPU.
+    """
     possible = (points,) if isinstance(points, int) else points
-    return _transform(_pick(returned, output, possible), output, possible)
+    picked = _pick(returned, output, possible)
+    values = _transform(picked, output, possible)
+    if check_logits and output == "softmax":
+        _check_no_probabilities(picked.tensor)
+    return values
 
 
 def _transform(picked: Picked, output: Output, possible: tuple[int, ...]) -> Tensor:

@@ -73,7 +73,8 @@ class Penalty(nn.Module):
 
     The values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
     distributions for ``"softmax"``. On the CPU that is at every call, on a GPU, which would have to be waited for, at
-    the first one only, and never within ``torch.compile`` or the capture of a CUDA graph.
+    the first one only, and never within ``torch.compile`` or the capture of a CUDA graph. The first call also refuses
+    outputs that are probabilities already where ``"softmax"`` would be taken of them.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Penalty(nn.Module):
             damping=damping,
             generator=generator,
         )
-        self._looked_at_labels = False
+        self._looked_at_labels = self._looked_at_outputs = False
 
     @classmethod
     def efficient(cls, **changes: Any) -> "Penalty":
@@ -243,7 +244,10 @@ class Penalty(nn.Module):
             The mean over paths and outputs, a scalar that carries gradients.
         """
         settings = self.settings
-        rows = shaped_values(values, settings.output, points=(points.total, len(points)))
+        look = self._may_look(points.alpha) and not self._looked_at_outputs
+        rows = shaped_values(values, settings.output, points=(points.total, len(points)), check_logits=look)
+        if look:
+            self._looked_at_outputs = True
         pairs, nodes = points.alpha.shape
         along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
         if along.shape[1] < nodes:
@@ -291,11 +295,11 @@ class Penalty(nn.Module):
             check_soft_labels(y, self.settings.output)
         return y
 
-    def _may_look(self, labels: Tensor) -> bool:
-        """Return whether to read the values of labels; on a GPU, which has to be waited for, in the first call only."""
-        if torch.compiler.is_compiling() or (labels.is_cuda and torch.cuda.is_current_stream_capturing()):
+    def _may_look(self, values: Tensor) -> bool:
+        """Return whether to read values: on a GPU, which has to be waited for, only until labels were read once."""
+        if torch.compiler.is_compiling() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
             return False
-        return not (labels.is_cuda and self._looked_at_labels)
+        return not (values.is_cuda and self._looked_at_labels)
 
     def _points(
         self,
