@@ -179,6 +179,6 @@ def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed(monkeypatch):
 
 def test_softmax_of_probabilities_is_refused():
     model = torch.nn.Sequential(mlp().double(), torch.nn.Softmax(-1))
-    with pytest.raises(ValueError, match="probabilities already.*output='identity'"):
+    with pytest.raises(ValueError, match=r"probabilities already.*output='identity'"):
         Penalty()(model, X)
     assert Penalty(output="identity")(model, X)[1] > 0
