@@ -1,7 +1,7 @@
 """The command ``effdeg``."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +26,8 @@ class _Lab(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        _use_spellings_of(command)
+        # A method may also have come from --set or --equal-time.
+        _use_spellings_of(command, but={"method"})
         return name, command, rest
 
     def _load(self) -> None:
@@ -75,11 +76,10 @@ def _options(
     _use_spellings_of(command.commands[context.invoked_subcommand])
 
 
-def _use_spellings_of(command: Any) -> None:
-    """Let messages speak of the options of this command."""
-    use_spellings({
-        each.name: each.opts[0] for each in command.params if each.opts[0].startswith("--") and not each.is_flag
-    })
+def _use_spellings_of(command: Any, but: Container[str] = ()) -> None:
+    """Let messages speak of the options of this command, but for some."""
+    options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
+    use_spellings({each.name: each.opts[0] for each in options if each.name not in but})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
