@@ -32,5 +32,5 @@ def synchronize() -> None:
 
 
 def device() -> torch.device:
-    """Give the device that is measured."""
+    """Return the device that is measured."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

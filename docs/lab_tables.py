@@ -152,7 +152,7 @@ def engine() -> str:
 
 
 def lab_pool() -> str:
-    """Say what the pool of ResNet-18s shows."""
+    """Describe what the pool of ResNet-18s shows."""
     result = lab("cifar10-resnet18-pool")
     return "\n".join(f"- {sentence}" for sentence in result.findings[result.blocks[0]].sentences) + "\n"
 

@@ -222,7 +222,7 @@ def earlier_runs() -> str:
 
 
 def contest_findings() -> str:
-    """Say what the contest of the demo found."""
+    """Describe what the contest of the demo found."""
     record = json.loads(CONTEST.read_text())
     sides = {side: [contest.Outcome(**outcome) for outcome in record[side]] for side in ("plain", "penalized")}
     return "\n".join(f"- {finding}" for finding in contest.Contest(record["seeds"], **sides).findings()) + "\n"

@@ -11,7 +11,7 @@ ETA = 0.01
 
 
 def weight_scales(named: Iterable[tuple[str, Tensor]], eta: float) -> list[Tensor | None]:
-    """Give the scales T of adaptive sharpness, as the official ASAM has them.
+    """Return the scales T of adaptive sharpness, as the official ASAM has them.
 
     They are |w| + eta for parameters that are called a weight, and 1 (here None) for all others, such as biases.
     """
@@ -19,7 +19,7 @@ def weight_scales(named: Iterable[tuple[str, Tensor]], eta: float) -> list[Tenso
 
 
 def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None] | None = None) -> list[Tensor]:
-    """Give T² g / |T g|: within |e / T| ≤ 1 the step e that raises the loss most, to first order; T = 1 by default."""
+    """Return T² g / |T g|: within |e / T| ≤ 1 the step e that raises the loss most to first order; T = 1 by default."""
     scales = scales or [None] * len(gradients)
     if not gradients:
         return []

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Tell which of how many processes this is."""
+    """Return the number of this process and how many there are."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
@@ -40,7 +40,7 @@ def union_over_ranks(parts: dict[int, Any]) -> dict[int, Any]:
 
 
 def shared_from_first(value: T) -> T:
-    """Give every process what the first one holds."""
+    """Return to every process what the first one holds."""
     if rank_and_size()[1] == 1:
         return value
     shared = [value]

@@ -146,7 +146,7 @@ def _point(recipe: Recipe[Any], job: Job) -> tuple[Any, ...]:
 
 
 def _seconds(store: Store, job: Job) -> float | None:
-    """Give the time that a run took, if it is finished and says so."""
+    """Return the time that a run took, if it is finished and says so."""
     record = store.run(job.settings).record()
     return record.summary.get("seconds") if record is not None and record.summary is not None else None
 
@@ -154,7 +154,7 @@ def _seconds(store: Store, job: Job) -> float | None:
 def _tuned(
     recipe: Recipe[Any], rows: Sequence[Row], changes: Mapping[str, Any], tuning_changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Give in what the runs that tune differ from the recipe's settings."""
+    """Return in what the runs that tune differ from the recipe's settings."""
     tuning = {**recipe.tuning, **tuning_changes}
     if recipe.tuning:
         recipe.check_tuning(rows, tuning)

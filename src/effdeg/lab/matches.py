@@ -46,7 +46,7 @@ def matching(
 
 
 def scale_of(record: Record, settings_type: type[Settings]) -> dict[str, Any]:
-    """Give the settings that say how long and on how much a run was trained, less its seed.
+    """Return the settings that say how long and on how much a run was trained, less its seed.
 
     Runs can be averaged and compared where these are equal.
 
@@ -63,7 +63,7 @@ def scale_of(record: Record, settings_type: type[Settings]) -> dict[str, Any]:
 
 
 def settings_of(record: Record, settings_type: type[Settings]) -> dict[str, Any]:
-    """Give the settings of a run; those that are newer than the run have their defaults."""
+    """Return the settings of a run; those that are newer than the run have their defaults."""
     return _defaults(settings_type) | record.settings
 
 
@@ -76,7 +76,7 @@ def _fits(record: Record, settings_type: type[Settings], wanted: Mapping[str, An
 
 
 def _defaults(settings_type: type[Settings]) -> dict[str, Any]:
-    """Give the defaults of settings, as JSON knows them."""
+    """Return the defaults of settings, as JSON knows them."""
     found = {}
     for each in fields(settings_type):
         if each.default is not MISSING:

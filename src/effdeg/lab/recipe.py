@@ -113,7 +113,7 @@ class Recipe(Generic[S]):
         return next(row for row in self.rows if row.name == name)
 
     def resolved(self, row: Row, changes: Mapping[str, Any]) -> S:
-        """Give the settings of one run: the recipe's, then the line's, then a user's."""
+        """Return the settings of one run: the recipe's, then the line's, then a user's."""
         settings = changed(self.settings, {**row.changes, **changes})
         if not 0 <= settings.seed < _SEEDS:
             raise ValueError(f"seed={settings.seed} is out of range: it must lie between 0 and {_SEEDS - 1}.")

@@ -52,7 +52,7 @@ def changed(settings: S, changes: Mapping[str, Any]) -> S:
 
 
 def checked_fields(settings: Settings) -> dict[str, Any]:
-    """Give all settings by name, each checked and converted by its type hint, as :func:`changed` does."""
+    """Return all settings by name, each checked and converted by its type hint, as :func:`changed` does."""
     hints = get_type_hints(type(settings))
     return {each.name: _as_type(each.name, getattr(settings, each.name), hints[each.name]) for each in fields(settings)}
 
@@ -87,13 +87,13 @@ def check_key(settings: Settings, key: str) -> None:
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
-    """Give the settings as JSON knows them."""
+    """Return the settings as JSON knows them."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
     return plain
 
 
 def identity(settings: Settings) -> dict[str, Any]:
-    """Give what a run is known by: its settings as JSON knows them, less newer ones at their default."""
+    """Return what a run is known by: its settings as JSON knows them, less newer ones at their default."""
     unchanged = {
         each.name
         for each in fields(settings)
@@ -103,7 +103,7 @@ def identity(settings: Settings) -> dict[str, Any]:
 
 
 def digest(settings: Settings) -> str:
-    """Give the name of the run with these settings: the beginning of their hash."""
+    """Return the name of the run with these settings: the beginning of their hash."""
     if "kind" in settings.__dataclass_fields__:
         raise TypeError(f"{type(settings).__name__} has a field called kind, where its own name goes: rename it.")
     text = json.dumps({"kind": type(settings).__name__, **identity(settings)}, sort_keys=True)
@@ -111,7 +111,7 @@ def digest(settings: Settings) -> str:
 
 
 def differences(settings: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
-    """Give the settings in which two of a kind differ, with both values."""
+    """Return the settings in which two of a kind differ, with both values."""
     one, two = to_dict(settings), to_dict(other)
     return {key: (one[key], two[key]) for key in one if one[key] != two[key]}
 

@@ -52,7 +52,7 @@ class ActivationFlips(TorchFunctionMode):
         return result
 
     def take(self, rows: int) -> Tensor:
-        """Give the flips of the batch that has just run, one number per row."""
+        """Return the flips of the batch that has just run, one number per row."""
         flips = self._flips
         self._last, self._now, self._flips = self._now, [], []
         if any(len(each) != rows for each in flips):

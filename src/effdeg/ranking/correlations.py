@@ -10,7 +10,7 @@ from effdeg.ranking.tables import Array
 
 
 def signs(values: Array) -> Array:
-    """Give the sign of every difference, value of the row minus value of the column; differences may overflow."""
+    """Return the sign of every difference, value of the row minus value of the column; differences may overflow."""
     rows, columns = values[..., :, None], values[..., None, :]
     return (rows > columns).astype(np.float64) - (rows < columns)
 
@@ -23,20 +23,20 @@ def scaled(values: Array) -> Array:
 
 
 def kendall(counts: Array, measures: Array, gaps: Array) -> Array:
-    """Give Kendall's tau-b: a pair of models weighs the product of their counts, copies of one model are ties."""
+    """Return Kendall's tau-b: a pair of models weighs the product of their counts, copies of one model are ties."""
     concordant = _paired(counts, measures * gaps)
     return _ratio(concordant, _paired(counts, measures**2), _paired(counts, gaps[None] ** 2))
 
 
 def spearman(counts: Array, measures: Array, gaps: Array) -> Array:
-    """Give Spearman's correlation: twice a model's rank, centred, is the sum of its signs to all models drawn."""
+    """Return Spearman's correlation: twice a model's rank, centred, is the sum of its signs to all models drawn."""
     one, other = counts @ measures, counts @ gaps[None]
     weights = counts[None]
     return _ratio(*((weights * product).sum(-1) for product in (one * other, one**2, other**2)))
 
 
 def pearson(counts: Array, measures: Array, gaps: Array) -> Array:
-    """Give Pearson's correlation, of the values themselves."""
+    """Return Pearson's correlation, of the values themselves."""
     one, other = (_deviations(counts, values) for values in (measures, gaps[None]))
     weights = counts[None]
     return _ratio(*((weights * product).sum(-1) for product in (one * other, one**2, other**2)))
@@ -49,7 +49,7 @@ def _paired(counts: Array, matrices: Array) -> Array:
 
 
 def _deviations(counts: Array, values: Array) -> Array:
-    """Give deviations from each resample's mean, the largest one scaled to 1: squares neither overflow nor vanish."""
+    """Return deviations from each resample's mean, the largest one scaled to 1: squares neither overflow nor vanish."""
     values = scaled(values)
     means = values @ counts.T / counts.sum(-1)
     drawn = counts > 0

@@ -45,7 +45,7 @@ class Evaluation:
         )
 
     def __call__(self, counts: Array) -> dict[str, Array]:
-        """Give every statistic by name, resamples × measures, and their parts with one more axis in front."""
+        """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
         size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
         chunks = [self._evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
         return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}

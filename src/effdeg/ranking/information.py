@@ -52,7 +52,7 @@ class ConditionalInformation:
         ]
 
     def __call__(self, counts: Array) -> Array:
-        """Give it for each set: sets × resamples × measures, nan where knowing the set leaves the gaps no choice."""
+        """Return it for each set: sets × resamples × measures, nan where knowing the set leaves the gaps no choice."""
         drawn = counts.T.astype(np.int32)
         weights = drawn[self._first] * drawn[self._second]
         # Counts are whole numbers up to the number of ordered pairs: their x log x is looked up.

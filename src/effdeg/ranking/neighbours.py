@@ -74,7 +74,7 @@ class Neighbours:
             self._add_environments(name, code, pool.levels[name], chosen)
 
     def psi(self, counts: Array, measures: Array, gaps: Array) -> Array:
-        """Give the granulated Kendall's tau of each axis.
+        """Return the granulated Kendall's tau of each axis.
 
         For each setting of the other hyperparameters, the mean over pairs of the product of signs; then the mean over
         settings (Jiang et al. 2020, "Fantastic generalization measures and where to find them"). As there, a tie
@@ -100,7 +100,7 @@ class Neighbours:
         return np.stack(found)
 
     def sign_errors(self, counts: Array, measures: Array, gaps: Array) -> Array:
-        """Give how often the measure and the gap move in opposite directions, environment by environment.
+        """Return how often the measure and the gap move in opposite directions, environment by environment.
 
         A pair in which either stays the same counts one half (Dziugaite et al. 2020, "In search of robust measures of
         generalization").

@@ -58,7 +58,7 @@ class Pool:
         return self.cluster_count < len(self)
 
     def describe_clusters(self) -> str:
-        """Say what the clusters are, and how many."""
+        """Describe what the clusters are, and how many."""
         if not self.clustered_by:
             return counted(self.cluster_count, "configuration")
         return f"{counted(self.cluster_count, 'combination')} of {_joined(self.clustered_by)}"

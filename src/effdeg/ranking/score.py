@@ -84,7 +84,7 @@ class Score:
 
 
 def percentiles(sample: Array, level: float) -> Interval | None:
-    """Give the interval between percentiles of what is defined, or None if more than half is not."""
+    """Return the interval between percentiles of what is defined, or None if more than half is not."""
     defined = sample[np.isfinite(sample)]
     if len(defined) * 2 < len(sample):
         return None

@@ -116,7 +116,7 @@ def _score(
 
 
 def _standard(pool: Pool, name: str, resampled: dict[str, Statistic], level: float) -> dict[str, Any]:
-    """Give SciPy's correlations, with Fisher's interval for Pearson's where models are independent."""
+    """Return SciPy's correlations, with Fisher's interval for Pearson's where models are independent."""
     stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
     values, gaps = pool.measures[name], pool.gaps
     linear = stats.pearsonr(scaled(values), scaled(gaps))

@@ -74,24 +74,24 @@ def as_columns(table: Any) -> Columns:
 
 
 def numbers(column: Sequence[Any]) -> Array | None:
-    """Give a column as numbers, nan where there is none; None if a cell is something else."""
+    """Return a column as numbers, nan where there is none; None if a cell is something else."""
     if not all(is_number(cell) for cell in column):
         return None
     return np.array([np.nan if cell is None else float(cell) for cell in column])
 
 
 def is_number(cell: Any) -> bool:
-    """Tell whether a cell holds a number or nothing; True and False are names, not numbers."""
+    """Return whether a cell holds a number or nothing; True and False are names, not numbers."""
     return cell is None or (isinstance(cell, Real) and not isinstance(cell, bool | np.bool_))
 
 
 def is_written_number(cell: Any) -> bool:
-    """Tell whether a cell is a text that reads as a number."""
+    """Return whether a cell is a text that reads as a number."""
     return isinstance(cell, str) and _NUMBER.fullmatch(cell) is not None
 
 
 def has_decimal_commas(column: Sequence[Any]) -> bool:
-    """Tell whether a column would hold numbers if they were not written with decimal commas."""
+    """Return whether a column would hold numbers if they were not written with decimal commas."""
     commas = [isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell) is not None for cell in column]
     rest = (cell for cell, comma in zip(column, commas, strict=True) if not comma)
     return any(commas) and all(is_number(cell) or is_written_number(cell) or _is_missing(cell) for cell in rest)

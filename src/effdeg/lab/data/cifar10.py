@@ -69,7 +69,7 @@ class _ArraysOnly(pickle.Unpickler):
     """Reads arrays of numbers, and runs no code that a file may bring along."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Give what arrays are made with."""
+        """Return what arrays are made with."""
         if name not in _ALLOWED:
             raise pickle.UnpicklingError(f"{module}.{name} has no place in it.")
         return _ALLOWED[name]

@@ -37,7 +37,7 @@ class Labelled:
     further_tests: Mapping[str, Tensor] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        """Give a short hash of all examples and their classes, in their order: equal for equal data alone."""
+        """Return a short hash of all examples and their classes, in their order: equal for equal data alone."""
         found = hashlib.sha256()
         tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
         for tensor in (*tensors, *self.further_tests.values()):
@@ -128,7 +128,7 @@ def _check_inputs(what: str, inputs: Array) -> None:
 
 
 def _numbered(what: str, labels: Array, names: Array) -> Tensor:
-    """Give the place of every label among the names of the classes."""
+    """Return the place of every label among the names of the classes."""
     places = np.searchsorted(names, labels).clip(max=len(names) - 1)
     if (wrong := np.flatnonzero(names[places] != labels)).size:
         expected = ", ".join(map(str, names[:20])) + (", …" if len(names) > 20 else "")
@@ -137,7 +137,7 @@ def _numbered(what: str, labels: Array, names: Array) -> Tensor:
 
 
 def _scale(images: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Give the mean and the standard deviation of pixels in [0, 1], from how often each of 256 values occurs."""
+    """Return the mean and the standard deviation of pixels in [0, 1], from how often each of 256 values occurs."""
     shades = np.arange(256) / 255
     counts = [np.bincount(images[:, channel].ravel(), minlength=256) for channel in range(images.shape[1])]
     means = [float(np.average(shades, weights=count)) for count in counts]

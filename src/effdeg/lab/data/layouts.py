@@ -42,7 +42,7 @@ def load_path(path: Path) -> Labelled:
 
 
 def is_parquet(folder: Path) -> bool:
-    """Tell whether a folder holds Parquet files of training or test examples."""
+    """Return whether a folder holds Parquet files of training or test examples."""
     return any(any(folder.glob(f"{split}-*.parquet")) for split in _SPLITS)
 
 

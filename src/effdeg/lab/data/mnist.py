@@ -31,7 +31,7 @@ def _split(place: Path, name: str) -> Split:
 
 
 def _file(place: Path, name: str) -> Path:
-    """Give the file as it is, or else gzipped."""
+    """Return the file as it is, or else gzipped."""
     return place / name if (place / name).is_file() else place / f"{name}.gz"
 
 

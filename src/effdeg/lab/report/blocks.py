@@ -86,7 +86,7 @@ class Block:
         return Difference.of(line.accuracies, other.accuracies)
 
     def price(self, line: Line) -> float | None:
-        """Give the time of a step relative to the first line's; None where machines differ, which would distort it."""
+        """Return the time of a step relative to the first line's; None where the machines differ."""
         step, plain = line.milliseconds_per_step, self.lines[0].milliseconds_per_step
         if step is None or plain is None or line.machines != self.lines[0].machines:
             return None

@@ -27,15 +27,15 @@ class EqualTime:
     longer: Mapping[str, Line]
 
     def accuracy(self, name: str) -> Spread | None:
-        """Give the accuracy of a line at this time."""
+        """Return the accuracy of a line at this time."""
         return self.lines[name][0].accuracy if name in self.lines else None
 
     def epochs(self, name: str) -> int | None:
-        """Give the epochs that a line was trained for in this time."""
+        """Return the epochs that a line was trained for in this time."""
         return self.lines[name][1] if name in self.lines else None
 
     def missing(self, lines: Iterable[Line]) -> list[Line]:
-        """Give those of some lines that were run, but neither in this time nor in more."""
+        """Return those of some lines that were run, but neither in this time nor in more."""
         known = {*self.lines, *self.longer}
         return [line for line in lines if line.runs and line.row.name not in known]
 

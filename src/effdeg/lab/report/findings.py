@@ -14,7 +14,7 @@ from effdeg.lab.report.wording import duration, listed, percent
 
 
 def finding(block: Block) -> Finding:
-    """Say what a block shows."""
+    """Describe what a block shows."""
     if block.pool is not None:
         verdict, sentences = ranked(block, block.pool)
         return Finding(verdict, tuple(sentences))
@@ -31,7 +31,7 @@ def finding(block: Block) -> Finding:
 
 
 def _gain(block: Block) -> list[str]:
-    """Say what ED, or else the paper's best line, gains over the first."""
+    """Describe what ED, or else the paper's best line, gains over the first."""
     first, line = block.lines[0], next((line for line in block.done if line.row.name == "ed"), None)
     if line is None:
         line = max(block.done, key=_papers)
@@ -76,7 +76,7 @@ def _in_equal_time(block: Block) -> list[str]:
 
 
 def _bought(block: Block) -> tuple[Verdict, list[str]]:
-    """Say what the best cheap setting brings."""
+    """Describe what the best cheap setting brings."""
     full, best = full_line(block), best_buy(block)
     difference, price = block.difference(full), block.price(full)
     if difference is None:
@@ -97,7 +97,7 @@ def _bought(block: Block) -> tuple[Verdict, list[str]]:
 
 
 def _cheaper(block: Block, price: float | None) -> str:
-    """Say what the cheaper settings reach, or that there are none."""
+    """Describe what the cheaper settings reach, or that there are none."""
     cheaper = [
         f"{title(priced.line)} ({priced.price:.2f} times) {percent(mean(priced.line))}"
         for priced in price_list(block)

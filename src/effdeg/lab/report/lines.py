@@ -145,7 +145,7 @@ def _by_strengths(row: Row, settings: Settings, runs: Iterable[Record]) -> list[
 
 
 def seed_of(run: Record) -> int:
-    """Give the seed of a run."""
+    """Return the seed of a run."""
     return int(run.settings.get("seed", 0))
 
 
@@ -156,7 +156,7 @@ def machine_of(run: Record) -> str:
 
 
 def value_in(run: Record, key: str) -> float:
-    """Give a number of a finished run's summary, nan where there is none."""
+    """Return a number of a finished run's summary, nan where there is none."""
     value = (run.summary or {}).get(key)
     return math.nan if value is None else float(value)
 

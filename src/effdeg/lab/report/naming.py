@@ -18,11 +18,11 @@ def named(line: Line) -> str:
 
 
 def mean(line: Line) -> float:
-    """Give the mean accuracy of a line, below everything if it was not run."""
+    """Return the mean accuracy of a line, below everything if it was not run."""
     return line.accuracy.mean if line.accuracy else -math.inf
 
 
 def seeds_of(block: Block) -> str:
-    """Say how many seeds the lines of a block were run with."""
+    """Describe how many seeds the lines of a block were run with."""
     counts = sorted({len(line.runs) for line in block.done})
     return seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"

@@ -11,7 +11,7 @@ from effdeg.lab.report.verdicts import Finding
 
 
 def to_dict(result: Result) -> dict[str, Any]:
-    """Give all that a report shows."""
+    """Return all that a report shows."""
     recipe = result.recipe
     return {
         "recipe": recipe.name,
@@ -53,7 +53,7 @@ def _block(block: Block, found: Finding) -> dict[str, Any]:
 
 
 def _studied(line: Line) -> dict[str, Any]:
-    """Give all that the runs of a study's line came to."""
+    """Return all that the runs of a study's line came to."""
     runs = {run.folder.name: run.summary for run in line.runs}
     return {"name": line.row.name, "title": line.row.title, "state": line.state, "runs": runs}
 

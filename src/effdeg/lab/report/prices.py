@@ -42,7 +42,7 @@ def full_line(block: Block) -> Line:
 
 
 def full_gain(block: Block) -> float | None:
-    """Give the full gain; None if there is none, or a single seed, of which nobody knows how much is chance."""
+    """Return the full gain; None if there is none, or a single seed, of which nobody knows how much is chance."""
     whole = block.difference(full_line(block))
     return whole.value if whole and whole.interval and whole.value > 0 else None
 

@@ -24,7 +24,7 @@ from effdeg.ranking import Statistic
 
 
 def block_sheets(block: Block) -> list[Sheet]:
-    """Give the tables of a block."""
+    """Return the tables of a block."""
     if block.pool is not None:
         return [_scores(block, block.pool)]
     if block.recipe.study is not None:
@@ -35,7 +35,7 @@ def block_sheets(block: Block) -> list[Sheet]:
 
 
 def heading(block: Block) -> str:
-    """Say what was done: epochs, seeds and machines."""
+    """Describe what was done: epochs, seeds and machines."""
     parts = [f"{block.epochs} epochs"] if block.epochs else []
     if block.seeds:
         parts.append(f"{'seed' if len(block.seeds) == 1 else 'seeds'} {', '.join(map(str, block.seeds))}")
@@ -43,7 +43,7 @@ def heading(block: Block) -> str:
 
 
 def further(result: Result) -> list[str]:
-    """Say what else was run, which has no table of its own."""
+    """Describe what else was run, which has no table of its own."""
     found = []
     for block in result.further:
         for line in block.done:
@@ -217,7 +217,7 @@ def _cheaper(line: Line, reference: Line) -> bool:
 
 
 def _seeds(block: Block, lines: Sequence[Line]) -> dict[str, list[str]]:
-    """Give the column of seeds; none where all lines have the same, which the heading names."""
+    """Return the column of seeds; none where all lines have the same, which the heading names."""
     if all(list(line.accuracies) == block.seeds for line in block.done):
         return {}
     return {"seeds": [str(len(line.runs) or NOTHING) for line in lines]}

@@ -18,10 +18,10 @@ class Study(Protocol):
     """
 
     def finding(self, block: "Block") -> "Finding":
-        """Say what was found, and whether the paper's claim holds."""
+        """Describe what was found, and whether the paper's claim holds."""
 
     def sheets(self, block: "Block") -> "list[Sheet]":
-        """Give the tables."""
+        """Return the tables."""
 
     def drawings(self, block: "Block") -> "list[Drawing]":
         """Return the figures, the most telling first; only this may import matplotlib."""

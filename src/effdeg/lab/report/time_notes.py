@@ -13,7 +13,7 @@ def rough_notes(block: Block) -> list[str]:
 
 
 def equal_time_notes(block: Block, at: EqualTime) -> list[str]:
-    """Say how runs of equal time were found, what took longer, and how to run what is missing."""
+    """Describe how runs of equal time were found, what took longer, and how to run what is missing."""
     found = ["At equal time every line is shown by the longest of its finished runs that took 80 to 105% of that time."]
     reference = at.accuracy(at.reference)
     for word in ("lower", "higher"):

@@ -26,7 +26,7 @@ class RandomPixels(nn.Module):
         self.penalty, self._examples = penalty, examples
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Give the batch's outputs and the effective degree along the paths."""
+        """Return the batch's outputs and the effective degree along the paths."""
         points = self.penalty.points(self._examples.noise_like(x))
         outputs = model(points.append_to(x))
         return points.first_rows(outputs), self.penalty.degree(outputs, points)
@@ -43,7 +43,7 @@ class SimpleHalf(nn.Module):
         self.register_buffer("pixels", simple_half(examples), persistent=False)
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Give the batch's outputs and the effective degree along the paths."""
+        """Return the batch's outputs and the effective degree along the paths."""
         first, second = _pairs(self.penalty, x).unbind(1)
         points = _points_between(self.penalty, x[first], torch.where(self.pixels, x[second], x[first]))
         outputs, along = _run(model, x, [points])
@@ -58,7 +58,7 @@ class CutEnds(nn.Module):
         self.penalty, self._classes = penalty, examples.classes
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the batch's outputs and the effective degree along the paths."""
+        """Return the batch's outputs and the effective degree along the paths."""
         first, second = _pairs(self.penalty, x).unbind(1)
         cuts, soft = Cuts.draw(len(first), x), soft_labels(y, self._classes, x.dtype)
         labels = torch.cat([soft[first], cuts.mix(soft[second], soft[first])])
@@ -78,7 +78,7 @@ class Balanced(nn.Module):
         self.penalty = penalty
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Give the batch's outputs and the larger of the two effective degrees."""
+        """Return the batch's outputs and the larger of the two effective degrees."""
         first, second = (x[end] for end in _pairs(self.penalty, x).unbind(1))
         cuts = Cuts.draw(1, x)
         either = [
@@ -117,7 +117,7 @@ def _pairs(penalty: Penalty, x: Tensor) -> Tensor:
 
 
 def _points_between(penalty: Penalty, first: Tensor, second: Tensor, labels: Tensor | None = None) -> Points:
-    """Give the points of paths from each of some images to the one in the same place among others."""
+    """Return the points of paths from each of some images to the one in the same place among others."""
     places = torch.arange(len(first), device=first.device)
     return penalty.points(torch.cat([first, second]), labels, pairs=torch.stack([places, len(first) + places], dim=1))
 

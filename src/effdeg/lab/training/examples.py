@@ -21,7 +21,7 @@ class Split:
         return len(self.labels)
 
     def first(self, count: int) -> "Split":
-        """Give the first examples."""
+        """Return the first examples."""
         return Split(self.inputs[:count], self.labels[:count])
 
 
@@ -71,7 +71,7 @@ class Examples:
         return tuple(self.train.inputs.shape[1:])
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Give training examples, augmented and normalized, and their labels."""
+        """Return training examples, augmented and normalized, and their labels."""
         return self.normalized(augmented(self._bordered, indices, self._augment)), self.train.labels[indices]
 
     def normalized(self, inputs: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def seed(number: int) -> None:
 
 
 def random_states(device: torch.device) -> list[dict[str, Tensor]]:
-    """Give the states of all processes, to every one of them."""
+    """Return the states of all processes, to every one of them."""
     own = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         own["cuda"] = torch.cuda.get_rng_state(device)

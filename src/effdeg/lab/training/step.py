@@ -17,7 +17,7 @@ State = dict[str, Any]
 
 
 def can_be_compiled(settings: Training) -> bool:
-    """Tell whether a penalty can be: one that differentiates twice or hooks a layer runs as it is written."""
+    """Return whether a penalty can be: one that differentiates twice or hooks a layer runs as it is written."""
     hooks = settings.at is not None or settings.batchnorm == "frozen"
     return not hooks and "jacobian" not in settings.method.split("+")
 
@@ -84,7 +84,7 @@ class Step:
         self._steps[weight > 0]()
 
     def state(self) -> State:
-        """Give everything that moves: weights and the optimizer's state."""
+        """Return everything that moves: weights and the optimizer's state."""
         return {"model": self._model.state_dict(), "optimizer": self.optimizer.state_dict()["state"]}
 
     def restore(self, state: State) -> None:

@@ -74,12 +74,12 @@ def best_split(outcomes: Sequence[Outcome], passes: int) -> Outcome:
 
 
 def warns(outcome: Outcome) -> bool:
-    """Tell whether the measurement warned of its residual."""
+    """Return whether the measurement warned of its residual."""
     return outcome.warned > 0
 
 
 def upper_half_warns(outcome: Outcome) -> bool:
-    """Tell whether it warns of the upper half of the degrees."""
+    """Return whether it warns of the upper half of the degrees."""
     return outcome.upper_half > UPPER_HALF_LIMIT
 
 

@@ -22,7 +22,7 @@ class Known(Protocol):
         """Evaluate the function at points, one row each."""
 
     def coefficients(self, first: Tensor, second: Tensor, degree: int) -> Tensor:
-        """Give the exact Chebyshev coefficients in t = 2 alpha - 1, with alpha = 1 at the first ends."""
+        """Return the exact Chebyshev coefficients in t = 2 alpha - 1, with alpha = 1 at the first ends."""
 
 
 def known_function(settings: Estimation, generator: torch.Generator, device: torch.device) -> Known:
@@ -35,6 +35,6 @@ def known_function(settings: Estimation, generator: torch.Generator, device: tor
 
 
 def exact_degrees(coefficients: Float[Tensor, "paths degrees outputs"]) -> Float[Tensor, "paths degrees"]:
-    """Give the exact effective degree at every degree K: the sum of k |c_k| over k up to K, averaged over outputs."""
+    """Return the exact effective degree at every degree K: the sum of k |c_k| over k up to K, averaged over outputs."""
     degrees = torch.arange(coefficients.shape[1], dtype=torch.float64, device=coefficients.device)
     return (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1)

@@ -42,7 +42,7 @@ class Measured:
     also: Mapping[str, Mapping[str, float]]
 
     def found(self, name: str) -> Mapping[str, float]:
-        """Give what one of the other settings found, or, for any other name, the measurement proper."""
+        """Return what one of the other settings found, or, for any other name, the measurement proper."""
         return self.also.get(name, self.proper)
 
     def ratio(self, name: str, variant: str) -> float:
@@ -73,7 +73,7 @@ def every_model(rows: Sequence[Row], grid: Mapping[str, Sequence[Any]]) -> tuple
 
 
 def models_of(block: Block) -> list[Measured]:
-    """Give the models of a block that were measured in several ways."""
+    """Return the models of a block that were measured in several ways."""
     several = len({_method(run) for line in block.done for run in line.runs}) > 1
     return [
         Measured(
@@ -101,7 +101,7 @@ def settings_in(models: Sequence[Measured]) -> list[str]:
 
 
 def tracked(models: Sequence[Measured], variant: str) -> dict[str, Score]:
-    """Say how well each setting ranks the models as the measurement proper does; nothing where that cannot be said."""
+    """Describe how well each setting ranks the models as the measurement proper does; nothing where it cannot be told."""
     names = settings_in(models)
     if len(models) < FEWEST:
         return {}
@@ -122,7 +122,7 @@ def tracked(models: Sequence[Measured], variant: str) -> dict[str, Score]:
 
 
 def spread_of(values: Sequence[float]) -> tuple[float, float]:
-    """Give the mean and the standard deviation, 0 of a single value."""
+    """Return the mean and the standard deviation, 0 of a single value."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 

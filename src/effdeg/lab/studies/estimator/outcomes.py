@@ -71,7 +71,7 @@ class Outcome:
         return self.nodes * self.paths
 
     def error(self, passes: float) -> float:
-        """Give the root mean square error that so many forward passes leave, as a share of the whole value.
+        """Return the root mean square error that so many forward passes leave, as a share of the whole value.
 
         The larger of the two biases counts, so that no setting looks good because errors of two kinds cancel.
         """
@@ -80,13 +80,13 @@ class Outcome:
 
 
 def exact_of(run: Record) -> dict[int, float]:
-    """Give the exact value by degree."""
+    """Return the exact value by degree."""
     summary = run.summary or {}
     return dict(zip(summary["degrees"], summary["exact"], strict=True))
 
 
 def limit_of(exact: Mapping[int, float]) -> float | None:
-    """Give the value that does not change any more with the degree; None if it goes on growing."""
+    """Return the value that does not change any more with the degree; None if it goes on growing."""
     before, last = list(exact.values())[-2:]
     return last if last <= (1 + _SETTLED) * before else None
 

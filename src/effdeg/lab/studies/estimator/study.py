@@ -42,7 +42,7 @@ class Truth:
         return Finding(verdict, (*sentences, *([f"Not run: {listed(absent)}."] if absent else [])))
 
     def sheets(self, block: Block) -> list[Sheet]:
-        """Give the tables."""
+        """Return the tables."""
         return [costs(block), needed_nodes(block), splits(block), warnings(block)]
 
     def drawings(self, block: Block) -> list[Drawing]:
@@ -52,13 +52,13 @@ class Truth:
         return drawings(block)
 
     def score(self, run: Record) -> str:
-        """Say how far the defaults of effdeg.measure were off."""
+        """Describe how far the defaults of effdeg.measure were off."""
         found = default_of(outcomes_of(run))
         return f"{found.bias:+.2%} at {found.name}"
 
 
 def _costs(found: dict[str, list[Outcome]], defaults: dict[str, Outcome]) -> list[str]:
-    """Say what the tolerance costs, with the cheapest settings and with the defaults."""
+    """Describe what the tolerance costs, with the cheapest settings and with the defaults."""
     best = {
         title: min(good, key=lambda each: each.passes)
         for title, outcomes in found.items()
@@ -75,7 +75,7 @@ def _costs(found: dict[str, list[Outcome]], defaults: dict[str, Outcome]) -> lis
 
 
 def _left_out(block: Block) -> list[str]:
-    """Say what the default's degree leaves out, and for which functions no degree is enough."""
+    """Describe what the default's degree leaves out, and for which functions no degree is enough."""
     short: list[str] = []
     growing: list[str] = []
     for line in block.done:
@@ -96,7 +96,7 @@ def _left_out(block: Block) -> list[str]:
 
 
 def _warnings(block: Block) -> list[str]:
-    """Say how far a measurement's warnings can be trusted."""
+    """Describe how far a measurement's warnings can be trusted."""
     outcomes = [each for line in block.done for run in line.runs for each in outcomes_of(run)]
     counted = count_warnings(outcomes, warns, untold=True)
     upper = count_warnings(outcomes, upper_half_warns, untold=False)

@@ -44,7 +44,7 @@ class Tracking:
         return Finding(_verdict(efficient), tuple(sentences))
 
     def sheets(self, block: Block) -> list[Sheet]:
-        """Give the tables: how the settings follow the precise value, and what an error bar costs with each."""
+        """Return the tables: how the settings follow the precise value, and what an error bar costs with each."""
         models = models_of(block)
         if not models:
             return []
@@ -65,7 +65,7 @@ class Tracking:
         return [Drawing("tracking", caption, lambda theme: plot_tracking(models, precise(block), theme=theme))]
 
     def score(self, run: Record) -> str:
-        """Say what the precise and the efficient setting found."""
+        """Describe what the precise and the efficient setting found."""
         summary = run.summary or {}
         degree, also = summary["effective_degree"]["value"], (summary.get("measured_also") or {}).get(EFFICIENT)
         return f"ED {degree:.3f}" + (f", with {EFFICIENT} {also['value']:.3f}" if also else "")
@@ -92,7 +92,7 @@ def _others(scores: Mapping[str, Score], name: str) -> str:
 
 
 def _within(models: Sequence[Measured]) -> list[str]:
-    """Say how the efficient setting does among models that were trained alike, where there are several kinds."""
+    """Describe how the efficient setting does among models that were trained alike, where there are several kinds."""
     found = [
         f"{score.spearman.value:z.2f} ({group})"
         for group, members in groups_of(models).items()

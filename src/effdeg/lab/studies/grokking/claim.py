@@ -60,7 +60,7 @@ def judged(course: Course, degree: str = DEGREE) -> Judged | None:
 
 
 def is_near(lead: float) -> bool:
-    """Tell whether a peak at so many times the step of the drop is near it."""
+    """Return whether a peak at so many times the step of the drop is near it."""
     return 1 / NEAR <= lead <= NEAR
 
 

@@ -42,16 +42,16 @@ class Course:
         return cls(int(run.settings["measure_paths"]), steps, tuple(map(_with_normalized, run.metrics)))
 
     def values(self, name: str) -> Array:
-        """Give a measure at every evaluation."""
+        """Return a measure at every evaluation."""
         found = [entry[name] for entry in self.entries]
         return np.array([each["value"] if isinstance(each, dict) else each for each in found], dtype=float)
 
     def errors(self, name: str) -> Array:
-        """Give the standard errors of an effective degree."""
+        """Return the standard errors of an effective degree."""
         return np.array([entry[name]["stderr"] for entry in self.entries], dtype=float)
 
     def reached(self, name: str, least: float) -> int | None:
-        """Give the first evaluation at which a measure is at least so large; None if it never is."""
+        """Return the first evaluation at which a measure is at least so large; None if it never is."""
         found = np.flatnonzero(self.values(name) >= least)
         return int(found[0]) if len(found) else None
 
@@ -80,12 +80,12 @@ class Course:
         return highest + int(found[0]) if len(found) else None
 
     def peak(self, name: str, *, until: int | None = None) -> int:
-        """Give the evaluation at which a measure was highest, of all or of those until a certain one."""
+        """Return the evaluation at which a measure was highest, of all or of those until a certain one."""
         values = self.values(name)
         return int(values[: None if until is None else until + 1].argmax())
 
     def end(self, name: str) -> int:
-        """Give the evaluation that stands for the end of the run: the one of the last five with the highest value.
+        """Return the evaluation that stands for the end of the run: the one of the last five with the highest value.
 
         Spikes of the loss, of which training with Adam has some, lower the effective degree for a moment, and must not
         pass for a fall.
@@ -99,11 +99,11 @@ class Course:
         return None if self.drop is None else self.peak(DEGREE, until=self.drop)
 
     def lead(self, at: int) -> float | None:
-        """Give the step of an evaluation as a multiple of that of the drop; None without a drop."""
+        """Return the step of an evaluation as a multiple of that of the drop; None without a drop."""
         return None if self.drop is None else float(self.steps[at] / self.steps[self.drop])
 
     def largest_fall(self, name: str) -> float:
-        """Give by what share of its highest so far a measure fell, at most."""
+        """Return by what share of its highest so far a measure fell, at most."""
         values = self.values(name)
         return float((1 - values / np.maximum.accumulate(values)).max())
 

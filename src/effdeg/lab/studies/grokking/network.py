@@ -83,7 +83,7 @@ class Decoder(nn.Module):
         self.answer = nn.Linear(width, prime, bias=False)
 
     def forward(self, tokens: Int[Tensor, "batch 4"]) -> Float[Tensor, "batch prime"]:
-        """Give the logits of every answer to a batch of equations."""
+        """Return the logits of every answer to a batch of equations."""
         x = self.embed(tokens)
         for block in self.blocks:
             # Of the last block nothing is used but what it says at the equals sign.
@@ -93,7 +93,7 @@ class Decoder(nn.Module):
 
 
 def _sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
-    """Give the positions of Vaswani et al. (2017): sines and cosines of falling frequencies."""
+    """Return the positions of Vaswani et al. (2017): sines and cosines of falling frequencies."""
     frequencies = 10_000.0 ** (-torch.arange(0, width, 2) / width)
     angles = torch.arange(length)[:, None] * frequencies
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

@@ -18,7 +18,7 @@ _LEVEL = 0.01
 
 
 def outcomes(block: Block) -> list[str]:
-    """Say what the claim comes to: in short, then line by line where it can be tested, then where it cannot."""
+    """Describe what the claim comes to: in short, then line by line where it can be tested, then where it cannot."""
     testable = [line for line in block.done if any(judged(course) for course in courses_of(line))]
     rest = [line for line in block.done if line not in testable]
     failing = sum(verdict(courses_of(line)) == "does not hold" for line in testable)
@@ -47,7 +47,7 @@ def _untested(lines: Sequence[Line]) -> list[str]:
 
 
 def _outcome(line: Line) -> str:
-    """Say what the claim comes to in the runs of a line of which some can be judged."""
+    """Describe what the claim comes to in the runs of a line of which some can be judged."""
     courses = courses_of(line)
     known = [(course, found) for course in courses if (found := judged(course)) is not None]
     failing = [(course, found) for course, found in known if not found.holds]
@@ -71,7 +71,7 @@ def _outcome(line: Line) -> str:
 
 
 def normalized(block: Block) -> list[str]:
-    """Say what the claim comes to for the normalized ED, since the paper does not say which of the two it follows."""
+    """Describe what the claim comes to for the normalized ED, since the paper does not say which it follows."""
     found = []
     for line in block.done:
         courses = [course for course in courses_of(line) if course.drop is not None]
@@ -94,7 +94,7 @@ def normalized(block: Block) -> list[str]:
 
 
 def others(block: Block) -> list[str]:
-    """Say what the other measures do, of which the paper says that only ED peaks at the transition."""
+    """Describe what the other measures do, of which the paper says that only ED peaks at the transition."""
     falls = {
         title(line): max(course.largest_fall("parameter_norm") for course in courses_of(line)) for line in block.done
     }

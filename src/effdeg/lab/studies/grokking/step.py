@@ -73,7 +73,7 @@ class Step:
         self.step += 1
 
     def state(self) -> State:
-        """Give everything that moves: weights, the optimizer's state, and how far training is."""
+        """Return everything that moves: weights, the optimizer's state, and how far training is."""
         return {
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict()["state"],

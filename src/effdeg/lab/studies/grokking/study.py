@@ -34,11 +34,11 @@ class Tracked:
         )
 
     def sheets(self, block: Block) -> list[Sheet]:
-        """Give the tables."""
+        """Return the tables."""
         return [moments(block), degrees(block)]
 
     def drawings(self, block: Block) -> list[Drawing]:
-        """Give a figure of the lines with weight decay and one of those without, the one with most drops first."""
+        """Return a figure of the lines with weight decay and one of those without, the one with most drops first."""
         groups = {
             "with-decay": [line for line in block.done if line.runs[0].settings["weight_decay"] > 0],
             "without-decay": [line for line in block.done if line.runs[0].settings["weight_decay"] == 0],
@@ -47,7 +47,7 @@ class Tracked:
         return [_drawing(name, shown[name]) for name in sorted(shown, key=lambda name: -_drops(shown[name]))]
 
     def score(self, run: Record) -> str:
-        """Say how accurate a run became, spikes aside, and when its effective degree was highest."""
+        """Describe how accurate a run became, spikes aside, and when its effective degree was highest."""
         course = Course.of(run)
         peak = course.peak(DEGREE)
         return (

@@ -53,7 +53,7 @@ def looked_at(model: nn.Module, train: Equations, validation: Equations, setting
 
 @torch.no_grad()
 def accuracy_and_loss(model: nn.Module, equations: Equations) -> tuple[float, float]:
-    """Give the share of equations that a network answers correctly, and its mean loss."""
+    """Return the share of equations that a network answers correctly, and its mean loss."""
     right = torch.zeros((), device=equations.answers.device, dtype=torch.float64)
     loss = torch.zeros_like(right)
     for start in range(0, len(equations), _AT_ONCE):
@@ -65,7 +65,7 @@ def accuracy_and_loss(model: nn.Module, equations: Equations) -> tuple[float, fl
 
 
 def precise_loss(outputs: Tensor, answers: Tensor) -> Tensor:
-    """Give the mean cross entropy in float64: in float32 what is memorized well has a loss of 0, and no gradient."""
+    """Return the mean cross entropy in float64: in float32 what is memorized well has a loss of 0, and no gradient."""
     return cross_entropy(outputs.double(), answers)
 
 

@@ -21,24 +21,24 @@ class Papers:
     complex: float
 
     def by_test(self) -> dict[str, float]:
-        """Give the numbers by the names of the tests."""
+        """Return the numbers by the names of the tests."""
         return {TEST: self.test, SIMPLE: self.simple, COMPLEX: self.complex}
 
 
 def accuracies(run: Record) -> dict[str, float]:
-    """Give the accuracies of a finished run by the names of the tests; without the randomized ones if it has none."""
+    """Return the accuracies of a finished run by the names of the tests; without the randomized ones if it has none."""
     summary = run.summary or {}
     further: Mapping[str, float] = summary.get("further_tests") or {}
     return {TEST: summary["test_accuracy"], **further}
 
 
 def by_seed(line: Line, test: str) -> dict[int, float]:
-    """Give what every seed of a line reached in a test."""
+    """Return what every seed of a line reached in a test."""
     return {seed_of(run): accuracies(run)[test] for run in line.runs}
 
 
 def spread(line: Line, test: str) -> Spread:
-    """Give what a line that was run reached in a test, over its seeds."""
+    """Return what a line that was run reached in a test, over its seeds."""
     return Spread.of(list(by_seed(line, test).values()))
 
 

@@ -29,11 +29,11 @@ class Halves:
         return found(block, self.paper)
 
     def sheets(self, block: Block) -> list[Sheet]:
-        """Give the tables."""
+        """Return the tables."""
         return [accuracies_table(block, self.paper), gains_table(block)]
 
     def drawings(self, block: Block) -> list[Drawing]:
-        """Give the accuracies with either half randomized, and what less reliance on the simple half costs."""
+        """Return the accuracies with either half randomized, and what less reliance on the simple half costs."""
         from effdeg.lab.studies.halves.figures import plot_cost, plot_halves
 
         return [
@@ -52,7 +52,7 @@ class Halves:
         ]
 
     def score(self, run: Record) -> str:
-        """Say how right a run was, and how right with either half randomized."""
+        """Describe how right a run was, and how right with either half randomized."""
         reached = accuracies(run)
         further = ", ".join(f"{name} {percent(value)}" for name, value in reached.items() if name != TEST)
         return percent(reached[TEST]) + (f" ({further})" if further else "")

@@ -21,5 +21,5 @@ class Estimate:
         return cls(value, math.sqrt(math.fsum(each["stderr"] ** 2 for each in found)) / len(found))
 
     def above(self, other: "Estimate") -> float:
-        """Give how far it lies above another, in standard errors of their difference."""
+        """Return how far it lies above another, in standard errors of their difference."""
         return (self.value - other.value) / math.hypot(self.stderr, other.stderr)

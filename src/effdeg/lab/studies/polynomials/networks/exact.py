@@ -24,7 +24,7 @@ _SCRAMBLINGS = 16
 
 
 def closed_forms(task: int) -> dict[str, float]:
-    """Give the columns that can be integrated by hand.
+    """Return the columns that can be integrated by hand.
 
     Along a path between u and v, in t from -1 to 1, task 1 is a straight line: c₁ is (u - v)/2 in every output, and the
     length of u - v, halved, in the first principal component. For the normalized degree, |c₀| + |c₁| is the larger of
@@ -84,7 +84,7 @@ def integrated(task: int, *, pairs: int, seed: int) -> dict[str, dict[str, float
 def path_coefficients(
     task: int, first: Float[Tensor, "paths 3"], second: Float[Tensor, "paths 3"]
 ) -> Float[Tensor, "paths degrees 3"]:
-    """Give the Chebyshev coefficients of a map along paths: exactly, by interpolation at as many points as it takes."""
+    """Return the Chebyshev coefficients of a map along paths: exact, by interpolation at enough points."""
     angles = math.pi * (torch.arange(_HIGHEST + 1, dtype=torch.float64) + 0.5) / (_HIGHEST + 1)
     t = angles.cos()[:, None]
     values = target(task, (first + second)[:, None] / 2 + t * (first - second)[:, None] / 2)
@@ -94,7 +94,7 @@ def path_coefficients(
 
 
 def columns_along(coefficients: Float[Tensor, "paths degrees 3"]) -> dict[str, Float[Tensor, " paths"]]:
-    """Give every column of every path."""
+    """Return every column of every path."""
     sizes = coefficients.abs()
     # The scores of principal components vary by what is not constant. In the Chebyshev measure all T_k vary alike.
     _, _, directions = torch.linalg.svd(coefficients[:, 1:], full_matrices=False)
@@ -113,7 +113,7 @@ def _weighted(coefficients: Tensor) -> Tensor:
 
 
 def _to_legendre() -> Tensor:
-    """Give the matrix that turns Chebyshev coefficients into Legendre coefficients."""
+    """Return the matrix that turns Chebyshev coefficients into Legendre coefficients."""
     columns = [np.polynomial.legendre.poly2leg(np.polynomial.chebyshev.cheb2poly(row)) for row in np.eye(_HIGHEST + 1)]
     return torch.tensor(np.stack([np.pad(column, (0, _HIGHEST + 1 - len(column))) for column in columns], axis=1))
 

@@ -29,7 +29,7 @@ _FAR = 0.05
 
 
 def finding(block: Block) -> Finding:
-    """Say what was found.
+    """Describe what was found.
 
     The paper's claim holds if, in every column, tasks 1, 2, 3 and tasks 4, 5, 6 rise by more than two standard errors
     each, tasks 4 to 6 measure twice what tasks 1 to 3 do (within 1%), and the same where it is normalized (within 1%).
@@ -96,7 +96,7 @@ def _ratios(lines: dict[int, Line]) -> tuple[Verdict, list[str]]:
 
 
 def _agreement(block: Block) -> list[str]:
-    """Say how far networks are from their maps, in outputs and in effective degree."""
+    """Describe how far networks are from their maps, in outputs and in effective degree."""
     worst_fit = max(map(fit_error, block.done))
     most = max(off_the_map(line, column) for line in block.done for column in COLUMNS)
     return [
@@ -128,5 +128,5 @@ def _papers(block: Block) -> list[str]:
 
 
 def paper_value(line: Line, column: Column) -> float:
-    """Give what the paper reports."""
+    """Return what the paper reports."""
     return column.paper[task_of(line) - 1]

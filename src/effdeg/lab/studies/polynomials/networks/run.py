@@ -124,7 +124,7 @@ class _Fitting:
         self._task.run.save(state | {"seconds": self._seconds, "last": self._last})
 
     def _error(self, inputs: Tensor) -> float:
-        """Give the root of the mean square error, relative to the output's standard deviation, of the worst output."""
+        """Return the root mean square error, relative to the output's standard deviation, of the worst output."""
         wanted = target(self._settings.task, inputs)
         errors = (self._network(inputs) - wanted).square().mean(0).sqrt() / wanted.std(0)
         return float(errors.max())

@@ -27,7 +27,7 @@ _NOTES = (
 
 
 def sheets(block: Block) -> list[Sheet]:
-    """Give the tables: how well the networks fit, then the columns of the paper's table, two or three at a time."""
+    """Return the tables: how well the networks fit, then the columns of the paper's table, two or three at a time."""
     return [
         _fits(block),
         _compared(block, COLUMNS[:2], "Raw and normalized: the paper's, the exact map's, the network's", _NOTES),

@@ -17,11 +17,11 @@ class PolynomialNetworks:
         return finding(block)
 
     def sheets(self, block: Block) -> list[Sheet]:
-        """Give the tables."""
+        """Return the tables."""
         return sheets(block)
 
     def drawings(self, block: Block) -> list[Drawing]:
-        """Give the columns as panels, and the fits along training."""
+        """Return the columns as panels, and the fits along training."""
         from effdeg.lab.studies.polynomials.networks.figures import plot_fits, plot_values
 
         values = (
@@ -38,7 +38,7 @@ class PolynomialNetworks:
         ]
 
     def score(self, run: Record) -> str:
-        """Say how well a network fits, and its effective degree beside the map's."""
+        """Describe how well a network fits, and its effective degree beside the map's."""
         summary = run.summary or {}
         network, exact = (summary[what]["chebyshev"]["value"] for what in ("network", "exact"))
         return f"relative error {summary['test_error']:.1e}, ED {network:.3f}, exact {exact:.3f}"

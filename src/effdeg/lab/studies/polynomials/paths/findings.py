@@ -16,7 +16,7 @@ _BEYOND_NOISE = 4.0
 
 
 def finding(block: Block) -> Finding:
-    """Say what was found.
+    """Describe what was found.
 
     The theorem holds here if, on every line whose examples have a density, no leading coefficient vanishes, no path has
     a degree above the total degree, none below it but where the leading coefficient is too small for float64, and the

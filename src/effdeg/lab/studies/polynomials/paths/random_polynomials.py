@@ -57,16 +57,16 @@ class RandomPolynomials:
         return replace(self, exponents=self.exponents.to(device), coefficients=self.coefficients.to(device))
 
     def scaled(self, inputs: Float[Tensor, "points variables"]) -> "RandomPolynomials":
-        """Give multiples of the polynomials that have a standard deviation of one over these inputs."""
+        """Return multiples of the polynomials that have a standard deviation of one over these inputs."""
         return replace(self, coefficients=self.coefficients / self(inputs).std(0)[:, None])
 
     def leading_part(self) -> "RandomPolynomials":
-        """Give the homogeneous parts of the total degree (the paper's P_D)."""
+        """Return the homogeneous parts of the total degree (the paper's P_D)."""
         leads = self.exponents.sum(-1) == self.degree
         return replace(self, coefficients=torch.where(leads, self.coefficients, 0.0))
 
     def sizes(self) -> "RandomPolynomials":
-        """Give the polynomials with the sizes of their coefficients."""
+        """Return the polynomials with the sizes of their coefficients."""
         return replace(self, coefficients=self.coefficients.abs())
 
     def __call__(self, inputs: Float[Tensor, "points variables"]) -> Float[Tensor, "points polynomials"]:

@@ -12,7 +12,7 @@ from effdeg.lab.studies.polynomials.paths.values import Followed, followed
 
 
 def sheets(block: Block) -> list[Sheet]:
-    """Give the tables: the degrees found, what noise does to them, and effective degrees."""
+    """Return the tables: the degrees found, what noise does to them, and effective degrees."""
     found = {line: followed(line) for line in block.done}
     degrees = [each.degree for each in next(iter(found.values()))]
     return [

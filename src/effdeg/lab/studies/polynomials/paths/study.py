@@ -18,11 +18,11 @@ class DegreesAlongPaths:
         return finding(block)
 
     def sheets(self, block: Block) -> list[Sheet]:
-        """Give the tables."""
+        """Return the tables."""
         return sheets(block)
 
     def drawings(self, block: Block) -> list[Drawing]:
-        """Give the degrees found, with and without noise, and the effective degrees."""
+        """Return the degrees found, with and without noise, and the effective degrees."""
         from effdeg.lab.studies.polynomials.paths.figures import plot_degrees, plot_effective
 
         degrees = (
@@ -40,7 +40,7 @@ class DegreesAlongPaths:
         ]
 
     def score(self, run: Record) -> str:
-        """Say how often the degree found is the total degree."""
+        """Describe how often the degree found is the total degree."""
         entries = (run.summary or {})["degrees"]
         count, dropped, vanishing = (
             sum(entry[key] for entry in entries) for key in ("followed", "dropped", "vanishing")

@@ -48,7 +48,7 @@ def followed(line: Line) -> list[Followed]:
 
 
 def has_density(line: Line) -> bool:
-    """Tell whether a line's examples have a density, as the theorem wants it."""
+    """Return whether a line's examples have a density, as the theorem wants it."""
     return bool(line.runs[0].settings["inputs"] != "lattice")
 
 
@@ -59,7 +59,7 @@ def shown_with_noise(block: Block) -> Line:
 
 
 def noise_gain(each: Followed, size: float) -> float:
-    """Give by what share noise of a size raises the effective degree."""
+    """Return by what share noise of a size raises the effective degree."""
     return each.noise[size][1] / each.raw.value - 1
 
 
