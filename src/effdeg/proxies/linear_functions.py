@@ -33,5 +33,5 @@ PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", 
 
 
 def memory(tensor: Tensor) -> int | None:
-    """Return where the numbers of a tensor are stored, which its parts share; None for sparse ones, which have no one place."""
+    """Return where the numbers of a tensor are stored, which views of it share; None for sparse tensors."""
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else None

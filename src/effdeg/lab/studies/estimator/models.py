@@ -101,7 +101,7 @@ def settings_in(models: Sequence[Measured]) -> list[str]:
 
 
 def tracked(models: Sequence[Measured], variant: str) -> dict[str, Score]:
-    """Describe how well each setting ranks the models as the measurement proper does; nothing where it cannot be told."""
+    """Return how well each setting ranks the models as the measurement proper does; empty for too few models."""
     names = settings_in(models)
     if len(models) < FEWEST:
         return {}
