@@ -1,7 +1,8 @@
 """Runs on one GPU take turns.
 
-Two networks trained at once on one GPU are hardly faster than one after the other (``python -m benchmarks``), while the
-time of each would say nothing. So a run holds its GPU while it trains; others compile in the meantime.
+Of networks that are trained at once on one GPU, the time of each says nothing. So a run holds its GPU while it trains;
+others compile in the meantime. What training two at once would gain is measured by ``python -m benchmarks
+models_at_once``.
 """
 
 import os
