@@ -51,7 +51,7 @@ _HOMES = {
     "measure": "estimator",
     "trace": "tracing",
 }
-_SUBPACKAGES = {"functional", "proxies", "ranking", "rivals"}
+_SUBPACKAGES = {*__all__} - {*_HOMES, "__version__"}
 
 
 def __getattr__(name: str) -> Any:

@@ -138,7 +138,7 @@ def inference(
 def check_runnable(model: object, *, device: object, dtype: object) -> None:
     """Raise unless this is a model, with weights, that can be run on this device and in this precision."""
     _check_model(model)
-    _check_device(device)
+    check_device(device)
     if dtype is not None and dtype not in PRECISIONS:
         name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         known = getattr(torch, name, None) in PRECISIONS
@@ -175,7 +175,8 @@ def _check_model(model: object) -> None:
     raise TypeError(f"model is {given}, which cannot be called on a batch. {advice}.")
 
 
-def _check_device(device: object) -> None:
+def check_device(device: object) -> None:
+    """Raise unless this is None or a device that a model can be run on here."""
     if device is None:
         return
     try:

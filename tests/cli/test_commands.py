@@ -142,7 +142,10 @@ def test_help_and_version(run):
         (["measure", SMALL, "--plot", "absent/figure.png"], "the folder absent does not exist"),
         (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json or .safetensors"),
         (["measure", SMALL, "--device", "cuda:77"], "cuda"),
-        (["measure", SMALL, "--device", "foo"], "--device foo is not a device: expected cpu, cuda"),
+        (
+            ["measure", SMALL, "--device", "foo"],
+            "--device foo is not a device. Write 'cpu', 'cuda', 'cuda:0' or 'mps'.",
+        ),
         (["measure", SMALL, "--weights", "absent.pt"], "absent.pt does not exist"),
         (["measure", "../../etc:passwd"], "'../../etc' is not the name of a Python module"),
         (

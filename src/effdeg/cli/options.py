@@ -73,17 +73,10 @@ def pick_device(name: str | None) -> "torch.device":
     """Return the device asked for, or a GPU if there is one."""
     import torch
 
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
-        raise ValueError(
-            f"--device {name} is not a device: expected cpu, cuda, cuda:1 (the second GPU) or mps."
-        ) from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"--device {name} was asked for, but this machine has no CUDA GPU that torch can use.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"--device {name} was asked for, but this machine has {torch.cuda.device_count()} CUDA GPUs.")
-    return device
+    from effdeg.inference import check_device
+
+    check_device(name)
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def pick_dtype(name: str | None) -> "torch.dtype | None":

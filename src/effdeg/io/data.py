@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
+from effdeg._checks import shorten
 from effdeg.examples import LABELS
 from effdeg.io.files import read_as, read_safetensors, read_torch
 from effdeg.io.optional import require
@@ -201,9 +202,11 @@ def _parquet(path: Path, key: str | None, options: ImageOptions) -> Loaded:
     if not names:
         raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
     if options.given:
-        raise ValueError(f"--size, --mean and --std are for images; {path} has none, but numbers in {_some(names)}.")
+        raise ValueError(
+            f"--size, --mean and --std are for images; {path} has none, but numbers in {shorten(names, 6)}."
+        )
     columns = [table.column(name).to_numpy() for name in names]
-    return Loaded(torch.from_numpy(np.stack(columns, axis=1).astype(np.float32)), f"columns {_some(names)}")
+    return Loaded(torch.from_numpy(np.stack(columns, axis=1).astype(np.float32)), f"columns {shorten(names, 6)}")
 
 
 def _holds_images(kind: Any, types: Any) -> bool:
@@ -272,7 +275,3 @@ def _kind(tensor: Tensor) -> str:
 
 def _joined(*parts: str) -> str | None:
     return ", ".join(filter(None, parts)) or None
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

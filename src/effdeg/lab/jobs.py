@@ -141,7 +141,7 @@ def equal_time_jobs(
 
 
 def _point(recipe: Recipe[Any], job: Job) -> tuple[Any, ...]:
-    """Say at which point of the grid a run is."""
+    """Return the point of the grid that a run belongs to."""
     return tuple(getattr(job.settings, axis) for axis in recipe.grid)
 
 

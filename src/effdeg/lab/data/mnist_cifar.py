@@ -69,7 +69,7 @@ def _randomized(images: Tensor) -> dict[str, Tensor]:
 
 
 def _others(count: int, which: str) -> Tensor:
-    """Give every image another one, each of them once: the next in a random round."""
+    """Assign another image to every image, each of them once: the next in a random cycle."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(_SEEDS[which]))
     others = torch.empty_like(order)
     others[order] = order.roll(1)

@@ -55,7 +55,7 @@ def _highest(block: Block) -> list[str]:
 
 
 def _in_equal_time(block: Block) -> list[str]:
-    """Say who is ahead when all may train as long as the reference, and who was not given that time."""
+    """State who is ahead when all may train as long as the reference, and who was not given that time."""
     at = block.equal_time
     if at is None:
         return []

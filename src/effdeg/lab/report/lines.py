@@ -150,7 +150,7 @@ def seed_of(run: Record) -> int:
 
 
 def machine_of(run: Record) -> str:
-    """Say on what a run was done."""
+    """Name the machine that a run was done on."""
     processes = int(run.environment.get("processes", 1))
     return f"{processes} × " * (processes > 1) + str(run.environment.get("device", "unknown device"))
 

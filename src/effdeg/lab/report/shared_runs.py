@@ -9,7 +9,7 @@ from effdeg.ranking.tables import counted
 
 
 def run_and_not(results: Sequence[Result]) -> tuple[list[Result], list[tuple[Result, str]]]:
-    """Tell experiments that have a run of their own from those that have none.
+    """Separate experiments that have a run of their own from those that have none.
 
     Args:
         results: The results; a run belongs to the first that has it.

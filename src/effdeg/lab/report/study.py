@@ -27,4 +27,4 @@ class Study(Protocol):
         """Return the figures, the most telling first; only this may import matplotlib."""
 
     def score(self, run: "Record") -> str:
-        """Say in a few words what came out of a finished run."""
+        """Summarize in a few words what came out of a finished run."""

@@ -8,7 +8,7 @@ from effdeg.lab.settings import to_dict
 
 
 def rough_notes(block: Block) -> list[str]:
-    """Say so where times are not to be relied on."""
+    """Warn where times cannot be relied on."""
     return ["Times on a CPU are rough: other work on it slows some runs more than others."] if block.rough else []
 
 

@@ -39,7 +39,7 @@ def simple_half(examples: Examples) -> Bool[Tensor, "1 height width"]:
 
 
 def half_swapped(images: Tensor, labels: Tensor, *, half: Tensor) -> tuple[Tensor, Tensor]:
-    """Give about every second image of a batch, which comes in a random order, the half of the one before."""
+    """Replace one half of about every second image by that of the image before it in the shuffled batch."""
     swapped = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(half & swapped, images.roll(1, 0), images), labels
 

@@ -61,7 +61,7 @@ class Measured:
 
 
 def every_model(rows: Sequence[Row], grid: Mapping[str, Sequence[Any]]) -> tuple[Row, ...]:
-    """Give every point of a pool's grid a line of its own, since a study is told line by line."""
+    """Return a line for every point of a pool's grid, since studies report line by line."""
     found = []
     for row, values in product(rows, product(*grid.values())):
         point = dict(zip(grid, values, strict=True))

@@ -25,7 +25,7 @@ class Truth:
     """The estimator beside the exact values."""
 
     def finding(self, block: Block) -> Finding:
-        """Say whether the defaults of effdeg.measure are true: within 1% of the exact value, for every function run."""
+        """State whether the defaults of effdeg.measure are right: within 1% of the exact value for every function."""
         found = {line.row.title: averaged(line) for line in block.done}
         defaults = {title: default_of(outcomes) for title, outcomes in found.items()}
         title, worst = max(defaults.items(), key=lambda each: abs(each[1].bias))

@@ -22,7 +22,7 @@ class Tracking:
     """Coarse measurements beside the precise one, model by model."""
 
     def finding(self, block: Block) -> Finding:
-        """Say whether 4 nodes and degree 3 track the precise raw value.
+        """State whether 4 nodes and degree 3 track the precise raw value.
 
         They do if the 95% interval of Spearman's correlation lies above 0.9, they do not if it lies below, and else it
         is not decided.
@@ -78,7 +78,7 @@ def _verdict(found: Statistic | None) -> Verdict:
 
 
 def _others(scores: Mapping[str, Score], name: str) -> str:
-    """Say which of all settings track."""
+    """State which of all settings track."""
     groups: dict[Verdict, list[str]] = {"aim met": [], "aim missed": [], "not decided": []}
     for setting, score in scores.items():
         groups[_verdict(score.spearman)].append(setting)

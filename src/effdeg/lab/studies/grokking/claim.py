@@ -65,7 +65,7 @@ def is_near(lead: float) -> bool:
 
 
 def verdict(courses: Sequence[Course]) -> Verdict:
-    """Say whether the claim holds: in all runs that can be judged, in none of them, or not decided."""
+    """State whether the claim holds: in all runs that can be judged, in none of them, or not decided."""
     known = [found.holds for course in courses if (found := judged(course)) is not None]
     if not known or (any(known) and not all(known)):
         return "not decided"

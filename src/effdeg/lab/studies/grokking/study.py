@@ -20,7 +20,7 @@ class Tracked:
     """Measures of networks on their way from memorizing to generalizing; the first line is the paper's setting."""
 
     def finding(self, block: Block) -> Finding:
-        """Say whether the claim holds in the paper's setting, by the rule of :mod:`.claim`, and what others show."""
+        """State whether the claim holds in the paper's setting, by the rule of :mod:`.claim`, and what others show."""
         absent = [title(line) for line in block.lines if not line.runs]
         return Finding(
             verdict(courses_of(block.lines[0])),

@@ -31,7 +31,7 @@ _LEARNED, _NEAR, _LOSS = 0.95, 0.05, 0.01
 
 
 def found(block: Block, paper: Mapping[str, Papers]) -> Finding:
-    """Say whether the paper's claim holds, by the rule above, and what the ideas change.
+    """State whether the paper's claim holds, by the rule above, and what the ideas change.
 
     Args:
         block: What was run at one scale.
@@ -87,7 +87,7 @@ def _reliance(line: Line, paper: Papers) -> str:
 
 
 def _ideas(block: Block, lines: Sequence[Line]) -> list[str]:
-    """Say which lines rely on the simple half less than the first, and at what cost, and which do not."""
+    """State which lines rely on the simple half less than the first, and at what cost, and which do not."""
     first = block.lines[0]
     if not lines or not first.runs:
         return []

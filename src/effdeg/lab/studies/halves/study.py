@@ -25,7 +25,7 @@ class Halves:
     paper: Mapping[str, Papers]
 
     def finding(self, block: Block) -> Finding:
-        """Say whether networks rely on the simple half, and which lines do less, by the rule of :mod:`.claim`."""
+        """State whether networks rely on the simple half, and which lines do less, by the rule of :mod:`.claim`."""
         return found(block, self.paper)
 
     def sheets(self, block: Block) -> list[Sheet]:

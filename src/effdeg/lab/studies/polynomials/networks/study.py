@@ -13,7 +13,7 @@ class PolynomialNetworks:
     """The paper's table beside exact values and networks'."""
 
     def finding(self, block: Block) -> Finding:
-        """Say whether the effective degree sees the degrees of the maps, and how good the paper's numbers are."""
+        """State whether the effective degree sees the degrees of the maps, and how good the paper's numbers are."""
         return finding(block)
 
     def sheets(self, block: Block) -> list[Sheet]:

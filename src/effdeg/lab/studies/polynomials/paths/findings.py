@@ -85,7 +85,7 @@ def _noise(everything: list[Followed]) -> str:
 
 
 def _order(dense: dict[Line, list[Followed]]) -> list[str]:
-    """Say where effective degrees fall as the total degree rises, which the theorem does not exclude."""
+    """State where effective degrees fall as the total degree rises, which the theorem does not exclude."""
     raw = [_fall(line, [(each.degree, each.raw) for each in found]) for line, found in dense.items()]
     normalized = [_fall(line, [(each.degree, each.normalized) for each in found]) for line, found in dense.items()]
     kinds = {"ED of polynomials of equal variance": raw, "normalized ED": normalized}

@@ -14,7 +14,7 @@ class DegreesAlongPaths:
     """Theorem 3.1 in numbers, and what it does not say."""
 
     def finding(self, block: Block) -> Finding:
-        """Say whether the degree along paths is the total degree, and what noise does to it."""
+        """State whether the degree along paths is the total degree, and what noise does to it."""
         return finding(block)
 
     def sheets(self, block: Block) -> list[Sheet]:
