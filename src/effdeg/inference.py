@@ -189,7 +189,7 @@ def check_device(device: object) -> None:
     if wanted.type in {"cuda", "mps"} and (wanted.index or 0) >= found:
         raise ValueError(
             f"device={str(device)!r} was asked for, but torch finds {found or 'no'} such "
-            f"{'device' if found < 2 else 'devices'} on this machine. Leave device= out to run the model where it is."
+            f"{'device' if found < 2 else 'devices'} on this machine. Leave device= out to use the default."
         )
 
 
