@@ -1,4 +1,4 @@
-"""What proxies and rivals cost, on ResNet-18 and ViT-Tiny."""
+"""What proxies and baselines cost, on ResNet-18 and ViT-Tiny."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import device, interleaved, seconds
-from effdeg import proxies, rivals
+from effdeg import baselines, proxies
 from effdeg.lab.models.resnet import ResNet18
 from effdeg.lab.models.vit import ViT
 from effdeg.lab.training.capture import CapturedStep
@@ -119,7 +119,7 @@ def _step(kind: str, name: str) -> Callable[[], object]:
     on_gpu = device().type == "cuda"
     model = MODELS[kind]().to(device()).train()
     x, y = torch.randn(_batch(), 3, 32, 32, device=device()), torch.randint(10, (_batch(),), device=device())
-    method = rivals.method(name, classes=10) if name == "mixup" else rivals.method(name)
+    method = baselines.method(name, classes=10) if name == "mixup" else baselines.method(name)
     options = {"lr": torch.tensor(1e-3, device=device()), "fused": True, "capturable": True} if on_gpu else {"lr": 1e-3}
     optimizer = method.optimizer(model, torch.optim.AdamW, weight_decay=0.1, **options)
 

@@ -15,7 +15,7 @@ from effdeg.lab.report.figures import colours_of
 from effdeg.lab.report.lines import Line
 from effdeg.lab.store import Record
 from effdeg.plots import drawing
-from effdeg.ranking.tables import counted
+from effdeg.ranking._tables import counted
 
 # Columns of the figure.
 METHODS = ("plain", "mixup", "ed")

@@ -20,7 +20,7 @@ from effdeg.lab.report.text import document
 from effdeg.lab.report.wording import degree, points, strengths
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
-from effdeg.ranking.tables import counted
+from effdeg.ranking._tables import counted
 
 RESULTS = Path(__file__).parent.parent / "results"
 BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"

@@ -23,9 +23,9 @@ import numpy as np
 from lab_tables import followed, lab, models_of, studies
 from matplotlib.figure import Figure
 
-from effdeg.demo import contest
-from effdeg.demo.page import plot_contest
-from effdeg.demo.story import tell
+from effdeg.demo import _contest as contest
+from effdeg.demo._page import plot_contest
+from effdeg.demo._story import tell
 from effdeg.lab.report.figures import drawings, plot_curves
 from effdeg.lab.report.text import document
 from effdeg.plots import THEMES, drawing, plot_method
@@ -168,7 +168,7 @@ def shared() -> str:
 
 
 def rival_costs() -> str:
-    """Tabulate what rivals cost."""
+    """Tabulate what the baselines cost."""
     case = _gpu("rival_costs")
     lines = [f"| step / plain step ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for method in dict.fromkeys(row["method"] for row in case["rows"]):

@@ -10,7 +10,13 @@ from torch.nn.functional import cross_entropy
 
 import effdeg
 
-MODULES = ["effdeg.penalty", "effdeg.schedules", "effdeg.rivals.methods", "effdeg.rivals.mixup", "effdeg.rivals.sam"]
+MODULES = [
+    "effdeg.train._penalty",
+    "effdeg.train._schedules",
+    "effdeg.baselines._methods",
+    "effdeg.baselines._mixup",
+    "effdeg.baselines._sam",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,19 +1,16 @@
 """How simple is the function my network has learned, and can I train it to be simpler?"""
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from effdeg.version import __version__
+from effdeg._version import __version__
 
 if TYPE_CHECKING:
-    from effdeg import functional, proxies, ranking, rivals
-    from effdeg.comparison import Comparison, Difference, compare
-    from effdeg.estimator import measure
-    from effdeg.measurement import Measurement, Settings
-    from effdeg.penalty import Penalty
-    from effdeg.points import Points
-    from effdeg.schedules import Constant, SineRamp
-    from effdeg.tracing import Trace, trace
+    from effdeg import baselines, functional, proxies, ranking
+    from effdeg.measure import Comparison, Difference, Measurement, Settings, Trace, compare, measure, trace
+    from effdeg.train import Constant, Penalty, Points, SineRamp
 
 __all__ = [
     "Comparison",
@@ -26,43 +23,46 @@ __all__ = [
     "SineRamp",
     "Trace",
     "__version__",
+    "baselines",
     "compare",
     "functional",
     "measure",
     "proxies",
     "ranking",
-    "rivals",
     "trace",
 ]
 
-# Where the names above come from. They are imported when they are first used (PEP 562): importing torch takes seconds,
-# which the help and the error messages of the command line should not cost.
-_HOMES = {
-    "Comparison": "comparison",
-    "Constant": "schedules",
-    "Difference": "comparison",
-    "Measurement": "measurement",
-    "Penalty": "penalty",
-    "Points": "points",
-    "Settings": "measurement",
-    "SineRamp": "schedules",
-    "Trace": "tracing",
-    "compare": "comparison",
-    "measure": "estimator",
-    "trace": "tracing",
-}
-_SUBPACKAGES = {*__all__} - {*_HOMES, "__version__"}
+_PACKAGES = {"baselines", "functional", "proxies", "ranking"}
+_TRAINING = {"Constant", "Penalty", "Points", "SineRamp"}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
-        return importlib.import_module(f"effdeg.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'effdeg' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"effdeg.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+class _LazyPackage(ModuleType):
+    """Imports a public name when it is first used: importing torch takes seconds, which ``effdeg --help`` need not.
+
+    ``effdeg.measure`` is the function, although its folder has the same name and Python sets a package's attribute to
+    the folder when it is imported. Hence the property, which nothing can overwrite.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _PACKAGES:
+            return importlib.import_module(f"effdeg.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module 'effdeg' has no attribute {name!r}")
+        home = importlib.import_module("effdeg.train" if name in _TRAINING else "effdeg.measure")
+        value = getattr(home, name)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *__all__})
+
+    @property
+    def measure(self) -> Any:
+        return importlib.import_module("effdeg.measure").measure
+
+    @measure.setter
+    def measure(self, folder: ModuleType) -> None:
+        """Ignore the folder, which Python sets here."""
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+sys.modules[__name__].__class__ = _LazyPackage

@@ -1,6 +1,6 @@
 """Run as ``python -m effdeg``, or under ``torchrun -m effdeg``."""
 
-from effdeg.cli.app import main
+from effdeg.cli._app import main
 
 if __name__ == "__main__":
     main()

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._checks import check_choice
+from effdeg._utils.checks import check_choice
+from effdeg._utils.statistics import format_interval, student_quantile
 from effdeg.functional import effective_degree, evaluate, fit, project
-from effdeg.measurement import Measurement
-from effdeg.statistics import format_interval, student_quantile
+from effdeg.measure._measurement import Measurement
 
 try:
     import matplotlib as mpl
@@ -25,8 +25,8 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("figures need matplotlib: pip install 'effdeg[plots]'") from error
 
 if TYPE_CHECKING:
-    from effdeg.comparison import Comparison
-    from effdeg.tracing import Trace
+    from effdeg.measure._comparison import Comparison
+    from effdeg.measure._tracing import Trace
 
 
 @dataclass(frozen=True)

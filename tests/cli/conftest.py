@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from effdeg.cli.app import main
+from effdeg.cli._app import main
 
 
 @pytest.fixture

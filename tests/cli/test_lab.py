@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from effdeg.cli import lab_sweep
+from effdeg.cli import _lab_sweep as lab_sweep
 from effdeg.lab import Failure, Outcome, Run, Store, Task, all_recipes, find_recipe, train
 from effdeg.lab.jobs import final_jobs
 from effdeg.lab.settings import digest, to_dict

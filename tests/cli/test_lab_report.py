@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_written_completely_stays_what_it_was(lab, runs, t
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("effdeg._files.os.fsync", full)
+    monkeypatch.setattr("effdeg._utils.files.os.fsync", full)
     code, _, err = lab("table", MODELS, option, file.name)
     assert code == 2
     assert "No space left on device" in err

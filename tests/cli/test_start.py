@@ -1,5 +1,6 @@
 """How the program starts and ends, in processes of its own."""
 
+import importlib
 import json
 import signal
 import subprocess
@@ -40,20 +41,20 @@ def test_the_library_does_not_import_the_command_line_or_the_extras():
     ],
 )
 def test_help_and_mistyped_options_do_not_wait_for_torch(arguments):
-    code = f"from effdeg.cli.app import main\ntry: main({arguments})\nexcept SystemExit: pass"
+    code = f"from effdeg.cli._app import main\ntry: main({arguments})\nexcept SystemExit: pass"
     assert imported(code, "torch", "numpy", "typer") == "['typer']"
 
 
 def test_the_names_of_the_library_are_found_when_they_are_used():
     assert set(effdeg.__all__) <= set(dir(effdeg))
-    assert effdeg._HOMES.keys() | effdeg._SUBPACKAGES | {"__version__"} == set(effdeg.__all__)
     for name in effdeg.__all__:
         assert getattr(effdeg, name) is not None
-    assert effdeg.measure.__module__ == "effdeg.estimator"
+    importlib.import_module("effdeg.measure")
+    assert effdeg.measure.__module__ == "effdeg.measure._estimator", "the function, not the folder"
     with pytest.raises(AttributeError, match="module 'effdeg' has no attribute 'mesure'"):
         effdeg.mesure  # noqa: B018
     code = "from effdeg import *\nfrom effdeg import Penalty\nimport effdeg\neffdeg.functional.fit, measure, Penalty"
-    assert imported(code, "effdeg.penalty") == "['effdeg.penalty']"
+    assert imported(code, "effdeg.train._penalty") == "['effdeg.train._penalty']"
 
 
 @pytest.mark.parametrize("module", ["effdeg.__main__", "effdeg.lab.__main__"])

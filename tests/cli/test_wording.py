@@ -2,7 +2,7 @@
 
 import pytest
 
-from effdeg.cli.wording import in_options, use_spellings
+from effdeg.cli._wording import in_options, use_spellings
 
 
 @pytest.fixture(autouse=True)

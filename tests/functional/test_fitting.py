@@ -6,7 +6,6 @@ import torch
 
 from effdeg.functional import (
     DAMPING,
-    bases,
     basis_matrix,
     chebyshev_nodes,
     condition_number,
@@ -14,9 +13,10 @@ from effdeg.functional import (
     effective_degree,
     fit,
     fit_operator,
-    fitting,
     uniform_nodes,
 )
+from effdeg.functional import _bases as bases
+from effdeg.functional import _fitting as fitting
 from tests.oracles import reference
 
 BASES = ["chebyshev", "legendre"]

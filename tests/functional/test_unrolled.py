@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from effdeg.functional import basis_matrix, cosine_nodes, project, projection, uniform_nodes
-from effdeg.functional.unrolled import eigenvectors, least_squares_operator
+from effdeg.functional import _projection as projection
+from effdeg.functional import basis_matrix, cosine_nodes, project, uniform_nodes
+from effdeg.functional._unrolled import eigenvectors, least_squares_operator
 
 # What is left off the diagonal in the worst case, relative to the largest eigenvalue.
 ACCURACY = {1: 0.0, 2: 1e-14, 3: 1e-14, 4: 1e-14, 5: 1e-10, 8: 1e-9, 15: 1e-7, 16: 1e-7}

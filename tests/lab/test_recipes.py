@@ -75,7 +75,7 @@ def penalty_of(settings):
 
 
 # Uniform nodes that cannot carry their degree are what cifar10-sampling is about.
-@pytest.mark.filterwarnings("ignore::effdeg.conditioning.IllConditionedFit")
+@pytest.mark.filterwarnings("ignore::effdeg.functional._conditioning.IllConditionedFit")
 @pytest.mark.parametrize("each", CLASSIFIERS, ids=lambda each: each.name)
 def test_every_run_is_possible(each):
     for row, settings in runs(each):

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from effdeg.cli.lab_options import shown
+from effdeg.cli._lab_options import shown
 from effdeg.lab.registry import all_recipes
 from effdeg.lab.settings import NEWER, changed, checked_fields, differences, digest, identity, parsed, to_dict
 from effdeg.lab.training import Training

@@ -7,7 +7,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, l1_loss, mse_loss, scaled_dot_product_attention
 
-from effdeg.double_backward import PlainWeightNorm
+from effdeg._models.derivatives import PlainWeightNorm
 from effdeg.proxies import evaluate, hessian_eigenvalue, hessian_trace
 from effdeg.proxies._lanczos import MOST, largest_eigenvalue
 from tests.batches import X, Y

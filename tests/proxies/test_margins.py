@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from effdeg.proxies import NotApplicable, margin, mixup_margin, spectral_product
-from effdeg.proxies.margins import _pairs_of_one_class
+from effdeg.proxies._margins import _pairs_of_one_class
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, mlp
 

@@ -15,8 +15,8 @@ from effdeg.proxies import (
     spectral_product,
     spectral_sum,
 )
-from effdeg.proxies.linear_maps import linear_maps
-from effdeg.proxies.study import opened
+from effdeg.proxies._linear_maps import linear_maps
+from effdeg.proxies._study import opened
 from tests.models import mlp
 
 

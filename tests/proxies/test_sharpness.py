@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from effdeg.proxies import average_sharpness, sharpness
-from effdeg.proxies.sharpness import _Search
+from effdeg.proxies._sharpness import _Search
 from tests.batches import X, Y
 from tests.models import mlp
 

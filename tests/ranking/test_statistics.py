@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from effdeg.ranking import evaluation, rank
-from effdeg.ranking.evaluation import Evaluation, tally
-from effdeg.ranking.pool import Pool
-from effdeg.ranking.tables import as_columns
+from effdeg.ranking import _evaluation as evaluation
+from effdeg.ranking import rank
+from effdeg.ranking._evaluation import Evaluation, tally
+from effdeg.ranking._pool import Pool
+from effdeg.ranking._tables import as_columns
 from tests.oracles import ranking as oracle
 from tests.ranking.pools import AXES, grid_pool, ragged_pool
 

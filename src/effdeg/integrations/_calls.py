@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from effdeg.penalty import Penalty
+from effdeg.train._penalty import Penalty
 
 
 def replace_attribute(owner: object, name: str, value: Any) -> Callable[[], None]:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import effdeg
+from effdeg._models.own_loss import OwnLossError, innermost, shifts_labels
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
-from effdeg.own_loss import OwnLossError, innermost, shifts_labels
-from effdeg.penalty import Penalty
-from effdeg.schedules import Schedule, as_schedule
+from effdeg.train._penalty import Penalty
+from effdeg.train._schedules import Schedule, as_schedule
 
 try:
     from transformers import Trainer, TrainerCallback

@@ -15,11 +15,11 @@ from typing import Any
 from torch import Tensor, nn
 
 import effdeg
-from effdeg.examples import LABELS
+from effdeg._models.examples import LABELS
+from effdeg._models.layers import find_layer
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
-from effdeg.layers import find_layer
-from effdeg.penalty import Penalty
-from effdeg.schedules import Schedule, as_schedule
+from effdeg.train._penalty import Penalty
+from effdeg.train._schedules import Schedule, as_schedule
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -1,7 +1,7 @@
 """Models and data from files, in the layouts people already have."""
 
-from effdeg._code import find_code
-from effdeg.io.data import ImageOptions, load_data, read_data
-from effdeg.io.models import load_model
+from effdeg.io._code import find_code
+from effdeg.io._data import ImageOptions, load_data, read_data
+from effdeg.io._models import load_model
 
 __all__ = ["ImageOptions", "find_code", "load_data", "load_model", "read_data"]

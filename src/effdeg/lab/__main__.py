@@ -2,7 +2,7 @@
 
 import sys
 
-from effdeg.cli.app import main
+from effdeg.cli._app import main
 
 if __name__ == "__main__":
     main(["lab", *sys.argv[1:]])

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from effdeg._files import dump, write_atomically
+from effdeg._utils.files import dump, write_atomically
 
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d+)-([0-9a-f]{16})\.pt")

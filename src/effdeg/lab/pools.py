@@ -14,7 +14,7 @@ from typing import IO, TypeAlias
 
 import torch
 
-from effdeg._files import make_folder
+from effdeg._utils.files import make_folder
 from effdeg.lab.assignments import Assignment, Ending
 from effdeg.lab.store import Run
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from effdeg._checks import check_choice
+from effdeg._utils.checks import check_choice
 from effdeg.lab.settings import S, changed
 from effdeg.lab.task import Task
 

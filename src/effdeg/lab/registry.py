@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from effdeg._checks import suggest
+from effdeg._utils.checks import suggest
 from effdeg.io import find_code
 from effdeg.lab.recipe import Recipe
 

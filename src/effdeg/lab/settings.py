@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from effdeg._checks import suggest
+from effdeg._utils.checks import suggest
 
 # Marks a field that is younger than runs that are to be found again.
 NEWER = {"newer": True}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._files import PARTIAL, dump, make_folder, to_json, write_atomically, write_json
+from effdeg._utils.files import PARTIAL, dump, make_folder, to_json, write_atomically, write_json
 from effdeg.lab.checkpoints import Checkpoints
 from effdeg.lab.locks import Lock
 from effdeg.lab.records import FORMAT, Record, read_json, read_record, read_settings, whole_lines

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from effdeg._checks import check_count
-from effdeg._files import make_folder
-from effdeg._progress import progress_bar
-from effdeg.io.optional import require
+from effdeg._utils.checks import check_count
+from effdeg._utils.files import make_folder
+from effdeg._utils.optional import require
+from effdeg._utils.progress import progress_bar
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment
 from effdeg.lab.jobs import Job, equal_time_jobs, final_jobs, tuning_jobs

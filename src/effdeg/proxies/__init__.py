@@ -1,10 +1,10 @@
 """What else predicts generalization: sharpness, norms, margins, Jacobians, regions and curvature, in one table."""
 
-from effdeg.proxies.along_paths import decision_regions, effective_degree, linear_regions, total_variation
-from effdeg.proxies.curvature import hessian_eigenvalue, hessian_trace
-from effdeg.proxies.jacobian import jacobian_norm
-from effdeg.proxies.margins import margin, mixup_margin
-from effdeg.proxies.norms import (
+from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
+from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
+from effdeg.proxies._jacobian import jacobian_norm
+from effdeg.proxies._margins import margin, mixup_margin
+from effdeg.proxies._norms import (
     distance,
     frobenius_product,
     frobenius_sum,
@@ -12,11 +12,11 @@ from effdeg.proxies.norms import (
     spectral_product,
     spectral_sum,
 )
-from effdeg.proxies.path_norm import path_norm
-from effdeg.proxies.registry import check_names, evaluate, names
-from effdeg.proxies.result import Result, Table
-from effdeg.proxies.sharpness import average_sharpness, sharpness
-from effdeg.proxies.study import NotApplicable, Running
+from effdeg.proxies._path_norm import path_norm
+from effdeg.proxies._registry import check_names, evaluate, names
+from effdeg.proxies._result import Result, Table
+from effdeg.proxies._sharpness import average_sharpness, sharpness
+from effdeg.proxies._study import NotApplicable, Running
 
 __all__ = [
     "NotApplicable",

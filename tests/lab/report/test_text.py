@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from effdeg._files import to_json
+from effdeg._utils.files import to_json
 from effdeg.lab.report import plain, result_of
 from effdeg.lab.report.sheet import Sheet
 from effdeg.lab.report.sheets import block_sheets, further, runs_sheet, tuning_sheet

@@ -6,16 +6,16 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from effdeg import Penalty
+from effdeg._models.paths import draw_pairs_of_batch
 from effdeg.lab import models
 from effdeg.lab.training.capture import CapturedStep
 from effdeg.lab.training.cuts import Cuts
 from effdeg.lab.training.ends import ENDS
 from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.step import Step
-from effdeg.paths import draw_pairs_of_batch
 from tests.lab.training.pictures import SIZE, of_pictures
 from tests.lab.training.runs import small
-from tests.training.test_loops import run
+from tests.train.test_loops import run
 
 NEW = ["simple-half", "cuts", "balanced"]
 LABELS = torch.arange(12) % 2

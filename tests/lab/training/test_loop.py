@@ -308,7 +308,7 @@ def test_the_weight_is_logged_whichever_step_was_last(tmp_path):
 PROGRAM = """
 import sys, time, torch
 sys.path.insert(0, ".")
-from effdeg.distributed import process_group, rank_and_size
+from effdeg._utils.distributed import process_group, rank_and_size
 from effdeg.lab.store import Run
 from effdeg.lab.training import loop
 from tests.lab.training.runs import carried_out, small

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg import Penalty, rivals
+from effdeg import Penalty, baselines
 from effdeg.lab import data, models
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.methods import made_method, on_examples
@@ -75,7 +75,7 @@ def test_every_method(name):
     mine = {NAMES.get(key, key): value for key, value in given.items() if key != "classes"}
     settings = small(method=name, **mine)
     model, _ = stepped(settings, 2.0)
-    method = rivals.method(name, **given)
+    method = baselines.method(name, **given)
     expected = by_hand(
         settings,
         lambda model, x, y: method.loss(model, x, y, cross_entropy, weight=torch.tensor(2.0)),

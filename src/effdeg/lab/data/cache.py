@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from effdeg._files import dump, write_atomically
+from effdeg._utils.files import dump, write_atomically
 from effdeg.lab.data.labelled import Split
 
 _VERSION = 1

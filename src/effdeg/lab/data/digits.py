@@ -1,6 +1,6 @@
 """The demonstration's digits: 797 to train on, 1,000 to test on."""
 
-from effdeg.demo import digits
+from effdeg.demo import _digits as digits
 from effdeg.lab.data.labelled import Labelled, shuffled
 
 

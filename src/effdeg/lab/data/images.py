@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg.io.data import ImageList, ImageOptions
+from effdeg.io._data import ImageList, ImageOptions
 from effdeg.lab.data.labelled import Array
 
 _PER_TURN = 500

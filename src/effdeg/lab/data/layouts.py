@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from effdeg.examples import LABELS
+from effdeg._models.examples import LABELS
+from effdeg._utils.optional import require
 from effdeg.io import load_data
-from effdeg.io.data import IMAGES, ImageList
-from effdeg.io.optional import require
+from effdeg.io._data import IMAGES, ImageList
 from effdeg.lab.data.cache import cached
 from effdeg.lab.data.images import Pixels, decoded
 from effdeg.lab.data.labelled import Array, Labelled, Split, labelled, shuffled

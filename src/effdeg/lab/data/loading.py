@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from effdeg._checks import suggest
+from effdeg._utils.checks import suggest
 from effdeg.lab.data.cifar10 import load_cifar10
 from effdeg.lab.data.digits import load_digits
 from effdeg.lab.data.labelled import Labelled

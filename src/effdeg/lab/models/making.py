@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from effdeg._checks import suggest
+from effdeg._utils.checks import suggest
 from effdeg.io import find_code
 from effdeg.lab.models.mlp import MLP
 from effdeg.lab.models.resnet import ResNet18

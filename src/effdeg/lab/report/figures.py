@@ -16,7 +16,7 @@ from effdeg.lab.report.lines import Line
 from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_gain, price_list
 from effdeg.lab.training.evaluation import describe_followed
 from effdeg.plots import THEMES, drawing
-from effdeg.ranking.tables import Array
+from effdeg.ranking._tables import Array
 
 # For lines that are neither the first nor ED; told apart also by colour-blind readers, and dark enough for labels.
 _COLOURS = {

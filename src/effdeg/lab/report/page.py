@@ -8,6 +8,7 @@ from html import escape
 
 import matplotlib as mpl
 
+from effdeg._version import __version__
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
 from effdeg.lab.report.figures import drawings
@@ -18,8 +19,7 @@ from effdeg.lab.report.sheets import block_sheets, further, heading, runs_sheet,
 from effdeg.lab.report.style import STYLE
 from effdeg.lab.report.verdicts import Finding
 from effdeg.lab.report.wording import sweep_command
-from effdeg.ranking.tables import counted
-from effdeg.version import __version__
+from effdeg.ranking._tables import counted
 
 _SIGNS = {
     "holds": "✓",

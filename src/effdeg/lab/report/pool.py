@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from effdeg._files import write_atomically
+from effdeg._utils.files import write_atomically
 from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
 from effdeg.lab.store import Record
 from effdeg.ranking import Advantage, Ranking, Score, rank
-from effdeg.ranking.correlations import scaled
-from effdeg.ranking.tables import Array
+from effdeg.ranking._correlations import scaled
+from effdeg.ranking._tables import Array
 
 _TARGET = "gap"
 # The effective degree, raw and normalized: on the training images that all other measures see, on test images, and

@@ -8,7 +8,7 @@ from effdeg.lab.report.verdicts import Verdict
 from effdeg.lab.report.wording import listed, seeds
 from effdeg.lab.settings import to_dict
 from effdeg.ranking import Advantage, Score
-from effdeg.ranking.score import span
+from effdeg.ranking._score import span
 
 
 def ranked(block: Block, pool: ModelPool) -> tuple[Verdict, list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from effdeg.lab.report.result import Result
 from effdeg.lab.report.wording import listed
-from effdeg.ranking.tables import counted
+from effdeg.ranking._tables import counted
 
 
 def run_and_not(results: Sequence[Result]) -> tuple[list[Result], list[tuple[Result, str]]]:

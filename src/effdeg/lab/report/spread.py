@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from effdeg.statistics import interval
+from effdeg._utils.statistics import interval
 
 _LEVEL = 0.95
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Bool, Float
-from effdeg.rivals.mixup import soft_labels
+from effdeg._utils.shapes import Bool, Float
+from effdeg.baselines._mixup import soft_labels
 
 # The line lies between a quarter and three quarters of the height or of the width, so that neither part is a sliver.
 _LEAST = 0.25

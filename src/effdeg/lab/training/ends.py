@@ -8,14 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.paths import draw_pairs_of_batch
+from effdeg.baselines._mixup import soft_labels
 from effdeg.lab.training.cuts import Cuts
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.settings import Training
 from effdeg.lab.training.simple_half import simple_half
-from effdeg.paths import draw_pairs_of_batch
-from effdeg.penalty import Penalty
-from effdeg.points import Points
-from effdeg.rivals.mixup import soft_labels
+from effdeg.train._penalty import Penalty
+from effdeg.train._points import Points
 
 
 class RandomPixels(nn.Module):

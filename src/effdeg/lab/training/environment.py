@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from effdeg.distributed import rank_and_size
-from effdeg.version import __version__
+from effdeg._utils.distributed import rank_and_size
+from effdeg._version import __version__
 
 
 def environment(device: torch.device) -> dict[str, str | int]:

@@ -12,8 +12,8 @@ from effdeg.lab.training.examples import Examples, Split
 from effdeg.lab.training.precision import autocast
 from effdeg.lab.training.randomness import seeds_kept
 from effdeg.lab.training.settings import Training, nodes_and_degree
-from effdeg.measurement import Measurement
-from effdeg.tracing import Trace
+from effdeg.measure._measurement import Measurement
+from effdeg.measure._tracing import Trace
 
 # Enough to follow training by; the last evaluation counts every training example.
 WATCHED = 10_000

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg._progress import progress_bar
-from effdeg.distributed import rank_and_size, shared_from_first, sum_over_ranks
+from effdeg._utils.distributed import rank_and_size, shared_from_first, sum_over_ranks
+from effdeg._utils.progress import progress_bar
 from effdeg.lab import data
 from effdeg.lab.task import Task
 from effdeg.lab.training.environment import environment

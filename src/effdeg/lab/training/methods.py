@@ -5,13 +5,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from effdeg.baselines import Method, method
 from effdeg.lab.training.cuts import cut_mixed
 from effdeg.lab.training.ends import ENDS, check_ends
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.settings import Training
 from effdeg.lab.training.simple_half import half_swapped, simple_half
-from effdeg.penalty import Penalty
-from effdeg.rivals import Method, method
+from effdeg.train._penalty import Penalty
 
 _PENALTY = ("nodes", "degree", "pairs", "sampling", "basis", "anchor_labels", "components", "at", "batchnorm")
 _SETTINGS = {

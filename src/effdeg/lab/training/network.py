@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.layers import find_layer
 from effdeg.lab import models
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.settings import Training
-from effdeg.layers import find_layer
 
 
 def made_network(settings: Training, examples: Examples, device: torch.device) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from effdeg.distributed import rank_and_size
+from effdeg._utils.distributed import rank_and_size
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import math
 
 from effdeg.lab.training.settings import Training
-from effdeg.schedules import SineRamp
+from effdeg.train._schedules import SineRamp
 
 
 class Schedules:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from effdeg._checks import check_count, check_fit
-from effdeg.functional.bases import Basis
-from effdeg.joined import BatchNorm
+from effdeg._models.paths import Sampling
+from effdeg._utils.checks import check_count, check_fit
+from effdeg.functional._bases import Basis
 from effdeg.lab.settings import NEWER, checked_fields
-from effdeg.paths import Sampling
 from effdeg.proxies import check_names
+from effdeg.train._joined import BatchNorm
 
 # Settings of scale: runs that differ in these alone are the same experiment done longer, more often or on more data.
 SCALE = {"scale": True}
@@ -24,7 +24,7 @@ class Training:
         data: ``cifar10``, ``mnist``, ``mnist-cifar``, ``digits``, or a file or folder in a known layout, within the
             data folder or by its path.
         model: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``.
-        method: A name of :func:`effdeg.rivals.names`, or several joined by ``+``.
+        method: A name of :func:`effdeg.baselines.names`, or several joined by ``+``.
         seed: Decides the first weights, the order of the examples and everything drawn.
         epochs: How often the training examples are seen.
         batch: Examples per step, over all processes.

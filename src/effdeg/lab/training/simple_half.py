@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, one_hot
 
-from effdeg._shapes import Bool
+from effdeg._utils.shapes import Bool
 from effdeg.lab.training.examples import Examples
 
 # A half is held back only if it tells so much more, in shares of the examples, than the half that is left.

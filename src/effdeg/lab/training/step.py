@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from effdeg.baselines import Method
 from effdeg.lab.training.capture import CapturedStep
 from effdeg.lab.training.examples import Examples
 from effdeg.lab.training.precision import autocast
 from effdeg.lab.training.settings import Training
-from effdeg.rivals import Method
 
 State = dict[str, Any]
 

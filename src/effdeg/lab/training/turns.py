@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from effdeg.distributed import rank_and_size
+from effdeg._utils.distributed import rank_and_size
 
 try:
     import fcntl

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from effdeg._utils.statistics import student_quantile
 from effdeg.lab.recipes.grokking import RECIPE
 from effdeg.lab.report import result_of
 from effdeg.lab.report.figures import drawings
@@ -11,7 +12,6 @@ from effdeg.lab.studies.grokking.claim import judged
 from effdeg.lab.studies.grokking.course import DEGREE, Course
 from effdeg.lab.studies.grokking.figure import plot_courses
 from effdeg.plots import THEMES
-from effdeg.statistics import student_quantile
 from tests.lab.studies.grokking.runs import made_up
 from tests.lab.studies.grokking.test_claim import ACCURACIES, AS_THE_PAPER, LOSSES
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from effdeg._models.paths import draw_nodes, draw_pairs
 from effdeg.lab.studies.grokking.equations import all_equations, split
 from effdeg.lab.studies.grokking.network import Decoder
 from effdeg.lab.studies.grokking.tracking import looked_at
-from effdeg.paths import draw_nodes, draw_pairs
 from tests.lab.studies.grokking.runs import small
 
 SETTINGS = small()

@@ -18,7 +18,7 @@ from effdeg.lab.studies.estimator.choices import (
 from effdeg.lab.studies.estimator.grid import NODES, SAMPLINGS
 from effdeg.lab.studies.estimator.outcomes import DEFAULT, TOLERANCE, averaged, default_of, outcomes_of
 from effdeg.lab.studies.estimator.sheets import BUDGETS
-from effdeg.measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
+from effdeg.measure._measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
 from effdeg.plots import Theme, drawing
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from effdeg.lab.studies.estimator.outcomes import Outcome
-from effdeg.measurement import UPPER_HALF_LIMIT
+from effdeg.measure._measurement import UPPER_HALF_LIMIT
 
 # A bias that hides behind a standard error of 2%.
 UNBIASED = 0.01

@@ -7,7 +7,7 @@ from effdeg.lab.studies.estimator.choices import UNBIASED, WRONG
 from effdeg.lab.studies.estimator.figures import plot_bias, plot_degrees
 from effdeg.lab.studies.estimator.grid import NODES
 from effdeg.lab.studies.estimator.outcomes import REFERENCE, TOLERANCE, WHOLE
-from effdeg.measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
+from effdeg.measure._measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
 
 
 def drawings(block: Block) -> list[Drawing]:

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 import effdeg
-from effdeg._progress import progress_bar
-from effdeg.conditioning import IllConditionedFit
+from effdeg._models.paths import Sampling, draw_pairs, interpolate
+from effdeg._utils.progress import progress_bar
+from effdeg._utils.statistics import mean_and_stderr
 from effdeg.functional import cosine_nodes, effective_degree, fit
+from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.estimator.grid import EXACT_AT, SCHEMES, degrees_on
 from effdeg.lab.studies.estimator.known import Known, exact_degrees, known_function
 from effdeg.lab.studies.estimator.settings import Estimation
 from effdeg.lab.task import Task
 from effdeg.lab.training.turns import turn
-from effdeg.measurement import RESIDUAL_LIMIT, Measurement
-from effdeg.paths import Sampling, draw_pairs, interpolate
-from effdeg.statistics import mean_and_stderr
+from effdeg.measure._measurement import RESIDUAL_LIMIT, Measurement
 
 # Paths on which nodes are drawn anew: enough for a standard deviation to a few per cent.
 _DRAWN_PATHS = 200

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from effdeg.paths import Sampling
+from effdeg._models.paths import Sampling
 
 NODES = (3, 4, 6, 8, 15, 16, 24, 32, 48, 64, 100, 200)
 DEGREES = (2, 3, 5, 7, 10, 14, 20, 40)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
 
 VARIABLES = 10
 OUTPUTS = 3

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
 from effdeg.lab.studies.estimator.kinks import Kinks
 from effdeg.lab.studies.estimator.polynomial import Polynomial
 from effdeg.lab.studies.estimator.settings import Estimation

@@ -6,7 +6,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
 
 DEGREE = 5
 VARIABLES = 3

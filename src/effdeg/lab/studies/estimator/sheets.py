@@ -25,7 +25,7 @@ from effdeg.lab.studies.estimator.outcomes import (
     default_of,
     outcomes_of,
 )
-from effdeg.measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
+from effdeg.measure._measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
 
 BUDGETS = (1_000, 10_000, 100_000)
 

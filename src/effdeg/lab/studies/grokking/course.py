@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from effdeg.lab.store import Record
-from effdeg.ranking.tables import Array
+from effdeg.ranking._tables import Array
 
 DEGREE = "validation_effective_degree"
 """The effective degree that is shown and judged: along paths between equations that are not trained on, as the loss

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Int
+from effdeg._utils.shapes import Int
 
 Operation = Literal["add", "subtract", "multiply", "divide", "quadratic", "by-parity"]
 

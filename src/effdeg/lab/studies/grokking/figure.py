@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
+from effdeg._utils.statistics import student_quantile
 from effdeg.lab.report.lines import Line
 from effdeg.lab.studies.grokking.course import DEGREE, NORMALIZED, Course
 from effdeg.lab.studies.grokking.sentences import OTHERS, courses_of
 from effdeg.plots import Theme, drawing
-from effdeg.statistics import student_quantile
 
 _PANELS = {DEGREE: "effective degree", **OTHERS}
 # In the first steps the learning rate rises, and hardly anything else.

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from effdeg._shapes import Float, Int
+from effdeg._utils.shapes import Float, Int
 from effdeg.lab.studies.grokking.equations import LENGTH
 
 

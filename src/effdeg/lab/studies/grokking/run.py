@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from effdeg._progress import progress_bar
+from effdeg._utils.progress import progress_bar
 from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.grokking.course import DEGREE
 from effdeg.lab.studies.grokking.equations import all_equations, split

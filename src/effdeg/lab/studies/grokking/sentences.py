@@ -8,7 +8,7 @@ from effdeg.lab.report.naming import title
 from effdeg.lab.report.wording import listed, percent, seeds
 from effdeg.lab.studies.grokking.claim import is_near, judged, verdict
 from effdeg.lab.studies.grokking.course import DEGREE, NORMALIZED, Course
-from effdeg.ranking.tables import counted
+from effdeg.ranking._tables import counted
 
 OTHERS = {"parameter_norm": "parameter norm", "sharpness": "sharpness", "adaptive_sharpness": "adaptive sharpness"}
 """The measures that the paper puts beside the effective degree."""

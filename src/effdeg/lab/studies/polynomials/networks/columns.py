@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from effdeg.functional.bases import Basis
-from effdeg.tracing import Trace
+from effdeg.functional._bases import Basis
+from effdeg.measure._tracing import Trace
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
+from effdeg._utils.statistics import mean_and_stderr
 from effdeg.lab.studies.polynomials.networks.columns import COLUMNS
 from effdeg.lab.studies.polynomials.networks.targets import DEGREES, HALF_SIDE, target
-from effdeg.statistics import mean_and_stderr
 
 # The mean distance between two points of a unit cube (Robbins' constant).
 _ROBBINS = (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
 
 # By what the damping rises after a step that makes things worse, and falls after one that makes them better.
 _RAISE, _LOWER = 4.0, 5.0

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
 from effdeg.lab.studies.polynomials.networks.targets import HALF_SIDE
 
 _HIDDEN = 3

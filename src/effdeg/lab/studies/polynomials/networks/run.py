@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import effdeg
-from effdeg._progress import progress_bar
-from effdeg.inference import Model
+from effdeg._models.inference import Model
+from effdeg._utils.progress import progress_bar
 from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.polynomials.networks.columns import measured
 from effdeg.lab.studies.polynomials.networks.exact import integrated

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from effdeg._checks import check_count, check_fit
+from effdeg._utils.checks import check_count, check_fit
 from effdeg.lab.settings import checked_fields
 from effdeg.lab.studies.polynomials.networks.network import DEGREE
 from effdeg.lab.studies.polynomials.networks.targets import TASKS

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float
+from effdeg._utils.shapes import Float
 
 TASKS = (1, 2, 3, 4, 5, 6)
 # The total degree of each map.

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Bool, Float, Int
+from effdeg._utils.shapes import Bool, Float, Int
 from effdeg.lab.studies.polynomials.paths.random_polynomials import RandomPolynomials
 
 # Sums of this many times their terms' sizes, or less, are rounding errors of zero.

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from effdeg._shapes import Float, Int
+from effdeg._utils.shapes import Float, Int
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import effdeg
-from effdeg._progress import progress_bar
+from effdeg._utils.progress import progress_bar
+from effdeg._utils.statistics import mean_and_stderr
 from effdeg.functional import effective_degree, fit
 from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.polynomials.paths.degrees import degree_found, leading_coefficients
@@ -16,7 +17,6 @@ from effdeg.lab.studies.polynomials.paths.random_polynomials import RandomPolyno
 from effdeg.lab.studies.polynomials.paths.settings import PathDegrees
 from effdeg.lab.task import Task
 from effdeg.lab.training.turns import turn
-from effdeg.statistics import mean_and_stderr
 
 # Coefficients below this share of the largest count as rounding errors.
 THRESHOLD = 1e-13

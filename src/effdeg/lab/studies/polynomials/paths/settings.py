@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from effdeg._checks import check_count, check_fit
+from effdeg._utils.checks import check_count, check_fit
 from effdeg.lab.settings import checked_fields
 from effdeg.lab.training.settings import SCALE
 

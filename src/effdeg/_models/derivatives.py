@@ -1,0 +1,155 @@
+"""Derivatives of a model, as proxies and baselines need them: Jacobians, steepest ascent, and derivatives twice."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import normalize
+from torch.nn.utils import get_total_norm
+from torch.overrides import TorchFunctionMode
+
+from effdeg._models.layers import as_module, eager
+from effdeg._utils.checks import check_count
+from effdeg._utils.shapes import Float
+from effdeg._utils.transfer import send
+
+ETA = 0.01
+"""What ASAM adds to the size of a weight, so that weights near zero can move too."""
+
+
+def weight_scales(named: Iterable[tuple[str, Tensor]], eta: float) -> list[Tensor | None]:
+    """Return the scales T of adaptive sharpness, as the official ASAM has them.
+
+    They are |w| + eta for parameters that are called a weight, and 1 (here None) for all others, such as biases.
+    """
+    return [weight.detach().abs() + eta if "weight" in name else None for name, weight in named]
+
+
+def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None] | None = None) -> list[Tensor]:
+    """Return T² g / |T g|: within |e / T| ≤ 1 the step e that raises the loss most to first order; T = 1 by default."""
+    scales = scales or [None] * len(gradients)
+    if not gradients:
+        return []
+    scaled = _times(gradients, scales)
+    # A gradient of zero points nowhere: the step is then zero, not NaN.
+    norm = get_total_norm(scaled)
+    norm = norm + torch.finfo(norm.dtype).tiny
+    steps = _times(scaled, scales)
+    if len({each.device for each in steps}) > 1:
+        return [each / norm.to(each.device) for each in steps]
+    # All at once, as torch's own optimizers do: one by one, small weights would keep a GPU busy with launches.
+    return list(torch._foreach_div(steps, norm))
+
+
+def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[Tensor]:
+    return [each if scale is None else each * scale for each, scale in zip(tensors, scales, strict=True)]
+
+
+def check_projections(projections: int) -> None:
+    """Raise unless it is a number of random projections, or -1 for all outputs in turn."""
+    if projections != -1:
+        try:
+            check_count("projections", projections, least=1)
+        except ValueError:
+            raise ValueError(f"projections={projections} must be at least 1, or -1 for the exact value.") from None
+
+
+def squared_norms(
+    values: Float[Tensor, "examples outputs"],
+    inputs: Sequence[Tensor],
+    *,
+    projections: int,
+    generator: torch.Generator | None = None,
+    directions: Float[Tensor, "examples projections outputs"] | None = None,
+    create_graph: bool = False,
+) -> Float[Tensor, " examples"]:
+    """Return the squared Frobenius norm of each example's Jacobian.
+
+    A direction v uniform on the unit sphere of C outputs has C E[v vᵀ] = I, so that C |vᵀJ|² is right on average
+    (Hoffman et al. 2019). One backward pass serves all examples.
+
+    Where an output depends on other examples too, as under BatchNorm in training, an example's Jacobian is that of all
+    outputs of the batch with respect to its inputs. The directions of different examples are independent and of mean
+    zero, so that products of different examples' derivatives cancel out on average. That is why unit vectors, which are
+    exact otherwise, get a random sign for each example.
+
+    Args:
+        values: The outputs, one row per example.
+        inputs: What to differentiate by, each with the examples first.
+        projections: How many directions to draw for each example; -1 takes every output in turn, which is exact where
+            examples do not depend on each other, and right on average where they do.
+        generator: The source of the directions and signs; torch's own when absent.
+        directions: Directions of any length, instead of drawn ones.
+        create_graph: Let the result be differentiated in turn.
+
+    Returns:
+        One square per example.
+    """
+    count = values.shape[1] if projections == -1 else projections
+    total = values.new_zeros(len(values))
+    signs = torch.where(_draw(values, generator) < 0, -1.0, 1.0) if projections == -1 else None
+    for number in range(count):
+        if signs is not None:
+            direction = torch.zeros_like(values)
+            direction[:, number] = signs[:, number].to(direction)
+        else:
+            drawn = _draw(values, generator) if directions is None else send(directions[:, number], values.device)
+            direction = normalize(drawn.to(values.dtype), dim=1)
+        # The graph of the forward pass serves once more, until the last.
+        keep = create_graph or number < count - 1
+        gradients = torch.autograd.grad(
+            values, inputs, direction, retain_graph=keep, create_graph=create_graph, allow_unused=True
+        )
+        for gradient in gradients:
+            if gradient is not None:
+                total = total + gradient.reshape(len(total), -1).to(total.dtype).square().sum(1)
+    return total if projections == -1 else total * (values.shape[1] / count)
+
+
+def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
+    if generator is None:
+        return torch.randn_like(values)
+    return send(torch.randn(values.shape, generator=generator, device=generator.device), values.device)
+
+
+@contextmanager
+def double_differentiable(model: object) -> Iterator[None]:
+    """Within it, run a model by code that has second derivatives, which the fastest code often has not.
+
+    Attention runs by its plain kernel, models with recurrent layers run without cuDNN, and compiled models as they were
+    written. Only the forward pass must be within it. Kernels that a model brings itself (FlashAttention, xFormers)
+    are not known here.
+    """
+    module = as_module(model)
+    recurrent = module is not None and any(isinstance(part, nn.RNNBase) for part in module.modules())
+    # Only then: convolutions need cuDNN to be fast.
+    with eager(), sdpa_kernel(SDPBackend.MATH), _without_cudnn() if recurrent else nullcontext():
+        yield
+
+
+class PlainWeightNorm(TorchFunctionMode):
+    """Within it, weight norm is computed step by step: torch's own kernel has a wrong second derivative.
+
+    It takes the norm of the direction for a constant the second time. Only derivatives by the weights, twice, feel it.
+    """
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function is torch._weight_norm:
+            direction, length, *dimension = args
+            return direction * (length / torch.norm_except_dim(direction, 2, *dimension))
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = enabled

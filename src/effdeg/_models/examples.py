@@ -1,0 +1,359 @@
+"""Tensors, trees, data sets, loaders and iterables of batches, all as examples by index."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from effdeg._utils.tree import (
+    Tree,
+    concatenate,
+    entry,
+    map_tensors,
+    named_leaves,
+    named_tensors,
+    take,
+    tensors,
+    tree_map,
+)
+
+LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
+"""Names under which labels come with inputs; they are left out."""
+
+MOST_EXAMPLES = 1_000_000
+MOST_BYTES = 8 * 2**30
+"""How much of an iterable is read into memory: one that goes on after that may never end."""
+
+_CHECKED_AT_ONCE = 2**25  # numbers, which bounds the memory of a check
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """Examples that can be counted and fetched by index."""
+
+    def __len__(self) -> int:
+        """Count the examples."""
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        """Fetch some examples as one batch, a tree of tensors with the examples first."""
+
+
+def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
+    """Return any kind of inputs as examples.
+
+    Args:
+        inputs: A tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
+            map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or
+            a list of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples,
+            of which the first entry is taken, or mappings, whose labels (:data:`LABELS`) are left out. Other lists are
+            refused: their entries may be examples or batches.
+        labelled: Keep the labels: :func:`split_labels` takes a fetched batch apart.
+
+    Returns:
+        The examples, free of NaN and infinite numbers. A map-style data set is only asked for those that are drawn; an
+        iterable is read to its end, which must come before :data:`MOST_EXAMPLES` and :data:`MOST_BYTES`.
+    """
+    if isinstance(inputs, Examples):
+        return inputs
+    if isinstance(inputs, DataLoader):
+        return _from_loader(inputs, labelled)
+    if isinstance(inputs, IterableDataset):
+        return _from_stream(inputs, labelled)
+    # A file that is mapped into memory may be larger than it: only the drawn examples are read.
+    if isinstance(inputs, np.memmap) or (isinstance(inputs, Dataset) and hasattr(inputs, "__len__")):
+        return _DataSet(inputs, labelled)
+    if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
+        tree = tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
+        return Batch(tree, labelled=labelled)
+    if isinstance(inputs, list):
+        return _from_list(inputs, labelled)
+    if isinstance(inputs, str | os.PathLike):
+        raise TypeError(
+            f"inputs={str(inputs)!r} is a path, which only the command line takes: effdeg measure … --data {inputs}. "
+            f"In Python load it first, for example torch.from_numpy(numpy.load({str(inputs)!r}))."
+        )
+    if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
+        return _DataSet(inputs, labelled)
+    if isinstance(inputs, Iterable):
+        return _from_batches(map(_not_single, inputs), labelled)
+    raise TypeError(
+        f"inputs of type {type(inputs).__name__} cannot be read as examples. Give a tensor with the examples first, a "
+        "tuple, dict or dataclass of such tensors, a Dataset, a DataLoader, or an iterator of batches."
+    )
+
+
+class Batch:
+    """Examples that lie in memory as one batch, which may have labels."""
+
+    def __init__(self, batch: Tree, *, labelled: bool = False) -> None:
+        _check_storage(batch)
+        lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
+        if not lengths or None in lengths:
+            raise ValueError(
+                f"inputs hold no examples: expected tensors with the examples first, found {_shapes(batch)}."
+            )
+        if len(lengths) > 1:
+            raise ValueError(
+                f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be one."
+            )
+        _check_finite(split_labels(batch)[0] if labelled else batch)
+        self._batch = batch
+        self._length = lengths.pop()
+
+    def __len__(self) -> int:
+        return self._length or 0
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        """Fetch some examples as one batch."""
+        return take(self._batch, torch.as_tensor(indices))
+
+
+class _DataSet:
+    """Examples of a map-style data set, fetched one by one when they are drawn."""
+
+    def __init__(self, data: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        self._data, self._labelled, self._collate = data, labelled, collate
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        items = [self._data[int(index)] for index in indices]
+        if self._collate is None:
+            batch = _stack([_wanted(item, self._labelled) for item in items])
+        else:
+            batch = _wanted(_collated(self._collate, items), self._labelled)
+        _check_storage(batch)
+        _check_finite(split_labels(batch)[0] if self._labelled else batch, indices)
+        return batch
+
+
+def _check_storage(batch: Tree) -> None:
+    """Raise unless rows can be taken of every tensor."""
+    for name, leaf in named_tensors(batch):
+        where = entry("inputs", name)
+        if leaf.is_nested:
+            raise TypeError(f"{where} are nested tensors. Pad them: torch.nested.to_padded_tensor(x, 0.0).")
+        if leaf.layout != torch.strided:
+            raise TypeError(f"{where} are sparse ({leaf.layout}), and paths are not. Write x.to_dense().")
+        if leaf.is_meta:
+            raise ValueError(f"{where} are on the meta device, where tensors have no values. Load the data first.")
+
+
+def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
+    """Raise, naming the example by its row or its index, if inputs are NaN or infinite."""
+    for name, leaf in named_tensors(inputs):
+        if not (leaf.is_floating_point() or leaf.is_complex()):
+            continue
+        rows = max(1, _CHECKED_AT_ONCE * len(leaf) // max(1, leaf.numel()))
+        broken = torch.cat([_is_broken(part, name) for part in torch.split(leaf, rows)]).nonzero().flatten().tolist()
+        if not broken:
+            continue
+        first = broken[0] if indices is None or len(indices) != len(leaf) else indices[broken[0]]
+        more = f" (and in {len(broken) - 1} more of the {len(leaf)} that were read)" if len(broken) > 1 else ""
+        raise ValueError(
+            f"the data are NaN or infinite: {entry('inputs', name)} in example {first}{more}. Repair "
+            "such examples or leave them out, for example inputs[inputs.isfinite().flatten(1).all(1)]."
+        )
+
+
+def _is_broken(rows: Tensor, name: str) -> Tensor:
+    # A mask that is added to scores is -inf where nothing is to be seen.
+    broken = rows.isnan() | (rows == torch.inf) if "mask" in name else ~rows.isfinite()
+    return broken.flatten(1).any(1) if broken.dim() > 1 else broken
+
+
+def _from_loader(loader: DataLoader[Any], labelled: bool) -> Examples:
+    # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
+    # other sampler decides which examples there are: then the loader is asked.
+    if _takes_all(loader):
+        return _DataSet(loader.dataset, labelled, loader.collate_fn)
+    # Without batches of its own a loader hands on the items of its data set.
+    return _from_batches(map(_not_single, loader) if loader.batch_sampler is None else loader, labelled)
+
+
+def _takes_all(loader: DataLoader[Any]) -> bool:
+    """Return whether a loader takes every example of its data set once, among all processes if there are several."""
+    batches, sampler = loader.batch_sampler, loader.sampler
+    if type(batches) is not BatchSampler or batches.sampler is not sampler:
+        return False
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+    return isinstance(sampler, SequentialSampler | DistributedSampler)
+
+
+def _collated(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
+    try:
+        return collate(items)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have one "
+            "shape (pad text to one length, resize images to one size)."
+        ) from error
+
+
+def _from_list(items: list[Any], labelled: bool) -> Examples:
+    """Read a list whose entries are examples beyond doubt; say how to write any other."""
+    if not items:
+        raise ValueError("inputs are empty: a list without entries.")
+    if all(map(_has_one_label, items)):
+        return _DataSet(items, labelled)
+    first = items[0]
+    if isinstance(_innermost(first), int | float | np.generic):
+        raise TypeError("inputs are a list of numbers. Write torch.tensor(inputs).")
+    if isinstance(first, Tensor | np.ndarray):
+        kind = f"{type(first).__name__}s, the first of shape {tuple(first.shape)},"
+        torch_or_numpy = ("torch.stack", "torch.cat") if isinstance(first, Tensor) else ("np.stack", "np.concatenate")
+        one, many = (f"{function}(inputs)" for function in torch_or_numpy)
+        if isinstance(items[-1], type(first)) and first.ndim != items[-1].ndim:
+            raise TypeError(
+                f"inputs are a list of {len(items)} {kind} the last of shape {tuple(items[-1].shape)}. If they are "
+                "inputs and labels, give the inputs alone; several arguments of the model are given as a tuple."
+            )
+    else:
+        kind = f"entries of type {type(first).__name__}"
+        one, many = "torch.utils.data.DataLoader(inputs)", "iter(inputs)"
+    raise TypeError(
+        f"inputs are a list of {len(items)} {kind} which may be single examples or batches. Write {one} if each is one "
+        f"example, {many} if each is a batch of them."
+    )
+
+
+def _innermost(entry: Any) -> Any:
+    while isinstance(entry, list) and entry:
+        entry = entry[0]
+    return entry
+
+
+def _has_one_label(item: Any) -> bool:
+    """Return whether an item is a single example, which shows in its having a single label."""
+    pair = isinstance(item, tuple | list) and not hasattr(item, "_fields") and len(item) > 1
+    if not isinstance(item, Mapping) and (not pair or isinstance(item[0], int | float | np.generic)):
+        return False
+    label = split_labels(item)[1]
+    return isinstance(label, int | float | str | np.generic) or getattr(label, "ndim", None) == 0
+
+
+def _not_single(item: Any) -> Any:
+    if _has_one_label(item):
+        raise ValueError(
+            "inputs are an iterator of items with a single label or number each, as single examples have, but an "
+            "iterator is read as batches. Write list(inputs) if each item is one example; if each is a batch, leave "
+            "the number out: (item[0] for item in inputs)."
+        )
+    return item
+
+
+def _from_stream(stream: IterableDataset[Any], labelled: bool) -> Examples:
+    read = _read(stream, labelled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
+    return Batch(_stack(read), labelled=labelled)
+
+
+def _from_batches(batches: Iterable[Any], labelled: bool) -> Examples:
+    def count(batch: Tree) -> int:
+        return max((len(tensor) for tensor in tensors(batch) if tensor.dim()), default=1)
+
+    read = _read(batches, labelled, count=count, advice="itertools.islice(inputs, 10)")
+    try:
+        joined = concatenate(read)
+    except (RuntimeError, ValueError, KeyError) as error:
+        shapes = sorted({_shapes(batch) for batch in read})
+        raise ValueError(
+            f"inputs give batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
+            "shape (pad text to one length, resize images to one size)."
+        ) from error
+    return Batch(joined, labelled=labelled)
+
+
+def _read(items: Iterable[Any], labelled: bool, *, count: Callable[[Tree], int], advice: str) -> list[Tree]:
+    """Read an iterable to its end, unless that is too far."""
+    read, examples, size = [], 0, 0
+    for item in items:
+        tree = _wanted(item, labelled)
+        read.append(tree)
+        examples += count(tree)
+        size += sum(tensor.nbytes for tensor in tensors(tree))
+        if examples > MOST_EXAMPLES or size > MOST_BYTES:
+            raise ValueError(
+                f"inputs go on after {examples:,} examples ({size / 2**30:.2g} GiB) and may never end; an iterable is "
+                f"read into memory. Give a part of it, such as {advice}, or a map-style Dataset, of which only the "
+                "drawn examples are read."
+            )
+    if not read:
+        raise ValueError("inputs are empty: the iterable gave nothing.")
+    return read
+
+
+def _stack(examples: list[Tree]) -> Tree:
+    """Stack single examples into a batch."""
+
+    def stack(*leaves: Tensor) -> Tensor:
+        shapes = sorted({tuple(leaf.shape) for leaf in leaves})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"examples have unequal shapes, {' and '.join(map(str, shapes[:3]))}: no straight line joins them. "
+                "Pad text to one length, resize images to one size."
+            )
+        return torch.stack(leaves)
+
+    return map_tensors(stack, *examples)
+
+
+def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:
+    """Take a labelled batch apart: a pair into inputs and labels, a mapping into its labels and the rest."""
+    if isinstance(batch, tuple | list) and not hasattr(batch, "_fields") and len(batch) > 1:
+        return batch[0], batch[1]
+    labels = next((batch[name] for name in batch if name in LABELS), None) if isinstance(batch, Mapping) else None
+    return _without_labels(batch), labels
+
+
+def _wanted(item: Any, labelled: bool) -> Tree:
+    """Return the tensors of an item, or of a batch of items, with or without labels."""
+    return _as_tensors(item if labelled else _without_labels(item))
+
+
+def _without_labels(item: Any) -> Any:
+    if isinstance(item, tuple | list) and not hasattr(item, "_fields"):
+        if not item:
+            raise ValueError("inputs give an empty item: expected examples, or (examples, labels).")
+        return item[0]
+    if isinstance(item, Mapping):
+        return {key: value for key, value in item.items() if key not in LABELS}
+    return item
+
+
+def _as_tensors(tree: Tree) -> Tree:
+    """Turn arrays, numbers and lists of numbers into tensors; other leaves stay."""
+    if isinstance(tree, Mapping):
+        return {key: _as_tensors(value) for key, value in tree.items()}
+    if isinstance(tree, list) and tree and isinstance(tree[0], int | float | list):
+        try:
+            return torch.as_tensor(tree)
+        except ValueError as error:
+            raise ValueError(f"inputs hold lists of unequal length: {error}. Pad text to one length.") from error
+
+    def convert(leaf: Any) -> Any:
+        return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf
+
+    return tree_map(convert, tree)
+
+
+def _shapes(tree: Tree) -> str:
+    described = [
+        f"{name + ' ' if name else ''}{tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__}"
+        for name, leaf in named_leaves(tree)
+    ]
+    more = f" and {len(described) - 6} more" if len(described) > 6 else ""
+    return ", ".join(described[:6]) + more or "nothing"

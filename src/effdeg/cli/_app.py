@@ -1,0 +1,110 @@
+"""The command ``effdeg``."""
+
+import warnings
+from collections.abc import Container, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from effdeg._version import __version__
+from effdeg.cli import _compare as compare
+from effdeg.cli import _demo as demo
+from effdeg.cli import _measure as measure
+from effdeg.cli import _rank as rank
+from effdeg.cli._wording import print_aside, use_spellings
+from effdeg.io._code import importing_from_here
+
+
+class _Lab(TyperGroup):
+    """The commands of the lab, which are imported, and torch with them, when one of them is wanted."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        # A method may also have come from --set or --equal-time.
+        _use_spellings_of(command, but={"method"})
+        return name, command, rest
+
+    def _load(self) -> None:
+        from effdeg.cli import _lab as lab
+
+        if not self.commands:
+            self.commands = typer.main.get_group(lab.group).commands
+
+
+app = typer.Typer(
+    name="effdeg",
+    help="How simple is the function my network has learned? The effective degree of any PyTorch model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("measure")(measure.measure)
+app.command("compare")(compare.compare)
+app.command("rank")(rank.rank)
+app.command("demo")(demo.demo)
+app.add_typer(typer.Typer(cls=_Lab, no_args_is_help=True), name="lab", help="The paper's experiments, to be run again.")
+
+
+_state = {"traceback": False}
+_PLAIN = (ValueError, TypeError, OSError, ImportError)
+"""Errors whose messages are written for users; of others, which a model's own code raises, the kind is shown too."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"effdeg {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  (its callback does the work)
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
+) -> None:
+    _state["traceback"] = traceback
+    command: Any = context.command
+    _use_spellings_of(command.commands[context.invoked_subcommand])
+
+
+def _use_spellings_of(command: Any, but: Container[str] = ()) -> None:
+    """Let messages speak of the options of this command, but for some."""
+    options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
+    use_spellings({each.name: each.opts[0] for each in options if each.name not in but})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command. An error ends with one clear sentence, and with a traceback only if it is asked for."""
+    try:
+        with warnings.catch_warnings(), importing_from_here():
+            warnings.showwarning = _show_warning
+            app(arguments, prog_name="effdeg")
+    except Exception as error:
+        if _state["traceback"]:
+            raise
+        print_aside(str(error), "[bold red]error:[/] ")
+        for note in getattr(error, "__notes__", ()):
+            print_aside(note)
+        if not isinstance(error, _PLAIN):
+            kind = type(error).__name__
+            print_aside(
+                f"({kind}, probably raised by the code of a model or recipe; effdeg --traceback … shows where)", "[dim]"
+            )
+        raise SystemExit(2) from error
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning in one line, without the code that raised it."""
+    print_aside(" ".join(str(message).split()), "[bold yellow]warning:[/] ")

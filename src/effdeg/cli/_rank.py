@@ -1,0 +1,145 @@
+"""``effdeg rank``: how well measures rank a pool of models by how they generalize."""
+
+import json as json_module
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from effdeg._utils.checks import check_choice
+from effdeg._utils.files import write_figure
+from effdeg.cli import _options as o
+from effdeg.cli._wording import print_notes
+
+if TYPE_CHECKING:
+    from effdeg import ranking
+
+
+def rank(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="[bold].csv[/] or [bold].parquet[/], one row per model: hyperparameters, measures and the gap.",
+            show_default=False,
+        ),
+    ],
+    target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap",
+    by: Annotated[list[str] | None, typer.Option(help="A hyperparameter; once for each.", show_default=False)] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A hyperparameter, once for each: models that share all of these are resampled together. All if none.",
+            show_default=False,
+        ),
+    ] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A measure, once for each; a leading minus (-margin) turns it round. Every column of numbers if none.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Test every other measure against this one.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The column with the models' names; 'model' if there is one.", show_default=False),
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000,
+    level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to draw the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json.",
+            show_default=False,
+        ),
+    ] = None,
+    no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
+    json: o.Json = False,
+) -> None:
+    """Rank measures by how well they order models by their generalization gap.
+
+    Correlations come with their intervals. With the hyperparameters (--by), measures are also judged among models
+    that differ in one of them alone.
+    """
+    if plot is not None and no_plot:
+        raise ValueError("--plot and --no-plot exclude each other.")
+    o.check_plot(plot)
+    from effdeg import ranking
+
+    ranked = ranking.rank(
+        table,
+        target=target,
+        measures=measure or None,
+        hyperparameters=by or (),
+        clusters=cluster or None,
+        model=model,
+        resamples=resamples,
+        level=level,
+        seed=seed,
+    )
+    tested = _tested(ranked, against)
+    console = Console(highlight=False, quiet=json)
+    if json:
+        print(json_module.dumps(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tested]}))
+    _print_ranking(console, ranked)
+    if len(tested) > 1:
+        console.print("[dim]Each test stands alone: of many, some p values are small by chance.[/]")
+    for advantage in tested:
+        console.print(escape(f"{advantage}."))
+    if plot is not None:
+        o.write(plot, partial(write_figure, ranked.plot()), console)
+    elif not (no_plot or json):
+        _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
+
+
+def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
+    _print(console, ranked.title(), ranked.rows())
+    varied = [score for score in ranked.scores.values() if score.psi_by_axis]
+    if varied:
+        head = ["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]
+        rows = [
+            [
+                score.measure,
+                *(f"{psi.value:z.2f}" for psi in score.psi_by_axis.values()),
+                str(score.worst_environment or "–"),
+            ]
+            for score in varied
+        ]
+        _print(console, "among models that differ in one hyperparameter alone", [head, *rows])
+    console.print(f"[dim]{ranked.legend()}[/]")
+    print_notes(console, ranked.warnings())
+
+
+def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
+    """Draw the figure that nobody asked for: where that is not possible, a note says why."""
+    try:
+        write_figure(ranked.plot(), file)
+        console.print(escape(f"written: {file}"))
+    except (ImportError, OSError) as error:
+        failed = f"no figure, {file} cannot be written: {error.strerror}" if isinstance(error, OSError) else error
+        print_notes(console, [f"note: {failed}"])
+
+
+def _tested(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":
+    """Test every measure against a given one, or the best against the runner-up."""
+    defined = [name for name, score in ranked.scores.items() if score.undefined is None]
+    if against is None:
+        return [ranked.compare(*defined[:2])] if len(defined) > 1 else []
+    check_choice("--against", against, defined)
+    return [ranked.compare(name, against) for name in defined if name != against]
+
+
+def _print(console: Console, title: str, rows: list[list[str]]) -> None:
+    """Print a table; what is too wide for the screen is not cut."""
+    from effdeg.ranking._result import aligned
+
+    head, *lines = aligned(rows, console.width)
+    console.print(f"[italic]{escape(title)}[/]\n[bold]{escape(head)}[/]", soft_wrap=True)
+    console.print(escape("\n".join(lines)) + "\n", soft_wrap=True)

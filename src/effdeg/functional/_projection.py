@@ -1,0 +1,101 @@
+"""PCA of the values along each path, through the smaller of its two Gram matrices."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from effdeg._utils.checks import check_components
+from effdeg._utils.shapes import Float
+from effdeg.functional._unrolled import eigenvectors
+
+# Two eigenvalues closer than this share of the larger count as meeting: 1/gap is damped to gap/(gap² + floor²), so that
+# the gradient stays bounded where two components swap and the derivative does not exist.
+_GAP_FLOOR = 1e-5
+# Squared in a Gram matrix, singular values below this share of the largest are float64's rounding noise: they are zero.
+_NOISE_FLOOR = 1e-7
+
+
+def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> Float[Tensor, "*paths nodes components"]:
+    """Centre each path's values and express them in their first principal components.
+
+    The decomposition is that of a nodes × nodes matrix (or outputs × outputs, if there are fewer outputs), never of
+    the nodes × outputs one, in float64: with 4 nodes and 1,000 outputs the cost beside one matrix product is that of a
+    4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are distinct they are
+    exact; where eigenvalues meet or vanish, and PCA has no derivative, they are finite and bounded. A path that varies
+    in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest.
+
+    Args:
+        values: The model's outputs along each path.
+        components: How many to keep (the paper's m); at most ``nodes - 1`` can be non-zero.
+
+    Returns:
+        Scores, largest component first, in the dtype of the values but at least float32. Signs are arbitrary.
+    """
+    nodes, outputs = values.shape[-2:]
+    check_components(components, nodes)
+    scores: Tensor = _Scores.apply(values, min(components, outputs))  # type: ignore[no-untyped-call]
+    return torch.nn.functional.pad(scores, (0, components - scores.shape[-1]))
+
+
+class _Scores(torch.autograd.Function):
+    """Values ↦ the first principal scores Y V of their centred Y, through its singular value decomposition U S Vᵀ."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
+        ctx.given = values.dtype
+        dtype = torch.promote_types(values.dtype, torch.float32)
+        # In float64, since the rounding of a mean may be as large as what small differences from it are about, and
+        # since the Gram matrix squares.
+        values = values.double()
+        centred = values - values.mean(-2, keepdim=True)
+        directions, singular = _decompose(centred)
+        ctx.save_for_backward(centred.to(dtype), directions, singular)
+        return (directions[..., :components] * singular[..., None, :components]).to(dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Differentiate s_i u_i = Y v_i, with the singular values s and vectors u, v of Y.
+
+        d(Y v_i) = dY v_i + sum over j ≠ i of u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² - s_j²). Collected
+        with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y: the one product with all outputs.
+        """
+        centred, directions, singular = ctx.saved_tensors
+        grad = grad.double()
+        kept = directions[..., : grad.shape[-1]]
+        kept_singular = singular[..., : grad.shape[-1]]
+
+        one, other = kept_singular[..., None, :].square(), singular[..., :, None].square()
+        gap, floor = one - other, _GAP_FLOOR * torch.maximum(one, other)
+        rotation = (directions.mT @ grad) * _divide(gap, gap.square() + floor.square())
+
+        weighted = directions * singular[..., None, :].square()
+        left = _divide(grad + weighted @ rotation, kept_singular[..., None, :])
+        right = kept * kept_singular[..., None, :]
+        mixing = left @ kept.mT + right @ rotation.mT @ directions.mT
+        mixing = mixing - mixing.mean(-2, keepdim=True)  # the derivative of centring
+        return (mixing.to(centred.dtype) @ centred).to(ctx.given), None
+
+
+def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
+    """Left singular vectors and singular values, largest first, by the eigenvectors of the smaller Gram matrix."""
+    wide = centred.shape[-2] <= centred.shape[-1]
+    gram = centred @ centred.mT if wide else centred.mT @ centred
+    eigenvalues, vectors = eigenvectors(gram) if _may_not_wait(gram) else torch.linalg.eigh(gram)
+    singular, vectors = eigenvalues.flip(-1).clamp(min=0).sqrt(), vectors.flip(-1)
+    singular = torch.where(singular > _NOISE_FLOOR * singular[..., :1], singular, 0)
+    directions = vectors if wide else _divide(centred @ vectors, singular[..., None, :])
+    return directions, singular
+
+
+def _may_not_wait(tensor: Tensor) -> bool:
+    """Return whether a library call that waits for the GPU is out of place: in a captured or compiled training step."""
+    return tensor.is_cuda and (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
+
+
+def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Divide, with 0 where the denominator is 0."""
+    zero = denominator == 0
+    return torch.where(zero, 0, numerator / torch.where(zero, 1, denominator))

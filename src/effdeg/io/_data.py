@@ -1,0 +1,277 @@
+"""Examples from array files, tables, and folders of images."""
+
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+from torch.utils.data import Dataset
+
+from effdeg._models.examples import LABELS
+from effdeg._utils.checks import shorten
+from effdeg._utils.optional import require
+from effdeg.io._files import read_as, read_safetensors, read_torch
+
+IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
+
+_SCALED = "bytes scaled to [0, 1]"
+_CHANNELS = {1, 3, 4}
+
+
+class Loaded(NamedTuple):
+    """Examples, and what was done to them on their way from the file, in words."""
+
+    inputs: Any
+    preprocessing: str | None
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """What is done to images: resizing, then (pixels in [0, 1] - mean) / std, channel by channel."""
+
+    size: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(value > 0 for value in self.std):
+            raise ValueError(f"--std {','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What is done beyond scaling bytes, in words."""
+        named = {"size": self.size, "mean": ",".join(map(str, self.mean)), "std": ",".join(map(str, self.std))}
+        return tuple(f"{name} {value}" for name, value in named.items() if value not in {None, ""})
+
+    def __call__(self, image: Any) -> Tensor:
+        """Turn a Pillow image, grey or RGB, into a channels × height × width tensor."""
+        if self.size is not None:
+            image = image.resize((self.size, self.size))
+        pixels = torch.from_numpy(np.array(image))
+        return self._normalize(scale(pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)))
+
+    def on_array(self, images: Tensor, path: Path) -> Tensor:
+        """Treat an N × channels × height × width array as Pillow images are treated."""
+        if (hint := describe_channels_last(images, path)) is not None:
+            raise ValueError(hint)
+        if images.dim() != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
+            raise ValueError(
+                f"--size, --mean and --std are for images: bytes (uint8) or floats of the shape N × channels × height "
+                f"× width. {path} holds {_kind(images)}."
+            )
+        low, high = images.min().item(), images.max().item()
+        if images.is_floating_point() and (self.mean or self.std) and (low < 0 or high > 1):
+            warnings.warn(
+                f"--mean and --std are usually those of pixels in [0, 1], but the pixels of {path} lie between "
+                f"{low:.3g} and {high:.3g}.",
+                stacklevel=2,
+            )
+        if self.size is not None:
+            # The filter that Pillow uses; bytes are rounded and clipped as Pillow's are.
+            images = interpolate(images, (self.size, self.size), mode="bicubic", antialias=True)
+        return self._normalize(scale(images))
+
+    def _normalize(self, pixels: Tensor) -> Tensor:
+        mean, std = (self._channels(name, pixels) for name in ("mean", "std"))
+        return (pixels - mean) / std
+
+    def _channels(self, name: str, pixels: Tensor) -> Tensor:
+        given = getattr(self, name) or ((0.0,) if name == "mean" else (1.0,))
+        channels = pixels.shape[-3]
+        if len(given) not in {1, channels}:
+            raise ValueError(f"--{name} has {len(given)} values, the images have {channels} channels.")
+        return torch.tensor(given, dtype=pixels.dtype).view(-1, 1, 1)
+
+
+def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> Any:
+    """Return the examples that :func:`read_data` reads."""
+    return read_data(source, key=key, images=images).inputs
+
+
+def read_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> Loaded:
+    """Read examples from a file or folder, as inputs for :func:`effdeg.measure`.
+
+    Args:
+        source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
+            Hugging Face hub stores them or with numeric columns; or a folder of images, searched through.
+        key: Which array of a file with several (else all of them, by name), or which column of images.
+        images: What is done to images, also to those in an N × channels × height × width array.
+
+    Returns:
+        A tensor, a dict of tensors, or a data set of images, and what was done to them. Bytes are scaled to [0, 1].
+    """
+    path, images = Path(source), images or ImageOptions()
+    if path.is_dir():
+        return Loaded(_folder(path, images), _joined(*images.given, _SCALED))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist.")
+    if path.suffix == ".parquet":
+        return _parquet(path, key, images)
+    if path.suffix not in _READERS:
+        known = ", ".join([*_READERS, ".parquet"])
+        raise ValueError(f"{path} has the suffix {path.suffix!r}; known are {known} and folders of images.")
+    inputs, labelled = _pick(read_as(path, _READERS[path.suffix]), key, path)
+    if images.given and isinstance(inputs, Mapping):
+        raise ValueError(f"--size, --mean and --std: {path} holds {', '.join(inputs)}; choose the images with --key.")
+    tensors = list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
+    done = [
+        *images.given,
+        _SCALED if any(tensor.dtype == torch.uint8 for tensor in tensors) else "",
+        "labels left out" if labelled else "",
+    ]
+    if isinstance(inputs, Mapping):
+        return Loaded({name: scale(tensor) for name, tensor in inputs.items()}, _joined(*done))
+    return Loaded(images.on_array(inputs, path) if images.given else scale(inputs), _joined(*done))
+
+
+def scale(tensor: Tensor) -> Tensor:
+    """Scale bytes to [0, 1]; leave other numbers as they are."""
+    return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
+
+
+def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
+    """Describe what to do about images of the layout N × height × width × channels; return None for other examples."""
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4:
+        return None
+    if inputs.shape[3] not in _CHANNELS or min(inputs.shape[1:3]) <= max(_CHANNELS):
+        return None
+    return (
+        f"{path} seems to hold images as N × height × width × channels, {tuple(inputs.shape)}; models in PyTorch "
+        "usually take N × channels × height × width. To convert an array x: x.transpose(0, 3, 1, 2) in numpy, "
+        "x.permute(0, 3, 1, 2) in torch."
+    )
+
+
+class ImageList(Dataset[Tensor]):
+    """Images that are decoded when they are asked for: all of them grey if the first one is, else all RGB."""
+
+    def __init__(self, stored: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
+        self._stored, self._options, self._name = stored, options, name
+        self._pillow = require("PIL.Image", extra="files", purpose="reading images")
+        self._mode = "L" if self._open(0, lambda image: image.mode) == "L" else "RGB"
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, index: int) -> Tensor:
+        image: Tensor = self._open(index, lambda image: self._options(image.convert(self._mode)))
+        return image
+
+    def _open(self, index: int, use: Callable[[Any], Any]) -> Any:
+        stored = self._stored[index]
+        where = stored if isinstance(stored, Path) else f"image {index} of {self._name}"
+        if stored is None:
+            raise ValueError(f"{where} is missing: its cell is empty.")
+        try:
+            with self._pillow.open(io.BytesIO(stored) if isinstance(stored, bytes) else stored) as image:
+                return use(image)
+        except self._pillow.UnidentifiedImageError as error:
+            raise ValueError(f"{where} cannot be read as an image: Pillow does not know its format.") from error
+        except OSError as error:
+            raise ValueError(f"{where} cannot be read as an image: {error}") from error
+
+
+def _folder(folder: Path, options: ImageOptions) -> ImageList:
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES)
+    if not files:
+        raise ValueError(f"{folder} holds no images ({', '.join(sorted(IMAGES))}).")
+    return ImageList(files, options, str(folder))
+
+
+def _parquet(path: Path, key: str | None, options: ImageOptions) -> Loaded:
+    types = require("pyarrow", extra="files", purpose="a .parquet file").types
+    table = read_as(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} holds no examples: it has no rows.")
+    if key is not None and key not in table.column_names:
+        raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
+    images = [field.name for field in table.schema if _holds_images(field.type, types)]
+    if key in images or (key is None and images):
+        cells = table.column(key or images[0]).to_pylist()
+        stored = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
+        return Loaded(ImageList(stored, options, str(path)), _joined(*options.given, _SCALED))
+    numbers = [field.name for field in table.schema if types.is_floating(field.type) or types.is_integer(field.type)]
+    names = [name for name in numbers if (name not in LABELS if key is None else name == key)]
+    if not names:
+        raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
+    if options.given:
+        raise ValueError(
+            f"--size, --mean and --std are for images; {path} has none, but numbers in {shorten(names, 6)}."
+        )
+    columns = [table.column(name).to_numpy() for name in names]
+    return Loaded(torch.from_numpy(np.stack(columns, axis=1).astype(np.float32)), f"columns {shorten(names, 6)}")
+
+
+def _holds_images(kind: Any, types: Any) -> bool:
+    """Return whether a column holds images: their bytes, or, as the hub stores them, a struct of bytes and path."""
+    if types.is_struct(kind):
+        return any(kind.field(index).name == "bytes" for index in range(kind.num_fields))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".npy": partial(np.load, allow_pickle=False),
+    ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
+    ".pt": partial(read_torch, expected="examples"),
+    ".pth": partial(read_torch, expected="examples"),
+    ".safetensors": read_safetensors,
+}
+
+
+def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Tensor | dict[str, Tensor], bool]:
+    """Choose the inputs among what a file holds; return them, and whether labels were left out."""
+    if key is not None:
+        if not isinstance(loaded, Mapping) or key not in loaded:
+            names = ", ".join(map(str, loaded)) if isinstance(loaded, Mapping) else "one unnamed array"
+            raise ValueError(f"{path} has no array {key!r}; it has {names}.")
+        return _tensor(loaded[key], path), False
+    if isinstance(loaded, Mapping):
+        inputs = {str(name): _tensor(value, path, str(name)) for name, value in loaded.items() if name not in LABELS}
+        if not inputs:
+            raise ValueError(f"{path} holds no examples: it has {', '.join(map(str, loaded)) or 'nothing'}.")
+        return inputs if len(inputs) > 1 else next(iter(inputs.values())), len(inputs) < len(loaded)
+    if isinstance(loaded, tuple | list) and len(loaded) == 2 and _labels(*loaded):
+        return _tensor(loaded[0], path), True
+    return _tensor(loaded, path), False
+
+
+def _labels(inputs: Any, other: Any) -> bool:
+    """Return whether the second of two entries can only be the labels of the first: one number per example."""
+    return (
+        isinstance(inputs, Tensor)
+        and isinstance(other, Tensor)
+        and inputs.dim() > 1
+        and other.shape in {inputs.shape[:1], (*inputs.shape[:1], 1)}
+        and inputs.shape != other.shape
+    )
+
+
+def _tensor(value: Any, path: Path, name: str = "") -> Tensor:
+    numeric = isinstance(value, np.ndarray) and value.dtype.kind in "buifc"
+    tensor = torch.from_numpy(value) if numeric else value
+    if isinstance(tensor, Tensor):
+        return tensor
+    if isinstance(value, tuple | list) and value and all(isinstance(each, Tensor) for each in value):
+        raise ValueError(
+            f"{path} holds a {type(value).__name__} of {len(value)} tensors. Save one tensor with the examples first: "
+            "torch.save(torch.stack(list), file) if each is one example, torch.save(torch.cat(list), file) if each "
+            "is a batch; or a dict of tensors by name, if they are different inputs of the model."
+        )
+    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a value of type {type(value).__name__}"
+    where = f" under {name!r}; choose the examples with --key" if name else "; expected numbers with the examples first"
+    raise ValueError(f"{path} holds {kind}{where}.")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of the shape {tuple(tensor.shape)}"
+
+
+def _joined(*parts: str) -> str | None:
+    return ", ".join(filter(None, parts)) or None

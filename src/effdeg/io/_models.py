@@ -1,0 +1,216 @@
+"""Models from code, from Hugging Face folders, and from exported programs."""
+
+import inspect
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as consume_prefix
+
+from effdeg._models.inference import Model
+from effdeg._utils.checks import shorten
+from effdeg._utils.optional import require
+from effdeg.io._code import find_code, importing_from_here
+from effdeg.io._files import read_as, read_safetensors, read_torch
+
+_NESTED = ("state_dict", "model_state_dict", "model")
+_PREFIXES = ("module.", "_orig_mod.", "model.")
+
+
+def load_model(source: str, weights: str | Path | None = None) -> Model:
+    """Load a model.
+
+    Args:
+        source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
+            Hugging Face model folder, or a ``torch.export`` program in a ``.pt2`` file.
+        weights: Weights for a model from code, in a ``.safetensors``, ``.pt`` or ``.pth`` file. Read without running
+            any code that may be in it.
+
+    Returns:
+        The model.
+    """
+    path = Path(source)
+    if path.suffix == ".pt2" or path.is_dir():
+        if weights is not None:
+            raise ValueError(f"{source} brings its own weights; --weights is for a model package.module:callable.")
+        return _exported(path) if path.suffix == ".pt2" else _huggingface(path)
+    if ":" not in source:
+        raise ValueError(
+            f"{source!r} is not a model: expected package.module:callable, a Hugging Face model folder, or a .pt2 file "
+            "of torch.export."
+        )
+    model = _from_code(source)
+    if weights is not None:
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
+        fill(model, Path(weights))
+    return model
+
+
+def weights_files(source: str, weights: str | Path | None = None) -> list[Path]:
+    """Return the files that the weights of a model come from; none if its code makes them."""
+    path = Path(source)
+    if weights is not None:
+        return [Path(weights)]
+    if path.is_dir():
+        return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+    return [path] if path.suffix == ".pt2" else []
+
+
+def checksum(files: Iterable[Path]) -> str | None:
+    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
+    digests = []
+    for file in files:
+        with file.open("rb") as stream:
+            digests.append(file_digest(stream, "sha256").hexdigest())
+    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
+
+
+def fill(model: nn.Module, file: Path) -> None:
+    """Fill a model with the weights of a file, or say what does not fit."""
+    state = _read_weights(file)
+    own = model.state_dict()
+    # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
+    while not own.keys() & state.keys() and (prefix := _common_prefix(state)):
+        consume_prefix(state, prefix)
+    try:
+        model.load_state_dict(state)
+    except Exception as error:
+        problems = str(error)
+        with suppress(Exception):  # a model whose own hooks refuse the weights says best itself what they miss
+            problems = _misfits(model, state) or problems
+        raise ValueError(f"{file} does not fit {type(model).__name__}: {problems}.") from error
+
+
+def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
+    """Describe why ``load_state_dict`` refuses weights, in one sentence."""
+    own = model.state_dict()
+    shapes = {
+        name: f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the model"
+        for name in sorted(own.keys() & state.keys())
+        if isinstance(own[name], Tensor) and isinstance(state[name], Tensor) and own[name].shape != state[name].shape
+    }
+    # What is missing is for load_state_dict to say: it fills in what old checkpoints did not have.
+    judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
+    missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
+    problems = [
+        f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})" if missing else "",
+        f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})"
+        if unexpected
+        else "",
+        f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})" if shapes else "",
+    ]
+    return ", ".join(filter(None, problems))
+
+
+def _from_code(source: str) -> Model:
+    found = find_code(source)
+    if isinstance(found, nn.Module):
+        return found
+    if not callable(found):
+        raise ValueError(
+            f"{source!r} is a {type(found).__name__}; expected an nn.Module or something that returns one."
+        )
+    _check_factory(source, found)
+    with importing_from_here():
+        model = found()
+    if not callable(model):
+        raise ValueError(f"{source!r}() returned {type(model).__name__}; expected an nn.Module or another callable.")
+    return model  # type: ignore[no-any-return]
+
+
+def _check_factory(source: str, factory: Any) -> None:
+    """Raise if something cannot be called without arguments."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:  # some builtins have no signature
+        return
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    required = [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]
+    if not required:
+        return
+    module, _, name = source.partition(":")
+    raise ValueError(
+        f"{source} is called without arguments and must return the model, but {name} needs {', '.join(required)}. "
+        f"Write a function without arguments into {module}, such as def make(): return {name}(…), or, if {name} is the "
+        f"model itself, def make(): return {name}; then give {module}:make."
+    )
+
+
+def _huggingface(folder: Path) -> Model:
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is a folder without config.json, so not a Hugging Face model.")
+    transformers = require("transformers", extra="huggingface", purpose="a Hugging Face model folder")
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    names = config.architectures or []
+    if not names or not hasattr(transformers, names[0]):
+        raise ValueError(f"{folder}/config.json names no architecture that this transformers knows: {names or 'none'}.")
+    try:
+        return getattr(transformers, names[0]).from_pretrained(folder, local_files_only=True)  # type: ignore[no-any-return]
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be loaded as {names[0]}: {error}") from error
+
+
+def _exported(file: Path) -> Model:
+    _check_file(file)
+    try:
+        with _silent("torch.export"):  # which logs a traceback before it raises
+            program = torch.export.load(file)
+    except Exception as error:
+        raise ValueError(f"{file} is not a program that torch.export saved, or it is damaged: {error}.") from error
+    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    batches = [inputs[name].meta["val"].shape[0] for name in program.graph_signature.user_inputs if name in inputs]
+    if any(isinstance(batch, int) for batch in batches):
+        raise ValueError(
+            f"{file} was exported for a batch of exactly {batches[0]}. Export it for any batch: "
+            "torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim('batch')},))"
+        )
+    return program.module()
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled
+
+
+def _read_weights(file: Path) -> dict[str, Any]:
+    _check_file(file)
+    if file.suffix in {".npy", ".npz"}:
+        raise ValueError(
+            f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
+        )
+    stored: Any
+    if file.suffix == ".safetensors":
+        stored = read_as(file, read_safetensors)
+    else:
+        stored = read_torch(file, expected="model.state_dict()")
+    for key in _NESTED:
+        if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
+            stored = stored[key]
+    if not isinstance(stored, dict) or not all(map(_is_weight, stored, stored.values())):
+        raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
+    return stored
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    """Return whether this is an entry of a state dict: a tensor, or the extra state that some modules keep."""
+    return isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
+
+
+def _common_prefix(names: Iterable[str]) -> str | None:
+    return next((prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in names)), None)
+
+
+def _check_file(file: Path) -> None:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist.")

@@ -1,0 +1,186 @@
+"""Several models on the same paths: which is simpler, and is the difference real?"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from effdeg._models.examples import as_examples
+from effdeg._models.inference import Model
+from effdeg._utils.checks import check_count
+from effdeg._utils.files import finite
+from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
+from effdeg.measure._estimator import measure
+from effdeg.measure._measurement import Measurement
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much more complex one model is than another, path by path.
+
+    Attributes:
+        simpler: The model with the lower effective degree.
+        other: The model with the higher one.
+        value: The mean over paths of (other - simpler).
+        stderr: Its standard error, from the differences path by path: much smaller than those of the two models.
+        interval: The interval of the difference, wide enough that all differences of the comparison lie in theirs with
+            the given probability (Bonferroni).
+    """
+
+    simpler: str
+    other: str
+    value: float
+    stderr: float
+    interval: tuple[float, float]
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.interval[0] > 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Models measured on the same paths, simplest first.
+
+    Attributes:
+        measurements: Each model's measurement by name, in order of increasing effective degree.
+        normalized: Whether the models are compared by the normalized effective degree.
+    """
+
+    measurements: Mapping[str, Measurement]
+    normalized: bool = False
+
+    @classmethod
+    def of(cls, measurements: Mapping[str, Measurement], *, normalized: bool = False) -> "Comparison":
+        """Compare measurements that were made on the same paths with the same settings."""
+        if len(measurements) < 2:
+            raise ValueError(f"a comparison needs at least two models, not {len(measurements)}.")
+        check_comparable(measurements)
+        ranked = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
+        return cls({name: measurements[name] for name in ranked}, normalized)
+
+    @property
+    def ranking(self) -> list[str]:
+        """The models' names, simplest first."""
+        return list(self.measurements)
+
+    def differences(self, level: float = 0.95) -> list[Difference]:
+        """Return every difference between two models, with intervals that hold together with probability ``level``."""
+        pairs = list(combinations(self.ranking, 2))
+        return [self._difference(one, other, 1 - (1 - level) / len(pairs)) for one, other in pairs]
+
+    def above_simplest(self) -> dict[str, Difference]:
+        """Return, for every model but the simplest, how much more complex it is."""
+        return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
+
+    def plot(self, *, theme: str = "light") -> "Figure":
+        """Draw the ranking with its intervals. Needs ``effdeg[plots]``."""
+        from effdeg.plots import plot_comparison
+
+        return plot_comparison(self, theme=theme)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers, names and lists."""
+        return {
+            "ranking": self.ranking,
+            "normalized": self.normalized,
+            "differences": [finite(asdict(each) | {"significant": each.significant}) for each in self.differences()],
+            "notes": self.warnings(),
+            "measurements": {name: measurement.to_dict() for name, measurement in self.measurements.items()},
+        }
+
+    def __str__(self) -> str:
+        width = max(map(len, self.ranking))
+        lines = []
+        for rank, (name, measurement) in enumerate(self.measurements.items(), start=1):
+            value = measurement.estimate(normalized=self.normalized)[0]
+            span = format_interval(*measurement.interval(normalized=self.normalized))
+            lines.append(f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {span})")
+        for difference in self.differences():
+            verdict = "simpler than" if difference.significant else "not distinguishable from"
+            lines.append(
+                f"{difference.simpler} is {verdict} {difference.other}: difference {difference.value:.3g} "
+                f"({format_interval(*difference.interval)})"
+            )
+        return "\n".join([*lines, *self.warnings()])
+
+    def warnings(self) -> list[str]:
+        """List every note of the measurements, each once, with the names of the models that it is about."""
+        about: dict[str, list[str]] = {}
+        for name, measurement in self.measurements.items():
+            for note in measurement.warnings():
+                about.setdefault(note.removeprefix("note: "), []).append(name)
+        everyone = len(self.measurements)
+        return [
+            f"note: {note}" if len(names) == everyone else f"note on {', '.join(names)}: {note}"
+            for note, names in about.items()
+        ]
+
+    def __repr__(self) -> str:
+        return f"Comparison({' < '.join(self.ranking)})"
+
+    def _difference(self, simpler: str, other: str, level: float) -> Difference:
+        one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
+        sample = two - one
+        mean, stderr = mean_and_stderr(sample)
+        return Difference(simpler, other, mean, stderr, interval(mean, stderr, count=len(sample), level=level))
+
+
+def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = False, **settings: Any) -> Comparison:
+    """Measure several models on the same paths and compare them path by path: model selection without labels.
+
+    Args:
+        models: The models by name.
+        inputs: The examples, of any kind that :func:`effdeg.measure` takes.
+        normalized: Compare the normalized effective degree.
+        **settings: Any setting of :func:`effdeg.measure`, for all models; ``tolerance`` is not one, since the paths
+            must be the same.
+
+    Returns:
+        The ranking, and every difference with its interval.
+
+    Raises:
+        ValueError: If the models cannot be compared (other numbers of outputs, another precision), which one path of
+            each shows beforehand.
+    """
+    if settings.get("tolerance") is not None:
+        raise ValueError("tolerance= would give each model a number of paths of its own; set paths= to compare models.")
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models must be a dict of models by name, not a {type(models).__name__}.")
+    if len(models) < 2:
+        raise ValueError(f"a comparison needs at least two models, not {len(models)}.")
+    for name in models:
+        if not isinstance(name, str):
+            raise TypeError(f"models must have strings as names, such as {str(name)!r} instead of {name!r}.")
+    check_count("paths", settings.get("paths", 1), least=1)
+    progress = settings.pop("progress", False)
+    # An iterable of batches can be read once only.
+    examples = as_examples(inputs)
+    # One path of each shows what cannot be compared, before hours are spent on it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_comparable({name: measure(model, examples, **settings | {"paths": 1}) for name, model in models.items()})
+    measured = {}
+    for number, (name, model) in enumerate(models.items(), start=1):
+        title = f"{name} ({number}/{len(models)})"
+        measured[name] = measure(model, examples, **settings, progress=progress and title)
+    return Comparison.of(measured, normalized=normalized)
+
+
+def check_comparable(measurements: Mapping[str, Measurement]) -> None:
+    """Raise, saying what differs, unless all were measured along the same paths and mean the same thing."""
+    (reference_name, reference), *others = measurements.items()
+    for name, measurement in others:
+        apart = reference.settings.differences(measurement.settings)
+        if not apart and len(reference.per_path) != len(measurement.per_path):
+            apart = [f"paths that were run: {len(reference.per_path)} and {len(measurement.per_path)}"]
+        if apart:
+            raise ValueError(
+                f"{reference_name!r} and {name!r} cannot be compared. They differ in {'; '.join(apart)}. Measure "
+                "models for the same task on the same examples, with the same settings."
+            )

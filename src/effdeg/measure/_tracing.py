@@ -1,0 +1,217 @@
+"""The two halves apart: outputs along paths, kept, and as many fits of them as one likes."""
+
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from effdeg._models.inference import Model
+from effdeg._models.layers import Layer
+from effdeg._models.outputs import Output, OutputReader, output_name, per_point
+from effdeg._models.paths import FIXED, Sampling
+from effdeg._utils.distributed import rank_and_size, union_over_ranks
+from effdeg._utils.progress import progress_bar
+from effdeg._utils.shapes import Float, Int
+from effdeg._utils.tree import Tree, concatenate, take
+from effdeg.functional import DAMPING
+from effdeg.functional._bases import Basis
+from effdeg.functional._conditioning import warn_if_ill_conditioned
+from effdeg.measure._estimator import Fit, as_measurement, check_finite
+from effdeg.measure._measurement import Measurement
+from effdeg.measure._walk import open_walk
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SLICE = 256  # paths fitted at a time, which bounds the memory of a fit
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """A model's outputs along paths: everything that costs forward passes.
+
+    Attributes:
+        outputs: What the model returned, one row per point, path after path, node after node, on the CPU.
+        alpha: The nodes of each path.
+        pairs: The indices of the two examples that each path joins; alpha = 1 at the first, 0 at the second.
+        ends: Where the first and second end of each path lie on the two main directions of the data, for drawing.
+        sampling: How the nodes were placed.
+        at: The layer at which the paths live, if not the inputs.
+        seed: What the pairs and nodes were drawn from.
+        examples: How many examples the pairs were drawn from.
+        dtype: The precision the model ran in.
+        model: The class of the model, or the name of the function.
+        fingerprint: A hash of the examples at the ends of the first paths.
+    """
+
+    outputs: Tree
+    alpha: Float[Tensor, "paths nodes"]
+    pairs: Int[Tensor, "paths 2"]
+    ends: Float[Tensor, "paths 2 2"]
+    sampling: Sampling
+    at: str | None
+    seed: int
+    examples: int
+    dtype: str | None
+    model: str
+    fingerprint: str
+
+    def fit(
+        self,
+        *,
+        degree: int = 40,
+        basis: Basis = "chebyshev",
+        output: Output = "softmax",
+        components: int | None = None,
+        damping: float = DAMPING,
+    ) -> Measurement:
+        """Fit polynomials to the outputs and measure their effective degree, as :func:`effdeg.measure` would.
+
+        Args:
+            degree: The highest degree of the fitted polynomials (the paper's K).
+            basis: ``"chebyshev"`` or ``"legendre"``.
+            output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
+                model returned.
+            components: Reduce each path's values to this many principal components first.
+            damping: The paper's eps in the fit.
+
+        Returns:
+            The measurement, with its error bar.
+
+        Warns:
+            IllConditionedFit: If the nodes cannot carry the degree.
+        """
+        paths, nodes = self.alpha.shape
+        fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
+        read = OutputReader(output)
+        warn_if_ill_conditioned(self.sampling, nodes, degree, stacklevel=2)
+        # Fixed nodes are the same on every path: one fit operator serves all of them.
+        alpha = self.alpha[0] if self.sampling in FIXED else self.alpha
+        slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
+        rows = [fitted.table(self._read(read, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
+        table = torch.cat(rows)
+        check_finite(table, self.pairs)
+        record = ("sampling", "at", "seed", "examples", "dtype", "model", "fingerprint")
+        return as_measurement(
+            table,
+            self.pairs,
+            fitted,
+            read.described,
+            **{name: getattr(self, name) for name in record},
+            paths=paths,
+            nodes=nodes,
+            output=output_name(output),
+            tolerance=None,
+        )
+
+    def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
+        """Return the values that a fit sees, for all paths or a part of them."""
+        return self._read(OutputReader(output), part)
+
+    def _read(self, read: OutputReader, part: slice) -> Float[Tensor, "paths nodes outputs"]:
+        nodes = self.alpha.shape[1]
+        start, stop, _ = part.indices(len(self.alpha))
+        kept = take(self.outputs, slice(start * nodes, stop * nodes))
+        return read(kept, (stop - start) * nodes).view(stop - start, nodes, -1)
+
+    def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":
+        """Draw the paper's method figure: paths, fits (with the settings of :meth:`fit`), coefficients, spectrum.
+
+        Needs ``effdeg[plots]``.
+        """
+        from effdeg.plots import plot_method
+
+        return plot_method(self, theme=theme, **fit)
+
+    def __repr__(self) -> str:
+        paths, nodes = self.alpha.shape
+        return f"Trace(paths={paths}, nodes={nodes}, sampling={self.sampling!r}, at={self.at!r}, seed={self.seed})"
+
+
+def trace(
+    model: Model,
+    inputs: Any,
+    *,
+    paths: int = 400,
+    nodes: int = 200,
+    sampling: Sampling = "cosine",
+    at: Layer | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool = False,
+) -> Trace:
+    """Run a model along paths and keep its outputs, so that many fits share the same forward passes.
+
+    The arguments are those of :func:`effdeg.measure`, and so are the paths: ``trace(…).fit(degree=40)`` is
+    ``measure(…, degree=40)``. The outputs are kept in memory: paths × nodes × outputs numbers.
+
+    Args:
+        model: Any callable; an ``nn.Module`` is run in evaluation mode.
+        inputs: The examples, of any kind that :func:`effdeg.measure` takes.
+        paths: How many paths.
+        nodes: How many points on each path (the paper's r).
+        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
+        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs.
+        seed: Determines pairs and nodes.
+        batch_size: Points per forward pass. Halved when memory runs out.
+        device: Run the model there; by default where it is.
+        dtype: Run the model in this precision; by default in its own.
+        progress: Show a progress bar.
+
+    Returns:
+        The outputs, to be fitted with :meth:`Trace.fit`.
+    """
+    with (
+        open_walk(
+            model,
+            inputs,
+            paths=paths,
+            nodes=nodes,
+            sampling=sampling,
+            at=at,
+            seed=seed,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+        ) as walk,
+        progress_bar(f"outputs of {walk.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
+    ):
+        stretches = walk.run(lambda returned, points: per_point(returned, points=points), update=update)
+        first = list(islice(stretches, 1))
+        # All processes draw in the plane of the very first paths, which the first process has.
+        plane = union_over_ranks({0: _Plane(*first[0].ends)} if rank_and_size()[0] == 0 else {})[0]
+        pieces: dict[int, tuple[Tree, Tensor]] = {}
+        for stretch in chain(first, stretches):
+            pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
+    pieces = union_over_ranks(pieces)
+    ordered = [pieces[start] for start in sorted(pieces)]
+    alpha = [walk.route.alpha(block).expand(block.stop - block.start, -1) for block in walk.route.blocks()]
+    return Trace(
+        outputs=concatenate([kept for kept, _ in ordered]),
+        alpha=torch.cat(alpha),
+        pairs=walk.route.pairs,
+        ends=torch.cat([ends for _, ends in ordered]),
+        **walk.record(),
+    )
+
+
+class _Plane:
+    """The plane of the two main directions of some examples; straight paths are straight in it."""
+
+    def __init__(self, first: list[Tensor], second: list[Tensor]) -> None:
+        points = torch.cat([_flat(first), _flat(second)])
+        self._centre = points.mean(0)
+        _, _, directions = torch.linalg.svd(points - self._centre, full_matrices=False)
+        self._directions = directions[:2].T
+
+    def locate(self, first: list[Tensor], second: list[Tensor]) -> Tensor:
+        located = torch.stack([(_flat(end) - self._centre) @ self._directions for end in (first, second)], dim=1)
+        return torch.nn.functional.pad(located, (0, 2 - located.shape[-1]))
+
+
+def _flat(ends: list[Tensor]) -> Tensor:
+    return torch.cat([end.cpu().double().flatten(1) for end in ends], dim=1)

@@ -1,0 +1,197 @@
+"""The expensive half: run a model along paths, block by block, in batches that fit the device."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from effdeg._models.examples import Examples, as_examples
+from effdeg._models.independence import warn_of_dependent_rows
+from effdeg._models.inference import Model, Subject, check_runnable, inference, precision_name
+from effdeg._models.layers import Layer, as_module
+from effdeg._models.paths import Sampling, blocks, draw_nodes, draw_pairs
+from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
+from effdeg._utils.batches import Batches
+from effdeg._utils.checks import check_choice, check_count
+from effdeg._utils.distributed import rank_and_size, shared_from_first
+from effdeg._utils.progress import Update, ignore
+from effdeg._utils.transfer import send
+from effdeg._utils.tree import Tree, concatenate, named_tensors, take
+
+Keep = Callable[[Any, int], Tree]
+"""What to keep of what the model returned for a number of points."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which paths a model is run along; the same for every model that gets the same route."""
+
+    pairs: Tensor
+    nodes: int
+    sampling: Sampling
+    seed: int
+
+    @classmethod
+    def draw(cls, examples: int, *, paths: int, nodes: int, sampling: Sampling, seed: int) -> "Route":
+        """Draw paths between ``examples`` examples."""
+        nodes = check_count("nodes", nodes, least=1)
+        seed = check_count("seed", seed, least=0)
+        check_choice("sampling", sampling, get_args(Sampling))
+        return cls(draw_pairs(examples, paths, seed=seed), nodes, sampling, seed)
+
+    def blocks(self) -> list[slice]:
+        """Divide the paths into blocks."""
+        return list(blocks(len(self.pairs)))
+
+    def alpha(self, block: slice) -> Tensor:
+        """Return the nodes of a block's paths: one row per path, or one for all."""
+        return draw_nodes(self.sampling, self.nodes, block, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What was kept of a model's outputs along the paths of one block, path after path, node after node."""
+
+    block: slice
+    alpha: Tensor
+    kept: Tree
+    ends: tuple[list[Tensor], list[Tensor]]
+
+    def by_path(self) -> Tensor:
+        """Arrange what was kept, if that is one row of numbers per point, into paths × nodes × outputs."""
+        values: Tensor = self.kept.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
+        return values
+
+
+class Walk:
+    """A model on its way along paths between examples, in batches that are halved when memory runs out."""
+
+    def __init__(
+        self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, route: Route, batch_size: int | None
+    ) -> None:
+        self._subject, self._space, self._examples = subject, space, examples
+        self._batches = Batches(batch_size, subject.device)
+        self.route = route
+        self.model = model_name(subject.model)
+        self._fingerprint = ""
+
+    def run(
+        self, keep: Keep, watch: AbstractContextManager[object] | None = None, update: Update = ignore
+    ) -> Iterator[Stretch]:
+        """Run the model along the paths of those blocks that are this process's share.
+
+        Args:
+            keep: Says what to keep of what the model returned.
+            watch: Entered around the model in every forward pass of points, to see what goes on inside.
+            update: Is told after every forward pass how many paths are done.
+
+        Yields:
+            What was kept, block by block.
+        """
+        rank, size = rank_and_size()
+        done = 0
+
+        def count(returned: Any, points: int) -> Tree:
+            nonlocal done
+            kept = keep(returned, points)
+            done += points
+            # The other processes are about as far.
+            update(min(done * size / self.route.nodes, len(self.route.pairs)))
+            return kept
+
+        for block in self.route.blocks()[rank::size]:
+            paths = self._join(block)
+            if block.start == 0:
+                # What is watched counts the points it sees; a trial has no part in that.
+                warn_of_dependent_rows(
+                    self._subject, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
+                )
+            alpha = self.route.alpha(block)
+            kept = self._run(paths, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
+            yield Stretch(block, alpha, kept, paths.ends())
+
+    def record(self) -> dict[str, Any]:
+        """Return what a measurement records of the model and its paths, once these were run, alike on all processes."""
+        return {
+            "sampling": self.route.sampling,
+            "at": self._space.name,
+            "seed": self.route.seed,
+            "examples": len(self._examples),
+            "dtype": precision_name(self._subject.dtype),
+            "model": self.model,
+            # The first paths are the first process's.
+            "fingerprint": shared_from_first(self._fingerprint),
+        }
+
+    def _join(self, block: slice) -> InputPaths | LayerPaths:
+        # Both ends in one batch, so that a loader that pads pads them to one length.
+        first, second = self.route.pairs[block].unbind(1)
+        ends = self._examples.fetch([*first.tolist(), *second.tolist()])
+        if block.start == 0:
+            self._fingerprint = fingerprint(ends)
+        return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
+
+    def _run(
+        self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: AbstractContextManager[object]
+    ) -> Tree:
+        rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
+        positions = alpha.reshape(-1)
+        if self._subject.device is not None and self._subject.device.type == "cuda":
+            rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
+
+        def run_part(part: slice) -> Tree:
+            with self._subject.watched(watch):
+                returned, _ = paths.run(rows[part], positions[part])
+            return keep(returned, part.stop - part.start)
+
+        return self._batched(run_part, len(rows))
+
+    def _batched(self, run: Callable[[slice], Tree], total: int) -> Tree:
+        return concatenate(self._batches.run(run, total))
+
+
+def model_name(model: Model) -> str:
+    """Name a model: its class, without wrappers, or its function."""
+    if (module := as_module(model)) is not None:
+        return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
+    while isinstance(model, partial):
+        model = model.func
+    return str(getattr(model, "__name__", type(model).__name__))
+
+
+def fingerprint(examples: Tree) -> str:
+    """Hash some examples as they were given: names, shapes, precision and every bit of every tensor."""
+    digest = hashlib.sha256()
+    for name, leaf in named_tensors(examples):
+        digest.update(f"{name} {tuple(leaf.shape)} {leaf.dtype}".encode())
+        digest.update(leaf.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def open_walk(
+    model: Model,
+    inputs: Any,
+    *,
+    paths: int,
+    nodes: int,
+    sampling: Sampling,
+    at: Layer | None,
+    seed: int,
+    batch_size: int | None,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> Iterator[Walk]:
+    """Check everything and open the model to be run along paths; afterwards it is as it was."""
+    if batch_size is not None:
+        check_count("batch_size", batch_size, least=1)
+    check_runnable(model, device=device, dtype=dtype)
+    examples = as_examples(inputs)
+    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
+    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
+        yield Walk(subject, open_space(subject, at), examples, route, batch_size)

@@ -1,0 +1,122 @@
+"""Which linear piece of a ReLU network a point lies in: on which side of its kinks each unit is."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from effdeg._utils.tree import tensors
+from effdeg.proxies._linear_functions import ASKED, AVERAGED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
+
+
+class ActivationFlips(TorchFunctionMode):
+    """Counts, between each row of a batch and the row before it, the units that cross a kink.
+
+    Rows that follow each other are neighbouring nodes of a path, also across batches, so that the flips along a path
+    are the linear pieces that it enters, or, if units flip to and fro between two nodes, fewer.
+    """
+
+    def __init__(self, state: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.problem: str | None = None
+        # What does not change with the inputs: weights, and what is made of them alone, kept alive for their ids.
+        self._weights = {memory(each) for each in state}
+        self._constant: dict[int, Tensor] = {}
+        self._last: list[Tensor] = []
+        self._now: list[Tensor] = []
+        self._flips: list[Tensor] = []
+
+    def __enter__(self) -> "ActivationFlips":
+        # A batch that ran out of memory may have left something.
+        self._now, self._flips, self._constant = [], [], {}
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name, given = function.__name__.strip("_"), kwargs or {}
+        changing = [each for each in tensors([args, given]) if not self._is_constant(each)]
+        if changing and name in _KINKS and self.problem is None:
+            values, *rest = args if args else (given["input"],)
+            # Before the call, which may work in place.
+            for kink in _KINKS[name](*rest, **{key: value for key, value in given.items() if key != "input"}):
+                self._see(values, kink)
+        elif changing and not self._is_linear(name, args, len(changing)):
+            self.problem = self.problem or f"{resolve_name(function) or name} ran"
+        result = function(*args, **given)
+        if not changing:
+            self._constant |= {id(each): each for each in tensors(result)}
+        return result
+
+    def take(self, rows: int) -> Tensor:
+        """Return the flips of the batch that has just run, one number per row."""
+        flips = self._flips
+        self._last, self._now, self._flips = self._now, [], []
+        if any(len(each) != rows for each in flips):
+            self.problem = self.problem or "an activation ran on tensors that do not have the examples first"
+        if not flips:
+            self.problem = self.problem or "no such activation ran"
+        return torch.zeros(rows) if self.problem is not None else torch.stack(flips).sum(0)
+
+    def _is_linear(self, name: str, args: tuple[Any, ...], changing: int) -> bool:
+        if name in _KINKS:
+            return True
+        divided = name in {"div", "truediv"} and isinstance(args[-1], Tensor) and not self._is_constant(args[-1])
+        return name in _LINEAR and not divided and not (name in PRODUCTS | WEIGHTED and changing > 1)
+
+    def _is_constant(self, each: Tensor) -> bool:
+        return id(each) in self._constant or memory(each) in self._weights
+
+    def _see(self, values: Tensor, kink: float) -> None:
+        on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)
+        place = len(self._now)
+        known = place < len(self._last) and self._last[place].shape == on[0].shape
+        before = self._last[place] if known else on[0]
+        self._now.append(on[-1].clone())
+        self._flips.append(torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)]))
+
+
+def _at_zero(*_: Any, **__: Any) -> list[float]:
+    return [0.0]
+
+
+def _at_threshold(threshold: float, *_: Any, **__: Any) -> list[float]:
+    return [threshold]
+
+
+def _at_bounds(min_val: float = -1.0, max_val: float = 1.0, *_: Any, **__: Any) -> list[float]:
+    return [min_val, max_val]
+
+
+def _at_clamp(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
+    return [bound for bound in (min, max) if isinstance(bound, int | float)]
+
+
+_KINKS: dict[str, Callable[..., list[float]]] = {
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), _at_zero),
+    "threshold": _at_threshold,
+    "relu6": lambda *_, **__: [0.0, 6.0],
+    "hardtanh": _at_bounds,
+    "clamp": _at_clamp,
+    "clip": _at_clamp,
+    "clamp_min": lambda min: _at_clamp(min),  # noqa: A006
+    "clamp_max": lambda max: _at_clamp(None, max),  # noqa: A006
+}
+KINKED = sorted(_KINKS)
+"""Functions that are linear but for kinks."""
+
+_POOLED = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
+_LINEAR = (
+    WEIGHTED
+    | MOVED
+    | ASKED
+    | CAST
+    | DROPPED
+    | AVERAGED
+    | PRODUCTS
+    | _POOLED
+    | {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}
+)

@@ -1,0 +1,130 @@
+"""From a table of models to a ranking of measures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from effdeg._utils.checks import check_count
+from effdeg._utils.optional import require
+from effdeg.ranking._correlations import scaled
+from effdeg.ranking._evaluation import Evaluation, draw
+from effdeg.ranking._pool import FEWEST_CLUSTERS, Pool
+from effdeg.ranking._result import Ranking
+from effdeg.ranking._score import STATISTICS, Score, Statistic, percentiles
+from effdeg.ranking._tables import Array, as_columns
+
+# Percentiles of fewer say little about the ends of a 95% interval.
+_LEAST_RESAMPLES = 100
+
+
+def rank(
+    table: Any,
+    *,
+    target: str = "gap",
+    measures: Sequence[str] | None = None,
+    hyperparameters: Sequence[str] = (),
+    clusters: Sequence[str] | None = None,
+    model: str | None = None,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Ranking:
+    """Score how well measures rank a pool of models by their generalization gap.
+
+    Intervals draw the models anew, with replacement. Seeds of one configuration are not independent models: where
+    several share all their hyperparameters, configurations are drawn, with all their models (a cluster bootstrap).
+    Nothing tells it that two configurations are nearly the same: if a hyperparameter hardly matters, intervals are too
+    narrow, and ``clusters`` should name the others. Without hyperparameters every model counts as independent.
+
+    Compare two measures by Kendall's tau: the paired test of Pearson's r is somewhat anticonservative (8% at a nominal
+    5%). Intervals of the worst sign error and of the conditional information lie high.
+
+    Args:
+        table: One row per model: a dict of columns, a list of dicts, a data frame, or the path of a ``.csv`` or
+            ``.parquet`` file.
+        target: The column to predict; larger is worse.
+        measures: The columns that may predict it; a leading minus, as in ``"-margin"``, turns one round for which
+            larger is better. By default every column of numbers that has no other part.
+        hyperparameters: The columns that say how each model was trained: without them there is neither Psi nor sign
+            error nor conditional information. Numbers are ordered by size; anything else has no order, and all pairs
+            of its values count as neighbours.
+        clusters: The hyperparameters whose combinations are drawn, each with all its models; all of them by default.
+        model: The column with the models' names; by default ``"model"`` if there is one.
+        resamples: How many times the models are drawn anew for the intervals; at least 100.
+        level: The probability of the intervals.
+        seed: Determines the resamples, which all measures share.
+
+    Returns:
+        The measures by Kendall's tau, best first. A measure that is constant, or not finite for some model, says so.
+    """
+    require("scipy", extra="ranking", purpose="effdeg.ranking")
+    check_count("resamples", resamples, least=_LEAST_RESAMPLES)
+    check_count("seed", seed, least=0)
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
+    pool = Pool.of(
+        as_columns(table),
+        target=target,
+        measures=measures,
+        hyperparameters=hyperparameters,
+        clusters=clusters,
+        model=model,
+    )
+    undefined = [Score(name, undefined=reason) for name, reason in pool.undefined.items()]
+    if not pool.measures:
+        return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
+    evaluation = Evaluation(pool)
+    found = evaluation(np.ones((1, len(pool))))
+    resampled = evaluation(draw(pool.clusters, resamples, seed))
+    if pool.cluster_count < FEWEST_CLUSTERS:
+        resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
+    scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
+    scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
+    varied = evaluation.neighbours.axes if evaluation.neighbours else []
+    return Ranking(
+        pool=pool,
+        scores={score.measure: score for score in [*scores, *undefined]},
+        resampled={name: resampled[name] for name in STATISTICS if name in resampled},
+        level=level,
+        seed=seed,
+        unvaried=[name for name in pool.hyperparameters if name not in varied],
+    )
+
+
+def _score(
+    pool: Pool, evaluation: Evaluation, found: dict[str, Array], resampled: dict[str, Array], column: int, level: float
+) -> Score:
+    """Put together what was found of one measure."""
+    name = list(pool.measures)[column]
+
+    def statistic(values: Array, samples: Array) -> Statistic:
+        return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
+
+    parts: dict[str, Any] = {key: statistic(found[key], resampled[key]) for key in STATISTICS if key in found}
+    parts |= _standard(pool, name, parts, level)
+    if evaluation.neighbours:
+        by_axis = zip(evaluation.neighbours.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
+        parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
+    if "sign_errors" in found and evaluation.neighbours:
+        worst = int(found["sign_errors"][:, 0, column].argmax())
+        parts["worst_environment"] = evaluation.neighbours.environments[worst]
+    if evaluation.information:
+        least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
+        parts["information_given"] = evaluation.information.sets[least]
+    return Score(name, **parts)
+
+
+def _standard(pool: Pool, name: str, resampled: dict[str, Statistic], level: float) -> dict[str, Any]:
+    """Return SciPy's correlations, with Fisher's interval for Pearson's where models are independent."""
+    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
+    values, gaps = pool.measures[name], pool.gaps
+    linear = stats.pearsonr(scaled(values), scaled(gaps))
+    low, high = linear.confidence_interval(level)
+    drawn = resampled["pearson"].interval
+    return {
+        "pearson": Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high))),
+        "pearson_resampled": drawn,
+        "spearman": Statistic(float(stats.spearmanr(values, gaps)[0]), resampled["spearman"].interval),
+        "kendall": Statistic(float(stats.kendalltau(values, gaps)[0]), resampled["kendall"].interval),
+    }

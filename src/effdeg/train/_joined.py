@@ -1,0 +1,141 @@
+"""One forward pass for a batch and the points of its paths."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from effdeg._models.layers import (
+    Layer,
+    as_module,
+    check_not_run_again,
+    eager,
+    find_layer,
+    first_tensor,
+    named_layers,
+    ran_not_once,
+    with_first_tensor,
+)
+from effdeg.train._points import Points
+
+BatchNorm = Literal["joint", "frozen"]
+"""Whether the points share in the batch's statistics, or are normalized with those of the batch alone."""
+
+
+def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Any:
+    """Run a model on the joined batch; on the way, at a layer, the points are put on their paths."""
+    if at is None and batchnorm == "joint":
+        return run()
+    return _run_with_hooks(run, model, points, at, batchnorm)
+
+
+# torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
+@torch._disable_dynamo  # type: ignore[attr-defined]
+def _run_with_hooks(
+    run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm
+) -> Any:
+    # Hooks, not a changed model: they are gone when the forward pass is over.
+    with _arranged(model, points, at=at, batchnorm=batchnorm):
+        return run()
+
+
+@contextmanager
+def _arranged(model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Iterator[None]:
+    if batchnorm == "frozen" and as_module(model) is None:
+        raise TypeError("batchnorm='frozen' must find the model's BatchNorm layers, but the model is a plain function.")
+    layers = named_layers(model).items()
+    norms = {name: layer for name, layer in layers if isinstance(layer, _BatchNorm) and _uses_batch(layer)}
+    entrance = None if at is None else _Entrance(*find_layer(model, at), points)
+    if not norms and entrance is None:
+        yield
+        return
+    with ExitStack() as stack:
+        for name, module in norms.items():
+            # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
+            if batchnorm == "frozen" or entrance is not None:
+                split = _BatchOnly(name, points, entrance if batchnorm == "joint" else None)
+                stack.callback(module.register_forward_pre_hook(split.before).remove)
+                stack.callback(module.register_forward_hook(split.after).remove)
+        if entrance is not None:
+            # After those of BatchNorm, which may be the very layer where paths begin.
+            stack.callback(entrance.layer.register_forward_hook(entrance).remove)
+        with eager():
+            yield
+        if entrance is not None and entrance.times != 1:
+            raise ran_not_once(entrance.name, entrance.times)
+
+
+class _Entrance:
+    """The layer where paths begin: behind it, the points are what lies between the batch's own rows."""
+
+    def __init__(self, name: str, layer: nn.Module, points: Points) -> None:
+        self.name, self.layer, self.times = name, layer, 0
+        self._points = points
+
+    def __call__(self, _: nn.Module, __: Any, output: Any) -> Any:
+        check_not_run_again(f"the layer {self.name!r}", "choose a layer outside it, such as the embeddings, with at=…")
+        self.times += 1
+        if self.times > 1:
+            raise ran_not_once(self.name, self.times)
+        batch = first_tensor(output, self.name, self._points.total)[: self._points.batch]
+        return with_first_tensor(output, torch.cat([batch, self._points.interpolate(batch)]))
+
+
+class _BatchOnly:
+    """A BatchNorm layer that sees the batch alone; the points are normalized with the statistics it found."""
+
+    def __init__(self, name: str, points: Points, until: _Entrance | None) -> None:
+        self._name, self._points, self._until = name, points, until
+        self._rest: Tensor | None = None
+
+    def before(self, module: _BatchNorm, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if self._until is not None and self._until.times > 0:
+            return None
+        self._check(module, given[0])
+        split = self._points.batch
+        self._rest = given[0][split:]
+        return (given[0][:split],)
+
+    def after(self, module: _BatchNorm, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if self._rest is None:
+            return output
+        rest, self._rest = self._rest, None
+        return torch.cat([output, _normalized_like(given[0], rest, module).to(output.dtype)])
+
+    def _check(self, module: _BatchNorm, rows: Tensor) -> None:
+        if type(module).forward is not _BatchNorm.forward:
+            raise TypeError(
+                f"batchnorm='frozen', and paths at a layer behind a BatchNorm, know torch's own BatchNorm1d, 2d and "
+                f"3d; the layer {self._name!r} is a {type(module).__name__}. Use batchnorm='joint', with paths at the "
+                "inputs or at a layer before it."
+            )
+        check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
+        if len(rows) != self._points.total:
+            raise ValueError(
+                f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
+                f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint', with paths at "
+                "the inputs or at a layer before it."
+            )
+
+
+def _uses_batch(module: _BatchNorm) -> bool:
+    """Return whether a layer normalizes with the statistics of the batch, not with running ones."""
+    return module.training or module.running_mean is None
+
+
+def _normalized_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
+    """Normalize more rows with the statistics of a batch. These carry gradients, as those of the batch itself do."""
+    dtype = torch.promote_types(batch.dtype, torch.float32)
+    variance, mean = torch.var_mean(batch.to(dtype), [0, *range(2, batch.dim())], correction=0)
+    scale = torch.rsqrt(variance + module.eps)
+    shift = -mean * scale
+    if module.weight is not None:
+        scale, shift = scale * module.weight, shift * module.weight
+    if module.bias is not None:
+        shift = shift + module.bias
+    by_channel = partial(Tensor.view, size=(1, -1, *[1] * (batch.dim() - 2)))
+    return torch.addcmul(by_channel(shift), rest.to(dtype), by_channel(scale))

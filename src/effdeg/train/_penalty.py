@@ -1,0 +1,391 @@
+"""The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._models.inference import as_arguments
+from effdeg._models.layers import Layer, advice_for_integers, as_module
+from effdeg._models.outputs import Output, as_targets, check_rows_of_labels, check_soft_labels, shaped_values
+from effdeg._models.own_loss import check_no_loss, check_own_loss, shifts_labels
+from effdeg._models.paths import Sampling, check_interpolable, check_real, draw_pairs_of_batch
+from effdeg._utils.shapes import Float, Int
+from effdeg._utils.tree import Tree, tensors
+from effdeg.functional import effective_degree, fit, project
+from effdeg.functional._bases import Basis
+from effdeg.train._joined import BatchNorm, run_joined
+from effdeg.train._points import Points, count_examples, examples_only, points_of
+from effdeg.train._settings import TRAINING_DAMPING, PenaltySettings
+
+
+class Penalty(nn.Module):
+    """The effective degree of a model on a batch, to be added to the loss: it trains the model to be simpler.
+
+    Pairs of the batch's examples are joined by straight lines, the model is run at a few nodes of each line together
+    with the batch itself, and polynomials are fitted to its outputs. The sum of degree × |coefficient| is an ordinary
+    additive loss term: first-order, without state, with nothing to save or to restore:
+
+    >>> penalty = effdeg.Penalty(anchor_labels=True)
+    >>> weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
+    >>> for step, (x, y) in enumerate(loader):
+    ...     logits, degree = penalty(model, x, y)
+    ...     loss = cross_entropy(logits, y) + weight(step) * degree
+
+    The paper's settings; what is not listed is as in the defaults, and the weight is the one thing to tune:
+
+    ===================  ======  =====  ====================  ==========  ========  ========================
+    task                 degree  nodes  pairs                 components  weight    ramp
+    ===================  ======  =====  ====================  ==========  ========  ========================
+    CIFAR-10, efficient  3       4      128 of 256            none        7         first third of training
+    CIFAR-10, precise    7       15     256 of 256            none        2         first third; Chebyshev nodes
+    ImageNet             3       4      512 of 1024           3           3         first third
+    CLIP fine-tuning     3       4      256 of 512            3           2         none
+    GLUE (BERT)          3       4      not given             none        0.3–0.5   none; ``at`` the embeddings
+    Procgen (PPO actor)  3       4      2048 of 4096          3           0.01      first sixth; no anchoring
+    ===================  ======  =====  ====================  ==========  ========  ========================
+
+    Args:
+        degree: The highest degree of the fitted polynomials (the paper's K).
+        nodes: How many nodes on each path (the paper's r).
+        pairs: How many paths (the paper's n_p): a share of the batch (a float, at most 1.0, which is as many paths as
+            examples) or a count (an int, at least 2).
+        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
+        basis: ``"chebyshev"`` or ``"legendre"``.
+        anchor_labels: Let the labels of both examples stand in for the model's outputs at the first and the last node
+            of each path (section 5.2), so that the penalty does not hold back the fit. These nodes are not run then:
+            with 4 nodes only 2 points per pair are. Cosine and uniform nodes have them at the very ends; Chebyshev
+            nodes stay where they are, the first at alpha = 0.0027 with 15 nodes, at 0.038 with 4.
+        output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
+            of what the model returned. Of several tensors ``logits``, or else the first, is taken.
+        components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
+        normalized: Use the normalized effective degree.
+        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids,
+            and for features after any block.
+        batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
+            the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
+            are normalized with what they found there; costs one more pass over the activations of every such layer.
+        damping: The paper's eps in the fit. The paper does not say how small it is: 1e-3 is our choice.
+        generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
+
+    The values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
+    distributions for ``"softmax"``. On the CPU that is at every call, on a GPU, which would have to be waited for, at
+    the first one only, and never within ``torch.compile`` or the capture of a CUDA graph. The first call also refuses
+    outputs that are probabilities already where ``"softmax"`` would be taken of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        degree: int = 3,
+        nodes: int = 4,
+        pairs: float | int = 0.5,
+        sampling: Sampling = "cosine",
+        basis: Basis = "chebyshev",
+        anchor_labels: bool = False,
+        output: Output = "softmax",
+        components: int | None = None,
+        normalized: bool = False,
+        at: Layer | None = None,
+        batchnorm: BatchNorm = "joint",
+        damping: float = TRAINING_DAMPING,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        # In one plain object, so that a layer given as a module does not become a part of this one.
+        self.settings = PenaltySettings(
+            degree=degree,
+            nodes=nodes,
+            pairs=pairs,
+            sampling=sampling,
+            basis=basis,
+            anchor_labels=anchor_labels,
+            output=output,
+            components=components,
+            normalized=normalized,
+            at=at,
+            batchnorm=batchnorm,
+            damping=damping,
+            generator=generator,
+        )
+        self._looked_at_labels = self._looked_at_outputs = False
+
+    @classmethod
+    def efficient(cls, **changes: Any) -> "Penalty":
+        """Return the paper's efficient configuration for CIFAR-10 (its weight there: 7), with changes."""
+        return cls(**{"degree": 3, "nodes": 4, "pairs": 0.5, "sampling": "cosine", "anchor_labels": True, **changes})
+
+    @classmethod
+    def cheap(cls, **changes: Any) -> "Penalty":
+        """Return a cheaper configuration than the paper's, with one point per path (weight 7), with changes.
+
+        It is not in the paper. The one comparison with the efficient configuration (CIFAR-10, one seed, 36 of the
+        paper's 300 epochs) is in ``effdeg lab table cifar10-methods --runs results/lab``: it cost less per step, with
+        about the same accuracy and a less simple network.
+        """
+        return cls.efficient(**{"degree": 2, "nodes": 3, **changes})
+
+    @classmethod
+    def precise(cls, **changes: Any) -> "Penalty":
+        """Return the paper's precise configuration for CIFAR-10 (its weight there: 2), with changes."""
+        precise = {"degree": 7, "nodes": 15, "pairs": 1.0, "sampling": "chebyshev", "anchor_labels": True}
+        return cls(**{**precise, **changes})
+
+    def forward(
+        self, model: Callable[..., Any], x: Tree, y: Tensor | None = None, **model_kwargs: Any
+    ) -> tuple[Any, Tensor]:
+        """Run a model on a batch and the points of its paths, in one forward pass.
+
+        Args:
+            model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
+            x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
+                one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
+                mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
+            y: Labels for anchoring: class ids or soft labels; by default the ``labels`` of the mapping.
+            **model_kwargs: More arguments for the model, treated as ``x`` is.
+
+        Returns:
+            What the model would have returned for the batch (but that with ``batchnorm="joint"`` BatchNorm layers in
+            training counted the points), and the effective degree to add to the loss.
+        """
+        if not callable(model):
+            raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
+        return self.joined(model, model, *as_arguments(x, **model_kwargs), y)
+
+    def joined(
+        self,
+        run: Callable[..., Any],
+        model: object,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        y: Tensor | None = None,
+    ) -> tuple[Any, Tensor]:
+        """Do what a call does where a model is run in another way than by calling it.
+
+        Args:
+            run: Runs the model on arguments and keywords.
+            model: The model whose layers are meant.
+            arguments: The arguments for a batch.
+            keywords: The keywords for it.
+            y: Labels for anchoring.
+
+        Returns:
+            What the model would have returned for the batch, and the effective degree.
+        """
+        settings = self.settings
+        check_own_loss(model, keywords)
+        if settings.anchor_labels and (y is None or y is keywords.get("labels")) and shifts_labels(model):
+            raise ValueError(
+                f"anchor_labels=True puts labels where the outputs are, but {type(as_module(model)).__name__} compares "
+                "each output with the label of the next position. Use anchor_labels=False, or give shifted labels as y."
+            )
+        parts = (arguments, keywords)
+        batch = count_examples(parts)
+        self._check(parts, batch, model)
+        points = self._points(parts, batch, self._labels(y, keywords, batch))
+        arguments, keywords = points.append_to(parts)
+        returned = run_joined(
+            lambda: run(*arguments, **keywords), model, points, at=settings.at, batchnorm=settings.batchnorm
+        )
+        if not isinstance(keywords.get("labels"), Tensor):
+            check_no_loss(returned)
+        outputs, degree = points.first_rows(returned), self.degree(returned, points)
+        _check_trains(degree, model)
+        return outputs, degree
+
+    def points(
+        self,
+        x: Tree,
+        y: Tensor | None = None,
+        *,
+        pairs: Int[Tensor, "pairs 2"] | None = None,
+        alpha: Float[Tensor, "pairs nodes"] | None = None,
+    ) -> Points:
+        """Draw paths between the examples of a batch: the first half, for people with their own forward pass.
+
+        >>> penalty = effdeg.Penalty(anchor_labels=True)
+        >>> points = penalty.points(x, y)
+        >>> outputs = model(points.append_to(x))
+        >>> loss = cross_entropy(points.first_rows(outputs), y) + 7.0 * penalty.degree(outputs, points)
+
+        With paths at a layer the model's own forward does the rest: ``hidden = torch.cat([hidden,
+        points.interpolate(hidden)])`` where ``hidden`` are the batch's features.
+
+        Args:
+            x: The batch.
+            y: Labels for anchoring: class ids or soft labels.
+            pairs: Indices of the examples to join, instead of random ones; alpha = 1 at the first, 0 at the second.
+            alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
+                anchored cosine sampling, they begin with 0 and end with 1. With anchoring the labels stand at the first
+                and at the last, wherever these are.
+
+        Returns:
+            The points, whose ``inputs`` are to be appended to the batch.
+        """
+        if self.settings.batchnorm == "frozen":
+            raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
+        batch = count_examples(x)
+        self._check((x,), batch, None)
+        points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
+        # Not by dataclasses.replace, which the compiler of older torch cannot follow.
+        return Points(points.inputs[0], points.pairs, points.alpha, points.inner, points.labels, points.batch)
+
+    def degree(self, values: Any, points: Points) -> Tensor:
+        """Compute the effective degree from what a model returned: the second half.
+
+        Args:
+            values: What the model returned for the batch followed by the points, or for the points alone.
+            points: The points.
+
+        Returns:
+            The mean over paths and outputs, a scalar that carries gradients.
+        """
+        settings = self.settings
+        look = self._may_look(points.alpha) and not self._looked_at_outputs
+        rows = shaped_values(values, settings.output, points=(points.total, len(points)), check_logits=look)
+        if look:
+            self._looked_at_outputs = True
+        pairs, nodes = points.alpha.shape
+        along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
+        if along.shape[1] < nodes:
+            ends = self._ends(rows, points)
+            along = torch.cat([ends[:, 1:], along, ends[:, :1]], dim=1)
+        if settings.components is not None:
+            along = project(along, min(settings.components, along.shape[-1]))
+        coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
+        return effective_degree(coefficients, normalized=settings.normalized).mean()
+
+    def extra_repr(self) -> str:
+        """Show the settings that matter most and those that are not the defaults."""
+        shown = []
+        for setting in fields(self.settings):
+            name, value = setting.name, getattr(self.settings, setting.name)
+            if name in {"degree", "nodes", "pairs", "anchor_labels"} or (setting.init and value != setting.default):
+                plain = value is None or isinstance(value, str | int | float)
+                shown.append(
+                    f"{name}={value!r}" if plain else f"{name}={getattr(value, '__name__', type(value).__name__)}"
+                )
+        return ", ".join(shown)
+
+    def _check(self, parts: tuple[Tree, ...], batch: int, model: object) -> None:
+        examples = [examples_only(part, batch) for part in parts]
+        for part in examples:
+            check_real(part, "x")
+        if self.settings.at is None:
+            check_interpolable(examples, advice=partial(advice_for_integers, model))
+
+    def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
+        if y is None and self.settings.anchor_labels and isinstance(keywords, Mapping):
+            y = keywords.get("labels")
+        if y is None and self.settings.anchor_labels:
+            raise ValueError(
+                "anchor_labels=True puts labels at the outer nodes of each path, but none were given: call "
+                "penalty(model, x, y), or use Penalty(anchor_labels=False)."
+            )
+        if self.settings.anchor_labels or isinstance(y, Tensor):
+            check_rows_of_labels(y, batch)
+        if y is None or not self.settings.anchor_labels:
+            return None
+        if y.is_complex():
+            raise TypeError(f"the labels (y) are complex ({y.dtype}); give class ids, or labels in floating point.")
+        if y.is_floating_point() and self._may_look(y):
+            check_soft_labels(y, self.settings.output)
+        return y
+
+    def _may_look(self, values: Tensor) -> bool:
+        """Return whether to read values: on a GPU, which has to be waited for, only until labels were read once."""
+        if torch.compiler.is_compiling() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return False
+        return not (values.is_cuda and self._looked_at_labels)
+
+    def _points(
+        self,
+        parts: tuple[Tree, ...],
+        batch: int,
+        labels: Tensor | None,
+        pairs: Tensor | None = None,
+        alpha: Tensor | None = None,
+    ) -> Points:
+        settings = self.settings
+        device = tensors(parts)[0].device
+        own_pairs, own_alpha = pairs, alpha
+        if pairs is None:
+            count = settings.count_pairs(batch)
+            pairs = draw_pairs_of_batch(batch, count, device=device, generator=settings.generator)
+        pairs = torch.as_tensor(pairs, device=device)
+        if alpha is None:
+            alpha = settings.draw_alpha(len(pairs), device)
+        if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
+            raise ValueError(
+                f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; n pairs of 2 "
+                f"examples and n paths of {settings.nodes} nodes were expected."
+            )
+        # A GPU is not waited for.
+        if not pairs.is_cuda and not torch.compiler.is_compiling():
+            if own_pairs is not None:
+                _check_pairs(pairs, batch)
+            if own_alpha is not None:
+                _check_alpha(alpha, settings)
+        make = partial(points_of, pairs=pairs, alpha=alpha[:, settings.inner], batch=batch, between=settings.at is None)
+        return Points(
+            inputs=tuple(make(part) for part in parts),
+            pairs=pairs,
+            alpha=alpha,
+            inner=settings.inner,
+            labels=None if labels is None else labels[pairs.to(labels.device)].to(device),
+            batch=batch,
+        )
+
+    def _ends(self, rows: Tensor, points: Points) -> Tensor:
+        """Return the values at the outer nodes, the first example's first: labels, or the batch's own outputs."""
+        whole = len(rows) == points.total
+        own = rows[points.pairs].flatten(0, 1).flatten(1) if whole else None
+        if points.labels is not None:
+            look = self._may_look(points.labels)
+            labels, output = points.labels.flatten(0, 1), self.settings.output
+            targets = as_targets(labels, rows.shape[1:], output=output, missing=own, look=look)
+            if look:
+                self._looked_at_labels = True
+            return targets.to(rows.dtype).view(len(points.pairs), 2, -1)
+        if own is None:
+            raise ValueError(
+                f"values have {len(rows)} rows, those of the points. sampling={self.settings.sampling!r} has nodes at "
+                f"the ends of each path, which the batch's outputs serve: give all {points.total} rows."
+            )
+        return own.view(len(points.pairs), 2, -1)
+
+
+def _check_pairs(pairs: Tensor, batch: int) -> None:
+    """Raise unless pairs of the user's own are indices of examples."""
+    if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
+        raise ValueError(
+            f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
+            f"from {pairs.min()} to {pairs.max()}."
+        )
+
+
+def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
+    """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
+    ascending = bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all())
+    if not ascending:
+        raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
+    if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
+        raise ValueError(
+            "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
+        )
+
+
+def _check_trains(degree: Tensor, model: object) -> None:
+    """Raise if there are parameters to train and the degree does not depend on them: the penalty would do nothing."""
+    module = as_module(model)
+    if degree.requires_grad or not torch.is_grad_enabled() or module is None:
+        return
+    if any(parameter.requires_grad for parameter in module.parameters()):
+        raise ValueError(
+            "the effective degree carries no gradient, so the penalty would have no effect: the outputs that are "
+            "fitted were detached. Fit what the loss is computed from, such as the logits, "
+            "or use torch.no_grad() if only the value is wanted."
+        )

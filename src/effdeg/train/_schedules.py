@@ -1,0 +1,73 @@
+"""How the weight of the penalty changes during training. Any function of the step will do; these are the paper's."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._utils.checks import check_count, check_weight
+
+Schedule = Callable[[int], Any]
+"""The weight at a step."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same weight at every step: for fine-tuning and other short trainings.
+
+    >>> weight = effdeg.Constant(0.5)
+    >>> weight(0), weight(1000)
+    (0.5, 0.5)
+
+    Attributes:
+        weight: The weight (the paper's lambda), zero or positive.
+    """
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        check_weight(self.weight)
+
+    def __call__(self, step: int | Tensor) -> float:  # noqa: ARG002
+        """Return the weight at a step."""
+        return self.weight
+
+
+@dataclass(frozen=True)
+class SineRamp:
+    """Rise along a quarter of a sine from 0 to the full weight, so that the task is learnt first, and stay there.
+
+    weight(step) = weight · sin(pi/2 · step/steps) up to ``steps``. The paper says "increasing sinusoidally from 0 to
+    lambda"; that this is a quarter of a sine, and not the S-shaped (1 - cos(pi · step/steps)) / 2, is our reading. It
+    ramps over the first third of training:
+
+    >>> weight = effdeg.SineRamp(7.0, steps=300 // 3)
+    >>> [round(weight(step), 2) for step in (0, 50, 100, 299)]
+    [0.0, 4.95, 7.0, 7.0]
+
+    Attributes:
+        weight: The full weight (the paper's lambda), zero or positive.
+        steps: How many steps the rise takes; with 0 the full weight holds from the start.
+    """
+
+    weight: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_weight(self.weight)
+        check_count("steps", self.steps, least=0)
+
+    def __call__(self, step: int | Tensor) -> Any:
+        """Return the weight at a step: for a step in a tensor a tensor, so that a captured step can count by itself."""
+        if isinstance(step, Tensor):
+            share = (step / self.steps).clamp(0, 1) if self.steps else torch.ones_like(step, dtype=torch.float32)
+            return self.weight * torch.sin(share * (math.pi / 2))
+        return self.weight * math.sin(min(max(step / self.steps, 0), 1) * math.pi / 2) if self.steps else self.weight
+
+
+def as_schedule(weight: float | Schedule) -> Schedule:
+    """Return a schedule as it is, and a number as a constant weight."""
+    return weight if callable(weight) else Constant(weight)

@@ -1,0 +1,131 @@
+"""The settings of the penalty, checked before any work, and what they say about a batch."""
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Integral
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from effdeg._models.layers import Layer, check_layer
+from effdeg._models.outputs import Output, check_output
+from effdeg._models.paths import FIXED, Sampling
+from effdeg._utils.checks import (
+    check_choice,
+    check_components,
+    check_count,
+    check_damping,
+    check_fit,
+    check_flag,
+    check_generator,
+)
+from effdeg._utils.shapes import Float
+from effdeg.functional import cosine_nodes
+from effdeg.functional._bases import BASES, Basis
+from effdeg.functional._conditioning import warn_if_ill_conditioned
+from effdeg.train._joined import BatchNorm
+
+TRAINING_DAMPING = 1e-3
+"""Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
+gradient grows as 1 / distance. This much damping takes away those rare large gradients and changes the value of steps
+from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
+
+_SHARE_UNIT = 2**20
+
+
+@dataclass(frozen=True)
+class PenaltySettings:
+    """The settings of a penalty, checked."""
+
+    degree: int = 3
+    nodes: int = 4
+    pairs: float | int = 0.5
+    sampling: Sampling = "cosine"
+    basis: Basis = "chebyshev"
+    anchor_labels: bool = False
+    output: Output = "softmax"
+    components: int | None = None
+    normalized: bool = False
+    at: Layer | None = None
+    batchnorm: BatchNorm = "joint"
+    damping: float = TRAINING_DAMPING
+    generator: torch.Generator | None = None
+    # The share of pairs in whole units: of a float, torch.compile would make a variable that cannot be a tensor's size.
+    _share: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        check_flag("anchor_labels", self.anchor_labels)
+        check_flag("normalized", self.normalized)
+        check_generator(self.generator)
+        check_count("nodes", self.nodes, least=2)
+        if self.anchor_labels and self.nodes < 3:
+            raise ValueError(
+                f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the outer two, and at "
+                "least one must be left for the model. Use nodes=3 or more."
+            )
+        check_fit(self.nodes, self.degree, least_degree=1)
+        _check_pairs(self.pairs)
+        object.__setattr__(self, "_share", round(self.pairs * _SHARE_UNIT))
+        check_choice("sampling", self.sampling, get_args(Sampling))
+        check_choice("basis", self.basis, BASES)
+        check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
+        check_output(self.output)
+        check_damping(self.damping)
+        # Two frames up is Penalty.__init__; its caller is who chose the nodes.
+        warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
+        if self.components is not None:
+            check_components(self.components, self.nodes)
+        if self.at is not None:
+            check_layer(self.at)
+
+    def count_pairs(self, examples: int) -> int:
+        """Return the number of pairs for a batch of this many examples."""
+        if not isinstance(self.pairs, float):
+            return int(self.pairs)
+        count = (self._share * examples + _SHARE_UNIT // 2) // _SHARE_UNIT
+        if count == 0:
+            raise ValueError(
+                f"pairs={self.pairs} of a batch of {examples} rounds to none. Use a larger share or a count, pairs=2."
+            )
+        return count
+
+    def draw_alpha(self, pairs: int, device: torch.device) -> Float[Tensor, "pairs nodes"]:
+        """Place the nodes on ``pairs`` paths.
+
+        Anchoring does not move fixed nodes: labels stand in for the values at the outer two, wherever these are. For
+        cosine sampling the paper puts the outer two at the very ends then (section 5.2).
+        """
+        if self.sampling == "cosine":
+            home = device if self.generator is None else self.generator.device
+            draw = partial(cosine_nodes, anchored=self.anchor_labels, generator=self.generator, device=home)
+            return draw(self.nodes, pairs).to(device)
+        return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
+
+    @property
+    def inner(self) -> slice:
+        """The nodes that are run: not the outer two where labels or the batch's own outputs serve as values."""
+        return slice(1, -1) if self.anchor_labels or self.sampling == "uniform" else slice(None)
+
+    @property
+    def reaches_ends(self) -> bool:
+        """Whether the outer two nodes are the ends of the path themselves, alpha = 0 and 1."""
+        return self.sampling == "uniform" or (self.sampling == "cosine" and self.anchor_labels)
+
+
+def _check_pairs(pairs: object) -> None:
+    if isinstance(pairs, bool) or not isinstance(pairs, Integral | float):
+        raise TypeError(f"pairs={pairs!r} must be a share of the batch (a float, 0.5) or a count (an int, 128).")
+    if not 0 < float(pairs) < math.inf:
+        raise ValueError(f"pairs={pairs} must be positive: a share of the batch (0.5) or a count (128).")
+    if isinstance(pairs, Integral) and int(pairs) == 1:
+        raise ValueError(
+            "pairs=1, a single path per batch, is easily taken for pairs=1.0, as many paths as examples. Write "
+            "pairs=1.0 for these; for a single path, write its share of the batch, such as pairs=1/256."
+        )
+    if isinstance(pairs, float) and pairs > 1:
+        raise ValueError(
+            f"pairs={pairs} is a float, and so a share of the batch, which is at most 1.0 (as many paths as examples). "
+            "A count of paths is an int, such as pairs=128."
+        )

@@ -1,0 +1,172 @@
+"""On a GPU: nothing waits for it, whole steps are captured, and what cuDNN cannot differentiate twice is."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from effdeg.baselines import JacobianPenalty, method, mixup, names
+from tests.baselines.test_jacobian import SEQUENCES, Recurrent
+from tests.baselines.test_methods import JOINED
+from tests.models import Tokens, mlp
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+SETTINGS = {"mixup": {"classes": 8}, "embedding-mixup": {"classes": 8, "at": "0"}, "ed": {"weight": 0.1}}
+
+
+def settings_of(name):
+    return {key: value for part in name.split("+") for key, value in SETTINGS.get(part, {}).items()}
+
+
+def training_step(name, base=torch.optim.AdamW, **options):
+    """Make a whole step of a method, to be called or captured, and give the model with it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 8)).cuda()
+    way = method(name, **settings_of(name))
+    optimizer = way.optimizer(model, base, **options)
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+
+    def step():
+        mixed, labels = way.batch(x, y)
+
+        def closure():
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = way.loss(model, mixed, labels, cross_entropy)
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    return step, model, lambda: cross_entropy(model(x), y).item()
+
+
+def captured(step):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step()
+    return graph, result
+
+
+@pytest.mark.parametrize("name", [*names(), *JOINED])
+def test_a_whole_step_is_captured_in_one_graph(name):
+    step, _, loss = training_step(name, lr=torch.tensor(3e-2, device="cuda"), capturable=True)
+    before = loss()
+    graph, _ = captured(step)
+    for _ in range(60):
+        graph.replay()
+    assert loss() < 0.8 * before
+
+
+@pytest.mark.parametrize("name", ["sam", "asam"])
+def test_what_is_captured_is_what_is_computed(name):
+    results = []
+    for capture in (False, True):
+        step, model, _ = training_step(name, torch.optim.SGD, lr=0.1, momentum=0.9)
+        # Capturing runs nothing; three steps come before it.
+        run = captured(step)[0].replay if capture else step
+        for _ in range(5 if capture else 8):
+            run()
+        results.append(model.state_dict())
+    torch.testing.assert_close(*results)
+    assert results[0]["1.num_batches_tracked"] == 8
+
+
+@pytest.mark.parametrize("name", [*names(), *JOINED])
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_an_eager_step_does_not_wait_for_the_gpu(name):
+    step, model, _ = training_step(name, torch.optim.SGD, lr=0.1, momentum=0.9)
+    step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_replays_of_mixup_draw_anew():
+    x, y = torch.randn(64, 6, device="cuda"), torch.randn(64, device="cuda")
+    graph, (mixed, soft) = captured(lambda: mixup(x, y, alpha=0.4))
+    seen = []
+    for _ in range(20):
+        graph.replay()
+        seen.append((mixed.sum(0)[0].item(), mixed[0, 0].item(), soft[0].item()))
+    assert len(set(seen)) == 20
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 0.01])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_lambda_is_beta_there_too(compiled, alpha):
+    x = torch.eye(2, device="cuda")
+    draw = torch.compile(mixup, fullgraph=True, dynamic=False) if compiled else mixup
+    shares = torch.stack([draw(x, x, alpha=alpha)[0].amax() for _ in range(1000)])
+    assert ((shares < 0.9).float().mean()) < 0.05
+
+
+def test_a_generator_of_the_cpu_draws_the_same_everywhere():
+    x, y = torch.randn(64, 6), torch.randint(8, (64,))
+    results = [
+        mixup(x.to(device), y.to(device), classes=8, generator=torch.Generator().manual_seed(0))
+        for device in ("cpu", "cuda")
+    ]
+    torch.testing.assert_close(results[0], tuple(each.cpu() for each in results[1]))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_models_of_sequences(name, training):
+    x = torch.randn(3, 5, 6, dtype=torch.float64)
+    results = []
+    for device in ("cpu", "cuda"):
+        model = SEQUENCES[name]().double().to(device).train(training)
+        value = JacobianPenalty(-1)(model, x.to(device))[1]
+        value.backward()
+        grads = [None if p.grad is None else p.grad.cpu() for p in model.parameters()]
+        results.append([value.detach().cpu(), *[grad for grad in grads if grad is not None]])
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_models_of_sequences_under_autocast(name):
+    model, x = SEQUENCES[name]().cuda(), torch.randn(3, 5, 6, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        JacobianPenalty()(model, x)[1].backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_without_that_cudnn_refuses():
+    model, x = Recurrent(nn.LSTM).cuda(), torch.randn(3, 5, 6, device="cuda", requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"derivative for|not implemented|cudnn"):
+        gradient.square().sum().backward()
+
+
+def test_token_ids():
+    inputs = {"input_ids": torch.randint(30, (8, 7)).cuda(), "attention_mask": torch.ones(8, 7).bool().cuda()}
+    way = method("embedding-mixup", at="embed", classes=3)
+    model = Tokens().cuda()
+    way.loss(model, inputs, torch.zeros(8).long().cuda(), lambda out, y: cross_entropy(out["logits"], y)).backward()
+    assert model.embed.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inductor_compiles_mixup():
+    model = mlp().cuda()
+    x, y = torch.randn(16, 6, device="cuda"), torch.randint(4, (16,), device="cuda")
+
+    @torch.compile(fullgraph=True)
+    def loss_of(x, y):
+        x, y = mixup(x, y, classes=4)
+        return cross_entropy(model(x), y)
+
+    losses = [loss_of(x, y).item() for _ in range(5)]
+    assert len(set(losses)) == 5

@@ -1,0 +1,427 @@
+"""The Jacobian penalty, against torch.func.jacrev."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, jacrev, vmap
+from torch.nn.functional import cross_entropy
+
+from effdeg._models.derivatives import double_differentiable
+from effdeg.baselines import JacobianPenalty
+from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
+from tests.batches import X, Y, tokens
+from tests.models import Pair, Shared, Tokens, TwoInputs, WithTupleLayer, mlp
+
+
+def jacobian_norm(function, *inputs):
+    """Half the mean over the batch of the squared Frobenius norm, example by example."""
+    jacobians = vmap(
+        jacrev(lambda *each: function(*(one[None] for one in each))[0], argnums=tuple(range(len(inputs))))
+    )(*inputs)
+    return sum(jacobian.square().sum() for jacobian in jacobians) / (2 * len(inputs[0]))
+
+
+class Maps(nn.Module):
+    """Outputs of two dimensions per example."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.sin(self.linear(x)).view(-1, 2, 3)
+
+
+class Single(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x).prod(1)
+
+
+# How people give a model two inputs: x, and keywords.
+FORMS = {
+    "tuple": lambda left, right: ((left, right), {}),
+    "mapping": lambda left, right: ({"left": left, "right": right}, {}),
+    "dataclass": lambda left, right: (Pair(left, right), {}),
+    "keywords": lambda left, right: (left, {"right": right}),
+}
+
+MODELS = {
+    "linear": nn.Linear(6, 4).double(),
+    "network": mlp().double(),
+    "maps": Maps().double(),
+    "one output": Single(),
+    "in place": nn.Sequential(nn.ELU(inplace=True), mlp()).double(),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_exact_value(name):
+    model, x = MODELS[name], X.clone()
+    expected = jacobian_norm(lambda each: model(each.clone()), X)
+    outputs, value = JacobianPenalty(-1)(model, x, Y)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(outputs, model(X.clone()))
+    assert torch.equal(x, X)
+    assert not x.requires_grad
+    assert x.grad is None
+
+
+def test_examples_that_are_single_numbers():
+    numbers = X[:, 0]
+    _, value = JacobianPenalty(-1)(lambda x: torch.stack([x.sin(), x**2], 1), numbers)
+    torch.testing.assert_close(value, (numbers.cos() ** 2 + (2 * numbers) ** 2).mean() / 2)
+
+
+def test_a_linear_model_in_closed_form():
+    model = nn.Linear(6, 4).double()
+    expected = model.weight.square().sum() / 2
+    torch.testing.assert_close(JacobianPenalty(-1)(model, X)[1], expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_floating_inputs_count(form):
+    model = TwoInputs().double()
+    left, right = X[:, :3], X[:, 3:]
+    x, more = FORMS[form](left, right)
+    outputs, value = JacobianPenalty(-1)(model, x, **more)
+    torch.testing.assert_close(value, jacobian_norm(model, left, right))
+    torch.testing.assert_close(outputs, model(left, right))
+
+
+def test_what_is_no_input_does_not_count():
+    """Masks, tensors that all examples share, labels, and inputs that the model does not use."""
+    model = mlp().double()
+
+    def run(x, mask, shared, labels, unused):
+        assert not shared.requires_grad
+        assert not labels.requires_grad
+        return {"loss": x.sum(), "logits": model(x * mask) + shared[:4] + labels[:, None]}
+
+    x = {"x": X, "mask": X > 0, "shared": X[0].repeat(3), "labels": X[:, 0], "unused": X}
+    outputs, value = JacobianPenalty(-1)(run, x)
+    torch.testing.assert_close(value, jacobian_norm(lambda x: model(x * (x > 0)), X))
+    assert set(outputs) == {"loss", "logits"}
+
+
+@pytest.mark.parametrize(("name", "projections"), [("network", 1), ("network", 3), ("maps", 1), ("one output", 1)])
+def test_random_projections_are_unbiased(name, projections):
+    model = MODELS[name]
+    exact = JacobianPenalty(-1)(model, X)[1]
+    torch.manual_seed(0)
+    penalty = JacobianPenalty(projections)
+    values = torch.stack([penalty(model, X)[1].detach() for _ in range(400)])
+    assert abs(values.mean() - exact) <= 4 * values.std() / 20 + 1e-12
+    assert (values.std() > 1e-12) == (name != "one output")
+
+
+@pytest.mark.parametrize("projections", [1, 2, 4, -1])
+def test_under_batchnorm_in_training_all_projections_estimate_the_same(projections):
+    """Namely the squares of all derivatives of the batch's outputs with respect to the batch's inputs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
+    whole = float(torch.autograd.functional.jacobian(model, X).square().sum()) / (2 * len(X))
+    values = torch.stack([JacobianPenalty(projections)(model, X)[1].detach() for _ in range(400)])
+    assert abs(float(values.mean()) - whole) < 4 * float(values.std()) / 20 < 0.15 * whole
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_batchnorm_the_exact_value_does_not_depend_on_what_is_drawn(name):
+    model = MODELS[name]
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        x = X.clone().requires_grad_()
+        size = JacobianPenalty(-1)(model, x)[1]
+        found.append((size, torch.autograd.grad(size, [x, *getattr(model, "parameters", list)()], allow_unused=True)))
+    assert torch.equal(found[0][0], found[1][0])
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)
+
+
+def test_more_projections_vary_less():
+    torch.manual_seed(0)
+    spread = [
+        torch.stack([JacobianPenalty(count)(MODELS["network"], X)[1].detach() for _ in range(200)]).std()
+        for count in (1, 3)
+    ]
+    assert 0.8 < spread[0] / spread[1] / math.sqrt(3) < 1.25
+    values = {JacobianPenalty(count)(MODELS["network"], X)[1].item() for count in (4, 9, -1)}
+    assert len(values) == 1
+
+
+@pytest.mark.parametrize("projections", [-1, 2])
+def test_the_gradient(projections):
+    model = mlp().double()
+    parameters = {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
+    torch.manual_seed(0)
+    JacobianPenalty(projections)(model, X)[1].backward()
+    torch.manual_seed(0)
+    directions = [torch.randn(12, 4, dtype=torch.float64) for _ in range(2)]
+    jacobians = vmap(jacrev(lambda x: functional_call(model, parameters, x[None])[0]))(X)
+    if projections == -1:
+        expected = jacobians.square().sum() / 24
+    else:
+        units = [direction / direction.norm(dim=1, keepdim=True) for direction in directions]
+        expected = sum(4 / 2 * torch.einsum("bc,bci->bi", unit, jacobians).square().sum() for unit in units) / 24
+    expected.backward()
+    for name, parameter in model.named_parameters():
+        # The last bias has none.
+        assert (parameter.grad is None) == (parameters[name].grad is None)
+        torch.testing.assert_close(parameter.grad, parameters[name].grad)
+
+
+def test_the_outputs_carry_gradients_of_their_own():
+    model = mlp().double()
+    cross_entropy(JacobianPenalty()(model, X)[0], Y).backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    cross_entropy(model(X), Y).backward()
+    torch.testing.assert_close(gradients, [parameter.grad for parameter in model.parameters()])
+
+
+def test_inputs_that_carry_gradients_keep_them():
+    before, model = nn.Linear(6, 6).double(), mlp().double()
+    outputs, value = JacobianPenalty(-1)(model, before(X))
+    expected = torch.autograd.grad(cross_entropy(model(before(X)), Y), before.weight)
+    torch.testing.assert_close(
+        torch.autograd.grad(cross_entropy(outputs, Y), before.weight, retain_graph=True), expected
+    )
+    assert torch.autograd.grad(value, before.weight)[0].abs().sum() > 0
+
+
+def test_without_gradients_there_is_still_a_value():
+    model = mlp().double()
+    with torch.no_grad():
+        outputs, value = JacobianPenalty(-1)(model, X)
+    torch.testing.assert_close(value, JacobianPenalty(-1)(model, X)[1].detach())
+    assert not outputs.requires_grad
+    assert not value.requires_grad
+
+
+# At a layer.
+
+
+def test_at_a_layer_it_is_that_of_what_comes_behind():
+    model = mlp().double()
+    for at in ("1", model[1]):
+        outputs, value = JacobianPenalty(-1, at=at)(model, X)
+        torch.testing.assert_close(value, jacobian_norm(model[2], model[:2](X)))
+        torch.testing.assert_close(outputs, model(X))
+    value.backward()
+    assert model[2].weight.grad.abs().sum() > 0
+
+
+def test_what_works_in_place_behind_the_layer_is_differentiated_too():
+    model = nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(0.5, inplace=True), nn.Linear(8, 4)).double()
+    expected = jacobian_norm(lambda hidden: model[2](nn.functional.leaky_relu(hidden, 0.5)), model[0](X))
+    torch.testing.assert_close(JacobianPenalty(-1, at="0")(model, X)[1], expected)
+
+
+def test_token_ids():
+    model, inputs = Tokens().double(), tokens()
+    model.embed.requires_grad_(False)
+
+    def behind(hidden, mask):
+        weight = mask[..., None]
+        return model.head((torch.tanh(model.mix(hidden)) * weight).sum(1) / weight.sum(1))
+
+    outputs, value = JacobianPenalty(-1, at="embed")(model, inputs)
+    mask = inputs["attention_mask"].double()
+    hidden = model.embed(inputs["input_ids"])
+    jacobians = vmap(jacrev(lambda h, m: behind(h[None], m[None])[0]))(hidden, mask)
+    torch.testing.assert_close(value, jacobians.square().sum() / 20)
+    torch.testing.assert_close(outputs, model(**inputs))
+
+
+def test_a_layer_that_returns_a_tuple_or_runs_twice():
+    model = WithTupleLayer().double()
+    _, value = JacobianPenalty(-1, at="layer")(model, X)
+    torch.testing.assert_close(value, jacobian_norm(lambda hidden: model.head(hidden.relu()), model.layer(X)[0]))
+    with pytest.raises(ValueError, match="ran 2 times"):
+        JacobianPenalty(at="layer")(Shared(), X.float())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+# A share of the batch.
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0].mean(1)
+
+
+class Direct(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(6, 18)
+
+    def forward(self, x):
+        query, key, value = self.linear(x)[:, None].chunk(3, -1)
+        return nn.functional.scaled_dot_product_attention(query, key, value)[:, 0].sum(1)
+
+
+def encoder():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(6, 2, 12, batch_first=True, dropout=0.0)
+    return nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Flatten(), nn.Linear(30, 4))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.cells = kind(6, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.cells(x)[0][:, -1]
+
+
+SEQUENCES = {
+    "nn.MultiheadAttention": Attention,
+    "scaled_dot_product_attention": Direct,
+    "nn.TransformerEncoder": encoder,
+    "nn.LSTM": lambda: Recurrent(nn.LSTM),
+    "nn.GRU": lambda: Recurrent(nn.GRU),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_models_of_sequences(name, training):
+    model = SEQUENCES[name]().double().train(training)
+    x = torch.randn(3, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    outputs, value = JacobianPenalty(-1)(model, x)
+    torch.testing.assert_close(outputs, model(x))
+    jacobian = torch.autograd.functional.jacobian(lambda x: model(x).sum(0), x)
+    torch.testing.assert_close(value, jacobian.square().sum() / 6)
+    value.backward()
+    # By finite differences along the gradient itself.
+    gradient = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+    norm = sum(part.square().sum() for part in gradient).sqrt()
+    values = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            for parameter, part in zip(model.parameters(), gradient, strict=True):
+                parameter.add_(part, alpha=sign * 1e-5 / norm.item() * (1 if sign == 1 else 2))
+        values.append(JacobianPenalty(-1)(model, x)[1].detach())
+    torch.testing.assert_close((values[0] - values[1]) / 2e-5, norm, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("at", ["bert.embeddings", "bert.encoder.layer.0"])
+def test_bert(at):
+    model, inputs = tiny_bert(attn_implementation="sdpa").eval(), sentences()
+    outputs, value = JacobianPenalty(-1, at=at)(model, inputs)
+    torch.testing.assert_close(outputs.logits, model(**inputs).logits)
+    eager = tiny_bert(attn_implementation="eager").eval()
+    torch.testing.assert_close(value, JacobianPenalty(-1, at=at)(eager, inputs)[1])
+    (cross_entropy(outputs.logits, LABELS) + value).backward()
+    assert model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+
+
+def test_settings_of_torch_are_put_back():
+    model, before = Recurrent(nn.LSTM), torch.backends.cudnn.enabled
+    with double_differentiable(model):
+        assert not torch.backends.cudnn.enabled
+    assert torch.backends.cudnn.enabled == before
+    with double_differentiable(mlp()):
+        assert torch.backends.cudnn.enabled == before
+
+
+# In training.
+
+
+def test_accumulation_is_the_whole_batch():
+    model, penalty = mlp().double(), JacobianPenalty(-1)
+    penalty(model, X)[1].backward()
+    whole = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    for x in X.split(4):
+        (penalty(model, x)[1] / 3).backward()
+    for parameter, expected in zip(model.parameters(), whole, strict=True):
+        torch.testing.assert_close(parameter.grad, expected)
+
+
+def test_bf16_autocast_trains_and_costs_digits_only():
+    model, penalty = mlp(), JacobianPenalty()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(60):
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs, value = penalty(model, X.float(), Y)
+            loss = cross_entropy(outputs, Y) + 0.01 * value
+        assert outputs.dtype == torch.bfloat16
+        assert value.dtype == torch.float32
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
+    exact = JacobianPenalty(-1)(model, X.float())[1]
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = JacobianPenalty(-1)(model, X.float())[1]
+    torch.testing.assert_close(rounded, exact, rtol=2e-2, atol=0)
+
+
+def test_a_generator_repeats_itself_and_leaves_the_global_state():
+    model, state = mlp(), torch.get_rng_state()
+    values = [JacobianPenalty(generator=torch.Generator().manual_seed(seed))(model, X.float())[1] for seed in (5, 5, 6)]
+    assert values[0] == values[1] != values[2]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_layer_does_not_become_a_part_of_the_penalty():
+    model = mlp()
+    penalty = JacobianPenalty(2, at=model[1])
+    assert not list(penalty.modules())[1:]
+    assert repr(penalty) == "JacobianPenalty(projections=2, at='Tanh')"
+
+
+class Unexpected(nn.Module):
+    def forward(self, x):
+        raise AssertionError("the model was run before the error")
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"projections": 0}, ValueError, "projections=0 must be at least 1, or -1"),
+        ({"projections": -2}, ValueError, "projections=-2 must be at least 1, or -1"),
+        ({"projections": 1.5}, TypeError, "projections=1.5 must be a whole number"),
+        ({"share": 0}, ValueError, "share=0 must be positive and finite: it is the share of the batch"),
+        ({"share": -0.5}, ValueError, "share=-0.5 must be positive"),
+        ({"share": float("nan")}, ValueError, "share=nan must be positive"),
+        ({"share": 64}, ValueError, "share=64 is too much: it is the share of the batch .* above 0 and at most 1"),
+        ({"share": "0.25"}, TypeError, "share='0.25' must be a number"),
+        ({"share": True}, TypeError, "share=True must be a number"),
+        ({"at": 3}, TypeError, "must be the name of a layer"),
+        ({"output": "logit"}, ValueError, "output='logit' is not known"),
+        ({"generator": 3}, TypeError, "generator=3 must be a torch.Generator or None"),
+    ],
+)
+def test_bad_settings(settings, kind, message):
+    with pytest.raises(kind, match=message):
+        JacobianPenalty(**settings)
+
+
+def test_bad_calls():
+    with pytest.raises(TypeError, match=r"no floating-point tensor to differentiate by.*at='embed'"):
+        JacobianPenalty()(Tokens(), tokens())
+    with pytest.raises(TypeError, match=r"to differentiate by. Convert images"):
+        JacobianPenalty()(Unexpected(), torch.randint(5, (4, 3)))
+    with pytest.raises(TypeError, match="to differentiate by"):
+        JacobianPenalty(share=0.5)(Unexpected(), torch.randint(5, (4, 3)))
+    with pytest.raises(ValueError, match="'layr' is not a layer"):
+        JacobianPenalty(at="layr")(mlp(), X.float())
+    with pytest.raises(TypeError, match="left: given both"):
+        JacobianPenalty()(Unexpected(), {"left": X}, left=X)
+    with pytest.raises(ValueError, match="first dimension must be the batch"):
+        JacobianPenalty()(lambda x: x.sum(), X)

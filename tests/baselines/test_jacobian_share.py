@@ -1,0 +1,281 @@
+"""The Jacobian of a share of the batch: that of its first examples, and nothing else changes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from effdeg.baselines import JacobianPenalty, method
+from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
+from tests.baselines.test_jacobian import FORMS
+from tests.batches import X, Y, tokens
+from tests.models import Tokens, TwoInputs, mlp
+
+
+def by_loops(model, x):
+    """Half the mean squared Frobenius norm, one derivative at a time."""
+    total = 0.0
+    for example in x:
+        inputs = example[None].clone().requires_grad_()
+        for output in model(inputs).flatten():
+            (row,) = torch.autograd.grad(output, inputs, create_graph=True)
+            total = total + row.square().sum()
+    return total / (2 * len(x))
+
+
+def gradients(value, model):
+    found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True)
+    # The last bias has none.
+    return [
+        torch.zeros_like(each) if part is None else part for each, part in zip(model.parameters(), found, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("share", "taken"), [(0.25, 3), (0.5, 6), (0.01, 1), (0.99, 12)])
+def test_a_share_is_the_first_examples_alone(share, taken):
+    model = mlp().double()
+    outputs, value = JacobianPenalty(-1, share=share)(model, X, Y)
+    expected = by_loops(model, X[:taken])
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradients(value, model), gradients(expected, model))
+    assert torch.equal(outputs, model(X))
+    torch.testing.assert_close(
+        gradients(cross_entropy(outputs, Y), model), gradients(cross_entropy(model(X), Y), model)
+    )
+
+
+def test_the_gradient_of_a_share_by_finite_differences():
+    model = mlp().double()
+    names = [name for name, _ in model.named_parameters()]
+
+    def value(*parameters):
+        weights = dict(zip(names, parameters, strict=True))
+        return JacobianPenalty(-1, share=0.25)(lambda x: functional_call(model, weights, x), X)[1]
+
+    assert torch.autograd.gradcheck(value, tuple(model.parameters()))
+
+
+def seeded():
+    return torch.Generator().manual_seed(0)
+
+
+def test_random_projections_of_a_share_are_unbiased():
+    model, penalty = mlp().double(), JacobianPenalty(share=0.25)
+    torch.manual_seed(0)
+    values = torch.stack([penalty(model, X)[1].detach() for _ in range(400)])
+    assert abs(values.mean() - by_loops(model, X[:3])) <= 4 * values.std() / 20
+
+
+def test_shares_of_batches_in_random_order_are_unbiased():
+    model, penalty = mlp().double(), JacobianPenalty(-1, share=0.25)
+    parts = [penalty(model, X.roll(-shift, 0))[1] for shift in range(0, 12, 3)]
+    torch.testing.assert_close(sum(parts) / 4, by_loops(model, X))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_share_of_many_inputs(form):
+    model = TwoInputs().double()
+    left, right = X[:, :3], X[:, 3:]
+    x, more = FORMS[form](left, right)
+    outputs, value = JacobianPenalty(-1, share=0.25)(model, x, **more)
+    torch.testing.assert_close(value, by_loops(lambda x: model(x[:, :3], x[:, 3:]), X[:3]))
+    assert torch.equal(outputs, model(left, right))
+
+
+def test_what_has_no_row_per_example_is_the_same_for_a_share():
+    """Also where it has as many rows as examples are taken; and labels go with their examples."""
+    model, rows = mlp().double(), []
+
+    def run(x, mask, shared, labels):
+        rows.append(len(x))
+        assert len(mask) == len(labels) == len(x)
+        assert not shared.requires_grad
+        assert not labels.requires_grad
+        return {"loss": x.sum(), "logits": model(x * mask) * shared.sum() + labels[:, None]}
+
+    shared = X[0, :3]
+    x = {"x": X, "mask": X > 0, "shared": shared, "labels": X[:, 0]}
+    outputs, value = JacobianPenalty(-1, share=0.25)(run, x)
+    torch.testing.assert_close(value, by_loops(lambda x: model(x * (x > 0)) * shared.sum(), X[:3]))
+    assert torch.equal(outputs["logits"], run(**x)["logits"])
+    assert rows == [3, 12, 12]
+
+
+def test_a_share_at_a_layer():
+    model = mlp().double()
+    outputs, value = JacobianPenalty(-1, share=0.25, at="1")(model, X)
+    torch.testing.assert_close(value, by_loops(model[2], model[:2](X[:3])))
+    assert torch.equal(outputs, model(X))
+    tokens_model, inputs = Tokens().double(), tokens(8)
+    outputs, value = JacobianPenalty(-1, share=0.25, at="embed")(tokens_model, inputs)
+    first = {name: each[:2] for name, each in inputs.items()}
+    torch.testing.assert_close(value, JacobianPenalty(-1, at="embed")(tokens_model, first)[1])
+    assert torch.equal(outputs["logits"], tokens_model(**inputs)["logits"])
+
+
+def test_a_share_of_a_model_with_its_own_loss():
+    model, inputs = tiny_bert().eval(), {**sentences(), "labels": LABELS}
+    outputs, value = JacobianPenalty(-1, share=0.5, at="bert.embeddings")(model, inputs)
+    torch.testing.assert_close(outputs.loss, model(**inputs).loss)
+    first = {name: each[: len(LABELS) // 2] for name, each in inputs.items()}
+    torch.testing.assert_close(value, JacobianPenalty(-1, at="bert.embeddings")(model, first)[1])
+
+
+@pytest.mark.parametrize("at", [None, "1"])
+def test_a_model_that_works_in_place_sees_the_batch_as_it_came(at):
+    model = nn.Sequential(nn.ELU(inplace=True), nn.Linear(6, 4)).double()
+    outputs, value = JacobianPenalty(-1, share=0.25, at=at)(model, X.clone())
+    torch.testing.assert_close(outputs, model(X.clone()))
+    expected = by_loops(lambda x: model[1](nn.functional.elu(x)), X[:3]) if at is None else torch.tensor(4 / 2).double()
+    torch.testing.assert_close(value, expected)
+
+
+def with_batchnorm():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
+
+
+@pytest.mark.parametrize("call", ["module", "method"])
+def test_batchnorm_counts_the_whole_batch_and_once(call):
+    model, other = with_batchnorm(), with_batchnorm()
+    buffers = dict(model.named_buffers())
+    penalty = JacobianPenalty(-1, share=0.5, generator=seeded())
+    outputs, value = penalty(model if call == "module" else model.forward, X)
+    assert torch.equal(outputs, other(X))
+    assert model[1].num_batches_tracked == 1
+    for name, buffer in model.named_buffers():
+        assert buffer is buffers[name]
+        assert torch.equal(buffer, other.get_buffer(name))
+    # Examples that are normalized together depend on each other, which counts too, each with a sign of its own.
+    signs = torch.where(torch.randn(6, 4, generator=seeded()) < 0, -1.0, 1.0)
+    jacobian = torch.autograd.functional.jacobian(lambda x: (signs * other(x)).sum(0), X[:6], create_graph=True)
+    expected = jacobian.square().sum() / 12
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(
+        gradients(outputs.square().sum() + value, model), gradients(other(X).square().sum() + expected, other)
+    )
+
+
+def test_buffers_come_back_after_an_error():
+    model = with_batchnorm()
+    buffers = dict(model.named_buffers())
+    with pytest.raises(RuntimeError):
+        JacobianPenalty(share=0.5)(model, X[:, :5])
+    assert all(buffer is buffers[name] for name, buffer in model.named_buffers())
+    assert model[1].num_batches_tracked == 0
+
+
+def test_a_share_of_inputs_that_carry_gradients():
+    before, model = nn.Linear(6, 6).double(), mlp().double()
+    _, value = JacobianPenalty(-1, share=0.25)(model, before(X))
+    expected = torch.autograd.grad(by_loops_behind(before, model, X[:3]), before.weight)
+    torch.testing.assert_close(torch.autograd.grad(value, before.weight), expected)
+
+
+def by_loops_behind(before, model, x):
+    """As by_loops, where the inputs come out of another module."""
+    hidden = before(x)
+    squares = [
+        torch.autograd.grad(output, hidden, create_graph=True)[0].square().sum() for output in model(hidden).flatten()
+    ]
+    return sum(squares) / (2 * len(x))
+
+
+def test_a_share_without_gradients():
+    model = mlp().double()
+    with torch.no_grad():
+        outputs, value = JacobianPenalty(-1, share=0.25)(model, X)
+    torch.testing.assert_close(value, by_loops(model, X[:3]).detach())
+    assert not outputs.requires_grad
+    assert not value.requires_grad
+
+
+def test_the_whole_batch_is_run_compiled():
+    model, compilations, runs = with_batchnorm(), 0, []
+
+    def backend(graph, _):
+        nonlocal compilations
+        compilations += 1
+
+        def run(*arguments):
+            runs.append(max(len(each) for each in arguments if each.dim() == 2 and each.shape[1] == 6))
+            return graph(*arguments)
+
+        return run
+
+    compiled = torch.compile(model, backend=backend)
+    other = with_batchnorm()
+    for _ in range(3):
+        # Under BatchNorm in training the exact value is drawn, too.
+        outputs, value = JacobianPenalty(-1, share=0.5, generator=seeded())(compiled, X)
+        expected = JacobianPenalty(-1, share=0.5, generator=seeded())(other, X)
+        torch.testing.assert_close((outputs, value), expected)
+        torch.testing.assert_close(
+            gradients(outputs.sum() + value, model), gradients(expected[0].sum() + expected[1], other)
+        )
+    assert runs == [12, 12, 12]
+    assert compilations == 1
+
+
+# torch's compiler warns so where it goes on behind a break, of what it does itself.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_share_in_a_compiled_step():
+    model, penalty = mlp().double(), JacobianPenalty(-1, share=0.25)
+
+    @torch.compile(backend="aot_eager")
+    def step(x, y):
+        outputs, value = penalty(model, x, y)
+        return cross_entropy(outputs, y) + value
+
+    for rows in (12, 8, 7):
+        x, y = X[:rows], Y[:rows]
+        expected = cross_entropy(model(x), y) + by_loops(model, x[: round(rows / 4)])
+        loss = step(x, y)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(gradients(loss, model), gradients(expected, model))
+
+
+def test_a_share_in_parallel(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model, other = with_batchnorm(), with_batchnorm()
+        parallel, penalty, rows = DistributedDataParallel(model), JacobianPenalty(-1, share=0.5), []
+        parallel.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
+        for _ in range(2):
+            for each in (parallel, other):
+                each.zero_grad()
+                torch.manual_seed(0)
+                outputs, value = penalty(each, X, Y)
+                (cross_entropy(outputs, Y) + value).backward()
+            torch.testing.assert_close(
+                [parameter.grad for parameter in model.parameters()],
+                [parameter.grad for parameter in other.parameters()],
+            )
+        assert model[1].num_batches_tracked == 2
+        # Not through DDP, which with a static graph would then average wrong gradients: only the whole batch is.
+        assert rows == [12, 12]
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_share_reads_no_values():
+    """Shapes alone decide what is done, as a CUDA graph needs it: it runs where there are no values at all."""
+    with torch.device("meta"):
+        model, x = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)), torch.empty(12, 6)
+    outputs, value = JacobianPenalty(share=0.5)(model, x)
+    assert outputs.shape == (12, 4)
+    (outputs.sum() + value).backward()
+    assert all(parameter.grad.is_meta for parameter in model.parameters())
+
+
+def test_a_share_by_name():
+    way = method("jacobian", share=0.25, projections=-1, weight=0.5)
+    assert repr(way.penalty) == "JacobianPenalty(projections=-1, share=0.25)"
+    model = mlp().double()
+    expected = cross_entropy(model(X), Y) + 0.5 * by_loops(model, X[:3])
+    torch.testing.assert_close(way.loss(model, X, Y, cross_entropy), expected)
+
+
+# Models whose fastest code has no second derivative.

@@ -1,0 +1,263 @@
+"""Every method by name, in one training loop."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD, AdamW
+
+import effdeg
+from effdeg.baselines import ASAM, SAM, JacobianPenalty, embedding_mixup, method, mixup, names
+from tests.batches import X, Y
+from tests.models import mlp
+
+SETTINGS = {
+    "mixup": {"classes": 4, "alpha": 0.2},
+    "embedding-mixup": {"classes": 4, "alpha": 0.2, "at": "1"},
+    "ed": {"weight": 0.1},
+}
+JOINED = ["mixup+ed", "sam+ed", "mixup+sam", "mixup+asam+jacobian", "embedding-mixup+sam", "asam+ed"]
+
+
+def settings_of(name):
+    return {key: value for part in name.split("+") for key, value in SETTINGS.get(part, {}).items()}
+
+
+def train(way, model, steps=60, base=AdamW, lr=1e-2, **loss_options):
+    """The one loop for all."""
+    torch.manual_seed(7)
+    optimizer = way.optimizer(model, base, lr=lr)
+    losses = []
+    for _ in range(steps):
+        x, y = way.batch(X, Y)
+
+        def closure(x=x, y=y):
+            optimizer.zero_grad()
+            loss = way.loss(model, x, y, cross_entropy, **loss_options)
+            loss.backward()
+            return loss
+
+        losses.append(optimizer.step(closure).item())
+    return losses
+
+
+def weights(model):
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def test_the_names():
+    assert names() == ["plain", "mixup", "embedding-mixup", "sam", "asam", "jacobian", "ed"]
+
+
+@pytest.mark.parametrize("name", [*names(), *JOINED])
+def test_every_method_trains(name):
+    model = mlp().double()
+    before = cross_entropy(model(X), Y)
+    train(method(name, **settings_of(name)), model)
+    assert cross_entropy(model(X), Y) < 0.6 * before
+
+
+def by_hand(model, step, optimizer, steps=3):
+    torch.manual_seed(7)
+    for _ in range(steps):
+        step(optimizer)
+    return weights(model)
+
+
+@pytest.mark.parametrize("kind", ["sam", "asam"])
+def test_an_optimizer_by_name_is_that_by_hand(kind):
+    model, other = mlp().double(), mlp().double()
+    train(method(kind, rho=0.3), model, steps=3, base=SGD, lr=0.1)
+    optimizer = {"sam": SAM, "asam": ASAM}[kind](other.named_parameters(), SGD, rho=0.3, lr=0.1)
+
+    def step(optimizer):
+        def closure():
+            optimizer.zero_grad()
+            loss = cross_entropy(other(X), Y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    assert torch.equal(weights(model), by_hand(other, step, optimizer))
+
+
+PENALTIES = {
+    "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor_labels=True), 7.0),
+    "jacobian": ({"projections": 2}, JacobianPenalty(2), 0.01),
+}
+
+
+@pytest.mark.parametrize("weight", [None, 0.5, "at the loss"])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_penalty_by_name_is_that_by_hand(name, weight):
+    settings, penalty, default = PENALTIES[name]
+    model, other = mlp().double(), mlp().double()
+    own = weight if isinstance(weight, float) else None
+    at_loss = {"weight": torch.tensor(0.5)} if weight == "at the loss" else {}
+    train(method(name, weight=own, **settings), model, steps=3, base=SGD, lr=0.1, **at_loss)
+
+    def step(optimizer):
+        outputs, value = penalty(other, X, Y)
+        loss = cross_entropy(outputs, Y) + (default if weight is None else 0.5) * value
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    assert torch.equal(weights(model), by_hand(other, step, SGD(other.parameters(), lr=0.1)))
+
+
+@pytest.mark.parametrize("name", ["mixup", "embedding-mixup", "mixup+sam"])
+def test_mixing_by_name_is_that_by_hand(name):
+    model, other = mlp().double(), mlp().double()
+    train(method(name, **settings_of(name)), model, steps=3, base=SGD, lr=0.1)
+
+    def step(optimizer):
+        x, y = mixup(X, Y, classes=4, alpha=0.2) if "embedding" not in name else (X, Y)
+
+        def closure():
+            optimizer.zero_grad()
+            if "embedding" in name:
+                loss = cross_entropy(*embedding_mixup(other, x, y, at="1", classes=4, alpha=0.2))
+            else:
+                loss = cross_entropy(other(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    optimizer = SAM(other.parameters(), SGD, lr=0.1) if "sam" in name else SGD(other.parameters(), lr=0.1)
+    assert torch.equal(weights(model), by_hand(other, step, optimizer))
+
+
+def test_a_setting_that_two_parts_have_goes_to_both():
+    generator = torch.Generator().manual_seed(0)
+    way = method("mixup+ed", classes=4, generator=generator, weight=1.0)
+    assert way.mix.keywords["generator"] is way.penalty.settings.generator is generator
+    model, state = mlp().double(), torch.get_rng_state()
+    way.loss(model, *way.batch(X, Y), cross_entropy)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_parameter_groups_and_models_with_many_inputs():
+    model = mlp().double()
+    groups = [{"params": [model[0].weight], "weight_decay": 0.1}, {"params": [model[0].bias]}]
+    assert method("plain").optimizer(model, SGD, params=groups, lr=0.1).param_groups[0]["weight_decay"] == 0.1
+    named = [{"params": [("0.weight", model[0].weight)], "rho": 0.1}]
+    assert method("asam", rho=0.7).optimizer(model, SGD, params=named, lr=0.1).param_groups[0]["rho"] == 0.1
+    for x in ((X, 2.0), {"x": X, "scale": 2.0}):
+        loss = method("plain").loss(lambda x, scale: model(x) * scale, x, Y, cross_entropy)
+        torch.testing.assert_close(loss, cross_entropy(model(X) * 2, Y))
+
+
+def test_sam_by_name_looks_after_batchnorm():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), mlp()).double()
+    train(method("sam"), model, steps=3)
+    assert model[0].num_batches_tracked == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("SAM", "sam"), (" mixup + ed ", "mixup+ed"), ("Mixup+ASAM", "mixup+asam")]
+)
+def test_names_may_have_capitals_and_spaces(given, name):
+    assert repr(method(given)) == repr(method(name))
+
+
+def test_settings_of_a_method_are_not_for_its_optimizer():
+    model = mlp()
+    with pytest.raises(TypeError, match=r"given rho=0.3, which belongs into method\('sam', rho=0.3\)"):
+        method("sam", rho=0.1).optimizer(model, SGD, lr=0.1, rho=0.3)
+    with pytest.raises(TypeError, match=r"belongs into method\('asam\+ed', rho=0.3, eta=0.1\)"):
+        method("asam+ed").optimizer(model, SGD, lr=0.1, rho=0.3, eta=0.1)
+    assert method("plain").optimizer(model, torch.optim.Adadelta, rho=0.3).param_groups[0]["rho"] == 0.3
+
+
+def test_what_is_drawn_anew_in_the_second_pass_of_sam():
+    """Pairs of a penalty and the mixing at a layer are; the batch that mixup mixed is the same."""
+    for name, same in (("mixup+sam", True), ("embedding-mixup+sam", False), ("sam+ed", False), ("sam+jacobian", False)):
+        model = mlp().double()
+        way = method(name, **settings_of(name))
+        # So short a climb that the loss does not change by it.
+        optimizer, losses = SAM(model.parameters(), SGD, rho=1e-12, lr=0.0), []
+        x, y = way.batch(X, Y)
+
+        def closure(way=way, model=model, x=x, y=y, losses=losses):
+            losses.append(way.loss(model, x, y, cross_entropy))
+            losses[-1].backward()
+
+        optimizer.step(closure)
+        assert torch.allclose(*losses, rtol=1e-9, atol=0) == same
+
+
+def test_plain_does_nothing():
+    way, model = method("plain"), mlp()
+    assert way.batch(X, Y) == (X, Y)
+    assert type(way.optimizer(model, SGD, lr=0.1)) is SGD
+    assert way.loss(model, X.float(), Y, cross_entropy, weight=3.0) == cross_entropy(model(X.float()), Y)
+
+
+@pytest.mark.parametrize("name", [*names(), *JOINED])
+def test_a_method_can_be_read_and_copied(name):
+    way = method(name, **settings_of(name))
+    assert repr(way).startswith(f"Method(name={name!r}, settings=")
+    for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
+        assert repr(twin) == repr(way)
+        first, second = mlp().double(), mlp().double()
+        assert train(way, first, 2) == train(twin, second, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "kind", "message"),
+    [
+        ("mixupp", {}, ValueError, "method='mixupp' is not known. Did you mean 'mixup'"),
+        ("", {}, ValueError, "is not known. Choose from"),
+        ("sam+edd", {}, ValueError, "method='edd' is not known"),
+        ("sam+asam", {}, ValueError, "joins 'sam' and 'asam', which both act on the optimizer"),
+        ("jacobian+ed", {}, ValueError, "joins 'jacobian' and 'ed', which both act on the loss"),
+        ("mixup+embedding-mixup", {"at": "1"}, ValueError, "both act on the batch"),
+        ("embedding-mixup+ed", {"at": "1"}, ValueError, "both act on the loss"),
+        ("ed+ed", {}, ValueError, "joins 'ed' and 'ed'"),
+        ("ed", {"node": 3}, TypeError, "'node' is not a setting of method 'ed'. Did you mean 'nodes'"),
+        ("sam", {"nodes": 3}, TypeError, "Choose from: 'rho'"),
+        ("sam", {"model": mlp()}, TypeError, "'model' is not a setting"),
+        ("plain", {"rho": 3}, TypeError, "It has none"),
+        ("sam", {"weight": 3.0}, TypeError, "weight=3.0 is the weight of a penalty, but method 'sam' has none"),
+        ("ed", {"weight": -1.0}, ValueError, "weight=-1.0 must be zero or positive"),
+        ("ed", {"weight": float("inf")}, ValueError, "weight=inf must be zero or positive and finite"),
+        ("ed", {"weight": float("nan")}, ValueError, "weight=nan must be"),
+        ("ed", {"weight": "7"}, TypeError, "weight='7' must be a number"),
+        ("ed", {"weight": torch.tensor(7.0)}, TypeError, r"must be a number.* to Method.loss"),
+        ("embedding-mixup", {"classes": 4}, TypeError, "needs the layer to mix at"),
+        ("embedding-mixup", {"at": None}, TypeError, "needs the layer to mix at"),
+        ("embedding-mixup", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),
+        ("embedding_mixup", {}, ValueError, "Did you mean 'embedding-mixup'"),
+        ("SAN", {}, ValueError, "Did you mean 'sam'"),
+        (None, {}, TypeError, "by its name, such as 'mixup.ed', but None was given"),
+        (SAM, {}, TypeError, "by its name"),
+        ("mixup", {"classes": 0}, ValueError, "classes=0 is too small"),
+        ("mixup", {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
+        ("embedding-mixup", {"at": "1", "classes": "4"}, TypeError, "classes='4' must be a whole number"),
+        *[
+            (
+                name,
+                {"at": "1", "generator": 3} if name[0] == "e" else {"generator": 3},
+                TypeError,
+                "generator=3 must be",
+            )
+            for name in ("mixup", "embedding-mixup", "jacobian", "ed")
+        ],
+        ("mixup", {"alpha": "1"}, TypeError, "alpha='1' must be a number"),
+        ("sam", {"rho": None}, TypeError, "rho=None must be a number"),
+        ("asam", {"eta": [0.1]}, TypeError, r"eta=\[0.1\] must be a number"),
+        ("mixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ("ed", {"nodes": 2}, ValueError, "nodes=2"),
+        ("jacobian", {"projections": 0}, ValueError, "projections=0"),
+        ("sam", {"rho": -1.0}, ValueError, "rho=-1.0"),
+        ("asam", {"eta": -1.0}, ValueError, "eta=-1.0"),
+    ],
+)
+def test_bad_input_is_found_at_once(name, settings, kind, message):
+    with pytest.raises(kind, match=message):
+        method(name, **settings)

@@ -1,0 +1,197 @@
+"""Mixup at the inputs, against its formula."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+from scipy.stats import beta, kstwo
+from torch.nn.functional import cross_entropy, one_hot
+
+from effdeg.baselines import mixup
+from effdeg.baselines._mixup import Mixing
+from tests.batches import X, Y
+from tests.models import Pair, mlp
+
+
+def drawn(examples=12, alpha=1.0, generator=None, seed=3):
+    """Draw what the next call after the same seed draws."""
+    torch.manual_seed(seed)
+    mixing = Mixing.draw(examples, alpha, device=torch.device("cpu"), generator=generator)
+    torch.manual_seed(seed)
+    return mixing.share[0, 0], mixing.partners
+
+
+def test_the_formula():
+    share, partners = drawn()
+    x, y = mixup(X, Y, classes=4)
+    torch.testing.assert_close(x, share * X + (1 - share) * X[partners])
+    torch.testing.assert_close(y, share * one_hot(Y, 4) + (1 - share) * one_hot(Y, 4)[partners])
+    assert 0 < share < 1
+    assert partners.sort().values.tolist() == list(range(12))
+
+
+def test_the_loss_is_the_mixed_loss():
+    """λ loss(f(x), y) + (1 - λ) loss(f(x), y of the partners), as the authors' code has it."""
+    share, partners = drawn()
+    x, y = mixup(X, Y, classes=4)
+    outputs = mlp().double()(x)
+    expected = share * cross_entropy(outputs, Y) + (1 - share) * cross_entropy(outputs, Y[partners])
+    torch.testing.assert_close(cross_entropy(outputs, y), expected)
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator()])
+@pytest.mark.parametrize("alpha", [1e-4, 1e-3, 0.01, 0.2, 1.0, 5.0, 20.0])
+def test_lambda_is_beta(alpha, generator):
+    """Kolmogorov and Smirnov's test, on a grid: for a small alpha most of Beta is so near 0 or 1 as to be rounded."""
+    (torch if generator is None else generator).manual_seed(0)
+    draw = partial(Mixing.draw, 1, alpha, device=X.device, generator=generator)
+    shares = torch.stack([draw().share[0, 0] for _ in range(4000)]).numpy()
+    grid = expit(np.concatenate([np.linspace(-700, -30, 50), np.linspace(-30, 30, 400)]))
+    found = np.searchsorted(np.sort(shares), grid, side="right") / len(shares)
+    assert np.abs(found - beta.cdf(grid, alpha, alpha)).max() < kstwo.isf(1e-4, len(shares))
+    assert abs(shares.mean() - 0.5) < 5 * beta.std(alpha, alpha) / len(shares) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"), [(1e-320, {0.0, 1.0}), (1e300, {0.5}), (np.float32(2), None), (3, None)]
+)
+def test_any_positive_number_is_an_alpha(alpha, expected):
+    torch.manual_seed(0)
+    shares = {Mixing.draw(1, alpha, device=X.device, generator=None).share.item() for _ in range(50)}
+    assert shares == expected if expected else all(0 < share < 1 for share in shares)
+
+
+def test_partners_are_a_permutation_that_varies():
+    seen = torch.stack([drawn(5, seed=seed)[1] for seed in range(300)])
+    counts = torch.stack([(seen == other).sum(0) for other in range(5)])
+    assert counts.min() > 30
+    assert counts.max() < 100
+
+
+def test_trees_masks_and_what_is_shared():
+    shared, flag = torch.randn(3, 5), "note"
+    mask = torch.arange(6) < torch.arange(12)[:, None] % 7
+    share, partners = drawn()
+    x, _ = mixup(
+        {"pair": Pair(X, X.float()), "mask": mask, "pad_mask": mask.long(), "rest": (shared, flag)}, Y.double()
+    )
+    expected = share * X + (1 - share) * X[partners]
+    torch.testing.assert_close(x["pair"].left, expected)
+    torch.testing.assert_close(x["pair"].right, expected.float())
+    assert torch.equal(x["mask"], mask | mask[partners])
+    assert torch.equal(x["pad_mask"], mask.long() & mask[partners].long())
+    assert x["rest"][0] is shared
+    assert x["rest"][1] is flag
+
+
+def test_complex_numbers_that_all_examples_share_stay():
+    shared = torch.randn(5, 3, dtype=torch.cfloat)
+    assert mixup({"x": X, "shared": shared}, Y, classes=4)[0]["shared"] is shared
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "shape"),
+    [
+        (Y, 4, (12, 4)),
+        (Y.int(), 4, (12, 4)),
+        (Y > 1, 2, (12, 2)),
+        (Y.view(3, 4).expand(12, 3, 4) % 3, 3, (12, 3, 4, 3)),
+        (torch.stack([Y, Y], 1), 5, (12, 2, 5)),
+    ],
+)
+def test_ids_of_any_shape_become_soft_labels_that_sum_to_one(labels, classes, shape):
+    _, soft = mixup(X.float(), labels, classes=classes)
+    assert soft.shape == shape
+    assert soft.dtype == torch.float32
+    torch.testing.assert_close(soft.sum(-1), torch.ones(shape[:-1]))
+
+
+def test_labels_that_are_left_out_weigh_nothing():
+    share, partners = drawn()
+    labels = torch.where(torch.arange(12) % 3 == 0, -100, Y)
+    _, soft = mixup(X, labels, classes=4)
+    known = (labels >= 0).double()
+    torch.testing.assert_close(soft.sum(-1), share * known + (1 - share) * known[partners])
+
+
+def test_floating_labels_mix_as_they_are():
+    share, partners = drawn()
+    for labels in (X[:, 0], X.view(12, 2, 3).float()):
+        torch.manual_seed(3)
+        _, soft = mixup(X, labels)
+        expected = share * labels.double() + (1 - share) * labels[partners].double()
+        torch.testing.assert_close(soft, expected.to(labels.dtype))
+        assert soft.dtype == labels.dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_mixed_in_single_and_kept(dtype):
+    share, partners = drawn()
+    halves = X.to(dtype)
+    x, y = mixup(halves, Y, classes=4)
+    assert x.dtype == dtype
+    assert y.dtype == torch.float32
+    exact = share * halves.double() + (1 - share) * halves[partners].double()
+    torch.testing.assert_close(x.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_nothing_is_changed_in_place_and_gradients_flow():
+    x, y = X.clone(), Y.clone()
+    mixup(x, y, classes=4)
+    assert torch.equal(x, X)
+    assert torch.equal(y, Y)
+    leaf, targets = X.clone().requires_grad_(), torch.ones(12, 2, requires_grad=True)
+    mixed, soft = mixup(leaf, targets)
+    (mixed.sum() + soft.sum()).backward()
+    torch.testing.assert_close(leaf.grad, torch.ones_like(leaf))
+    torch.testing.assert_close(targets.grad, torch.ones(12, 2))
+
+
+def test_a_generator_repeats_itself_and_leaves_the_global_state():
+    state = torch.get_rng_state()
+    first, second, third = (
+        mixup(X, Y, classes=4, generator=torch.Generator().manual_seed(seed))[0] for seed in (5, 5, 6)
+    )
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_batch_of_one_is_mixed_with_itself():
+    x, y = mixup(X[:1], Y[:1], classes=4)
+    torch.testing.assert_close(x, X[:1])
+    torch.testing.assert_close(y, one_hot(Y[:1], 4).double())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "kind", "message"),
+    [
+        ((X, Y), {"classes": 4, "alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ((X, Y), {"classes": 4, "alpha": float("nan")}, ValueError, "must be positive"),
+        ((X, Y), {"classes": 4, "alpha": float("inf")}, ValueError, "alpha=inf must be positive and finite"),
+        ((X, Y), {"classes": 4, "alpha": "1"}, TypeError, "alpha='1' must be a number, positive"),
+        ((X, Y), {"classes": 4, "generator": 3}, TypeError, "generator=3 must be a torch.Generator or None"),
+        ((X.cfloat(), Y), {"classes": 4}, TypeError, r"x holds complex numbers .torch.complex64.*view_as_real"),
+        (({"a": X, "b": X.cdouble()}, Y), {"classes": 4}, TypeError, r"x \('b'\) holds complex numbers"),
+        ((X, Y.cfloat()), {"classes": 4}, TypeError, r"labels \(y\) are complex"),
+        ((X, Y), {}, ValueError, r"say how many classes there are with classes=…"),
+        ((X, Y), {"classes": 3}, ValueError, "labels from 0 to 3 do not match classes=3"),
+        ((X, Y), {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
+        (
+            (X, Y[:5]),
+            {"classes": 4},
+            ValueError,
+            r"a batch of 12 \(the first dimension of x\) needs a tensor with 12 rows",
+        ),
+        ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are list"),
+        ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),
+        (({"x": X, "labels": Y}, Y), {"classes": 4}, ValueError, "x holds 'labels'.*a model may make"),
+        (("text", Y), {"classes": 4}, TypeError, "first dimension"),
+    ],
+)
+def test_bad_input(arguments, settings, kind, message):
+    with pytest.raises(kind, match=message):
+        mixup(*copy.copy(arguments), **settings)

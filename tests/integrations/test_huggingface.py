@@ -1,0 +1,403 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, l1_loss, mse_loss
+
+import effdeg
+from effdeg import Penalty
+from effdeg._models.own_loss import OwnLossError
+from tests import batches
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+from effdeg.integrations.huggingface import MeasureCallback, PenaltyTrainer  # noqa: E402
+from effdeg.train import _penalty  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SHAPE = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def bert(**changes):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**{**SHAPE, **QUIET, "num_labels": 3, **changes})
+    return transformers.BertForSequenceClassification(config)
+
+
+def tokens(examples=16, length=7, **labels):
+    return {**batches.tokens(examples, length), **labels}
+
+
+LABELS = torch.randint(3, (16,), generator=torch.Generator().manual_seed(3))
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return len(self.batch["input_ids"])
+
+    def __getitem__(self, index):
+        return {name: given[index] for name, given in self.batch.items()}
+
+
+def trainer_for(
+    model,
+    batch,
+    penalty,
+    tmp_path,
+    *,
+    kind=None,
+    weight=1.0,
+    batch_size=16,
+    accumulated=1,
+    steps=1,
+    loss=None,
+    **options,
+):
+    options = {"logging_steps": 1, **options}
+    arguments = transformers.TrainingArguments(
+        tmp_path,
+        max_steps=steps,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulated,
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0.0,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        **options,
+    )
+    given = {} if penalty is None else {"penalty": penalty, "penalty_weight": weight}
+    kind = kind or (transformers.Trainer if penalty is None else PenaltyTrainer)
+    trainer = kind(model, arguments, train_dataset=Rows(batch), compute_loss_func=loss, **given)
+    # In order, so that a large batch and its accumulated parts hold the same examples.
+    trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(trainer.train_dataset)
+    return trainer
+
+
+def train(*given, **options):
+    trainer = trainer_for(*given, **options)
+    trainer.train()
+    return trainer
+
+
+@pytest.fixture
+def neighbours(monkeypatch):
+    """Pair each example with the next, so that a batch has the pairs of its parts."""
+
+    def draw(examples, pairs, *, device, generator):
+        return torch.arange(2 * pairs, device=device).view(-1, 2)
+
+    monkeypatch.setattr(_penalty, "draw_pairs_of_batch", draw)
+
+
+def assert_same_weights(one, other):
+    for (name, parameter), expected in zip(one.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+FIXED = {"at": "bert.embeddings", "sampling": "chebyshev"}
+
+
+def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
+    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor_labels=True)
+    batch = tokens(labels=LABELS)
+    outputs, degree = penalty(model, batch)
+    expected = model(**batch)
+    assert type(outputs) is type(expected)
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    assert degree > 0
+    outputs, _ = penalty(model, tokens(), LABELS, output_hidden_states=True)
+    assert outputs.loss is None
+    assert [len(hidden) for hidden in outputs.hidden_states] == [16] * 3
+
+
+def test_questions_with_their_own_labels_are_refused():
+    torch.manual_seed(0)
+    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE))
+    spans = {"start_positions": LABELS, "end_positions": LABELS + 1}
+    with pytest.raises(ValueError, match="a loss of its own"):
+        Penalty(at="bert.embeddings", output=lambda returned: returned.start_logits)(model, tokens(**spans))
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+def test_the_trainer_does_what_a_step_by_hand_does(anchored, tmp_path, neighbours):
+    penalty = Penalty(anchor_labels=anchored, **FIXED)
+    trained, by_hand = bert(), bert()
+    trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
+    outputs, degree = penalty(by_hand, tokens(), LABELS)
+    task = cross_entropy(outputs.logits, LABELS)
+    (task + 2.0 * degree).backward()
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
+    assert_same_weights(trained, by_hand)
+    logged = trainer.state.log_history[0]
+    assert logged["loss"] == pytest.approx(task.item(), rel=1e-3)
+    assert logged["effective_degree_penalty"] == pytest.approx(degree.item(), rel=1e-3)
+    assert logged["effective_degree_weight"] == 2.0
+
+
+@pytest.mark.parametrize("kind", ["classes", "regression", "several labels"])
+def test_accumulated_batches_train_as_one(kind, tmp_path, neighbours):
+    labels, changes, output = {
+        "classes": (LABELS, {}, "softmax"),
+        "regression": (torch.randn(16), {"num_labels": 1}, "identity"),
+        "several labels": (torch.rand(16, 3).round(), {"problem_type": "multi_label_classification"}, "sigmoid"),
+    }[kind]
+    penalty = Penalty(anchor_labels=True, output=output, **FIXED)
+    models = []
+    for batch_size, accumulated in ((16, 1), (4, 4)):
+        model = bert(**changes)
+        train(model, tokens(labels=labels), penalty, tmp_path, batch_size=batch_size, accumulated=accumulated)
+        models.append(model)
+    assert_same_weights(models[1], models[0])
+
+
+def deberta(**changes):
+    torch.manual_seed(0)
+    config = transformers.DebertaV2Config(**{**SHAPE, **QUIET, "num_labels": 3, "pooler_dropout": 0.0, **changes})
+    return transformers.DebertaV2ForSequenceClassification(config)
+
+
+FLOATS = torch.randn(16, generator=torch.Generator().manual_seed(4))
+HOTS = torch.rand(16, 3, generator=torch.Generator().manual_seed(5)).round()
+
+
+@pytest.mark.parametrize(
+    ("make", "labels", "changes"),
+    [
+        pytest.param(bert, FLOATS, {"num_labels": 1}, id="regression"),
+        pytest.param(bert, FLOATS.double()[:, None], {"num_labels": 1}, id="regression-doubles"),
+        pytest.param(bert, LABELS, {"num_labels": 1}, id="regression-integers"),
+        pytest.param(bert, torch.rand(16, 3), {"problem_type": "regression"}, id="regression-3"),
+        pytest.param(bert, HOTS, {}, id="several-labels"),
+        pytest.param(bert, LABELS, {}, id="classes"),
+        pytest.param(bert, LABELS, {"return_dict": False, "num_labels": 1}, id="tuples"),
+        pytest.param(deberta, FLOATS, {"num_labels": 1}, id="deberta"),
+    ],
+)
+def test_without_weight_the_loss_is_the_models_own(make, labels, changes, tmp_path):
+    """Also where it is made of numbers, which the points cannot be left out of."""
+    trained, plain = make(**changes), make(**changes)
+    at = "deberta.embeddings" if make is deberta else "bert.embeddings"
+    penalty = Penalty(at=at, output=lambda returned: returned["logits"] if isinstance(returned, dict) else returned[-1])
+    logged = train(trained, tokens(labels=labels), penalty, tmp_path, weight=0.0).state.log_history[0]
+    expected = train(plain, tokens(labels=labels), None, tmp_path).state.log_history[0]
+    assert logged["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert_same_weights(trained, plain)
+    if make is bert:
+        assert trained.config.problem_type == plain.config.problem_type is not None
+
+
+def test_integers_to_be_regressed_are_anchored_as_numbers(tmp_path, neighbours):
+    penalty = Penalty(anchor_labels=True, output="identity", **FIXED)
+    trained, by_hand = bert(num_labels=1), bert(num_labels=1)
+    trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
+    outputs, degree = penalty(by_hand, tokens(), LABELS.float())
+    (mse_loss(outputs.logits.squeeze(), LABELS.float()) + 2.0 * degree).backward()
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
+    assert_same_weights(trained, by_hand)
+    assert trainer.state.log_history[0]["effective_degree_penalty"] == pytest.approx(degree.item(), rel=1e-3)
+
+
+def test_outputs_hold_the_loss_as_the_models_own_do(tmp_path):
+    model, batch = bert(num_labels=1), tokens(labels=FLOATS)
+    trainer = trainer_for(model, batch, Penalty(output="identity", **FIXED), tmp_path)
+    loss, outputs = trainer.compute_loss(model.train(), dict(batch), return_outputs=True)
+    expected = model(**batch)
+    assert list(outputs) == list(expected) == ["loss", "logits"]
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    torch.testing.assert_close(loss, expected.loss)
+
+
+class Absolute(transformers.Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **rest):
+        outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
+        loss = l1_loss(outputs.logits.squeeze(), inputs["labels"])
+        return (loss, outputs) if return_outputs else loss
+
+
+class Both(PenaltyTrainer, Absolute):
+    pass
+
+
+def absolute(outputs, labels, num_items_in_batch=None):
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+    return l1_loss(logits.squeeze(), labels)
+
+
+def test_a_loss_of_another_trainer_is_kept(tmp_path):
+    trained, plain = bert(num_labels=1), bert(num_labels=1)
+    penalty = Penalty(output="identity", **FIXED)
+    train(trained, tokens(labels=FLOATS), penalty, tmp_path, weight=0.0, kind=Both)
+    train(plain, tokens(labels=FLOATS), None, tmp_path, kind=Absolute)
+    assert_same_weights(trained, plain)
+
+
+def test_label_smoothing_is_not_left_out_for_floats(tmp_path):
+    """It knows ids of classes only, and says so here as in a plain Trainer."""
+    for penalty in (None, Penalty(output="identity", **FIXED)):
+        with pytest.raises(RuntimeError, match="int64"):
+            train(bert(num_labels=1), tokens(labels=FLOATS), penalty, tmp_path, label_smoothing_factor=0.1)
+
+
+class Own(transformers.BertForSequenceClassification):
+    """A model with a loss of its own."""
+
+    def forward(self, input_ids, attention_mask, labels=None):
+        outputs = super().forward(input_ids, attention_mask)
+        return {"loss": absolute(outputs, labels), "logits": outputs.logits} if labels is not None else outputs
+
+
+class Plain(nn.Module):
+    """A model that is none of transformers'."""
+
+    def __init__(self):
+        super().__init__()
+        self.bert = bert(num_labels=1)
+
+    def forward(self, input_ids, attention_mask, labels=None):
+        logits = self.bert(input_ids, attention_mask).logits
+        return (
+            {"logits": logits} if labels is None else {"loss": absolute({"logits": logits}, labels), "logits": logits}
+        )
+
+
+def with_another_loss_function():
+    model = bert(num_labels=1)
+    model.loss_function = lambda **_: torch.zeros(())
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "labels"),
+    [
+        pytest.param(lambda: Own(bert(num_labels=1).config), FLOATS, id="subclass"),
+        pytest.param(Plain, FLOATS, id="module"),
+        pytest.param(with_another_loss_function, FLOATS, id="loss_function"),
+        pytest.param(deberta, HOTS, id="deberta-soft-labels"),
+    ],
+)
+def test_a_loss_of_the_models_own_that_cannot_leave_out_the_points_is_refused(make, labels, tmp_path):
+    model = make()
+    layer = next(module for name, module in model.named_modules() if name.endswith("embeddings"))
+    penalty = Penalty(at=layer, output=lambda returned: returned["logits"])
+    with pytest.raises(OwnLossError, match="give compute_loss_func=…"):
+        train(model, tokens(labels=labels), penalty, tmp_path)
+    if labels is FLOATS:
+        trainer = train(model, tokens(labels=labels), penalty, tmp_path, loss=absolute)
+        assert trainer.state.log_history[0]["effective_degree_penalty"] > 0
+
+
+def test_penalties_of_a_whole_run_are_not_kept(tmp_path):
+    def kept(trainer):
+        lists = {name: value for name, value in vars(trainer).items() if isinstance(value, list)}
+        return [name for name, value in lists.items() if any(isinstance(entry, torch.Tensor) for entry in value)]
+
+    torch.manual_seed(7)
+    once = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=6, weight=0.0)
+    torch.manual_seed(7)
+    seldom = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=6, weight=0.0, logging_steps=6)
+    each = [entry["effective_degree_penalty"] for entry in once.state.log_history[:6]]
+    assert seldom.state.log_history[0]["effective_degree_penalty"] == pytest.approx(sum(each) / 6, rel=1e-4)
+    never = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=6, logging_strategy="no")
+    assert kept(never) == []
+
+
+def test_a_backward_of_the_accelerators_own_is_put_back(tmp_path):
+    """One that somebody put on the object, not on its class."""
+    trainer = trainer_for(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=2)
+    losses, backward = [], trainer.accelerator.backward
+
+    def own(loss, **options):
+        losses.append(loss.item())
+        backward(loss, **options)
+
+    trainer.accelerator.backward = own
+    trainer.train()
+    assert len(losses) == 2
+    assert trainer.accelerator.backward is own
+    untouched = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path)
+    assert "backward" not in vars(untouched.accelerator)
+
+
+def test_a_loss_function_that_is_given_counts_items_as_ever(tmp_path):
+    def given(outputs, labels, num_items_in_batch):
+        return cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+    models = []
+    for penalty in (None, Penalty(**FIXED)):
+        model = bert()
+        options = {"weight": 0.0, "batch_size": 4, "accumulated": 4, "loss": given}
+        trainer = train(model, tokens(labels=LABELS), penalty, tmp_path, **options)
+        assert trainer.model_accepts_loss_kwargs
+        models.append(model)
+    assert_same_weights(models[1], models[0])
+
+
+def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbours):
+    """Here transformers passes num_items_in_batch: the parts' losses are shares of the whole."""
+
+    def model():
+        torch.manual_seed(0)
+        shape = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=32))
+
+    labels = tokens()["input_ids"].clone()
+    labels[:5, 3:] = -100  # the parts hold unequal numbers of tokens
+    penalty = Penalty(at="model.embed_tokens", sampling="chebyshev")
+    large, parts, plain = model(), model(), model()
+    train(large, tokens(labels=labels), penalty, tmp_path)
+    train(parts, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4)
+    assert_same_weights(parts, large)
+    weightless = model()
+    train(weightless, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4, weight=0.0)
+    train(plain, tokens(labels=labels), None, tmp_path, batch_size=4, accumulated=4)
+    assert_same_weights(weightless, plain)
+
+
+def test_label_smoothing_and_gradient_checkpointing_go_along(tmp_path, neighbours):
+    penalty = Penalty(**FIXED)
+    models = []
+    for options in ({}, {"gradient_checkpointing": True}):
+        model = bert()
+        train(model, tokens(labels=LABELS), penalty, tmp_path, label_smoothing_factor=0.1, **options)
+        models.append(model)
+    assert_same_weights(models[1], models[0])
+    unsmoothed = bert()
+    train(unsmoothed, tokens(labels=LABELS), penalty, tmp_path)
+    assert not torch.allclose(unsmoothed.classifier.weight, models[0].classifier.weight, atol=1e-6)
+
+
+def test_evaluation_is_without_the_penalty_and_the_callback_logs_the_degree(tmp_path):
+    model, batch = bert(), tokens(labels=LABELS)
+    arguments = transformers.TrainingArguments(
+        tmp_path, num_train_epochs=4, per_device_train_batch_size=8, save_strategy="no", report_to="none",
+        disable_tqdm=True, use_cpu=True, eval_strategy="epoch", logging_steps=1, dataloader_pin_memory=False,
+    )  # fmt: skip
+    seen = []
+    penalty = Penalty(at="bert.embeddings")
+    penalty.joined = lambda *given: seen.append(model.training) or Penalty.joined(penalty, *given)
+    trainer = PenaltyTrainer(
+        model, arguments, train_dataset=Rows(batch), eval_dataset=Rows(batch), penalty=penalty,
+        penalty_weight=effdeg.SineRamp(1.0, steps=8),
+    )  # fmt: skip
+    settings = {"at": "bert.embeddings", "paths": 20, "nodes": 12, "degree": 5}
+    trainer.add_callback(MeasureCallback(trainer, tokens(), every_n_epochs=2, **settings))
+    trainer.train()
+    assert seen == [True] * 8
+    history = trainer.state.log_history
+    weights = [entry["effective_degree_weight"] for entry in history if "effective_degree_weight" in entry]
+    assert weights == pytest.approx([effdeg.SineRamp(1.0, steps=8)(step) for step in range(8)])
+    degrees = [(entry["epoch"], entry["effective_degree"]) for entry in history if "effective_degree" in entry]
+    assert [epoch for epoch, _ in degrees] == [2, 4]
+    assert degrees[-1][1] == pytest.approx(effdeg.measure(copy.deepcopy(model), tokens(), **settings).value, rel=1e-5)
+    assert any("eval_loss" in entry for entry in history)

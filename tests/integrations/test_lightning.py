@@ -1,0 +1,207 @@
+import contextlib
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+import effdeg
+from effdeg import Penalty
+from tests.models import mlp
+from tests.train.test_loops import run
+
+lightning = pytest.importorskip("lightning")
+from effdeg.integrations.lightning import MeasureCallback, PenaltyCallback  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+X = torch.randn(24, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.randint(4, (24,), generator=torch.Generator().manual_seed(1))
+
+
+class Classifier(lightning.LightningModule):
+    def __init__(self, inner=False, wrapped=False):
+        super().__init__()
+        self.net, self.inner, self.wrapped = mlp(), inner, wrapped
+        self.logged_loss = []
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch, batch_idx):
+        x, y = (batch["x"], batch["label"]) if isinstance(batch, dict) else batch
+        loss = cross_entropy(self.net(x) if self.inner else self(x), y)
+        self.logged_loss.append(loss.item())
+        return {"loss": loss} if self.wrapped else loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.3)
+
+
+class Dicts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return {"x": X[index], "label": Y[index]}
+
+
+def fit(model, *callbacks, epochs=2, data=None, tmp_path=None, **options):
+    torch.manual_seed(5)
+    logger = lightning.pytorch.loggers.CSVLogger(tmp_path) if tmp_path else False
+    trainer = lightning.Trainer(
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=logger,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        log_every_n_steps=1,
+        **options,
+    )
+    trainer.fit(model, DataLoader(TensorDataset(X, Y) if data is None else data, batch_size=8))
+    return trainer
+
+
+class Triples(Classifier):
+    """Has batches of examples, weights and labels."""
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step([batch[0], batch[2]], batch_idx)
+
+
+def by_hand(penalty, weight, epochs=2, accumulated=1):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    torch.manual_seed(5)
+    torch.empty((), dtype=torch.int64).random_()  # a DataLoader's base seed
+    step = 0
+    for epoch in range(epochs):
+        if epoch:
+            torch.empty((), dtype=torch.int64).random_()
+        for number, (x, y) in enumerate(zip(X.split(8), Y.split(8), strict=True)):
+            logits, degree = penalty(model, x, y)
+            ((cross_entropy(logits, y) + weight(step) * degree) / accumulated).backward()
+            if (number + 1) % accumulated == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                step += 1
+    return model
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+@pytest.mark.parametrize("case", ["self", "submodule", "dict"])
+def test_the_callback_does_what_a_loop_does(case, accumulated):
+    penalty, weight = Penalty(anchor_labels=True), effdeg.SineRamp(2.0, steps=3)
+    model = Classifier(inner=case == "submodule", wrapped=case == "dict")
+    callback = PenaltyCallback(penalty, weight, model="net" if case == "submodule" else None)
+    fit(model, callback, data=Dicts() if case == "dict" else None, accumulate_grad_batches=accumulated)
+    expected = by_hand(penalty, weight, accumulated=accumulated)
+    for parameter, other in zip(model.net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other)
+    assert "training_step" not in model.__dict__
+    assert "forward" not in model.__dict__
+
+
+def test_both_callbacks_log_to_the_configured_logger(tmp_path):
+    model = Classifier()
+    measure = MeasureCallback(X, every_n_epochs=2, paths=32, nodes=20, degree=8)
+    fit(model, PenaltyCallback(Penalty(), effdeg.SineRamp(2.0, steps=4)), measure, epochs=4, tmp_path=tmp_path)
+    (file,) = tmp_path.rglob("metrics.csv")
+    header, *lines = file.read_text().splitlines()
+    rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+    weights = [float(row["effective_degree_weight"]) for row in rows if row["effective_degree_weight"]]
+    assert weights == pytest.approx([effdeg.SineRamp(2.0, steps=4)(step) for step in range(12)], rel=1e-6)
+    penalties = [float(row["effective_degree_penalty"]) for row in rows if row["effective_degree_penalty"]]
+    assert len(penalties) == 12
+    assert all(value > 0 for value in penalties)
+    measured = [(row["epoch"], row["effective_degree"]) for row in rows if row["effective_degree"]]
+    assert [epoch for epoch, _ in measured] == ["1", "3"]
+    expected = effdeg.measure(model, X, paths=32, nodes=20, degree=8)
+    assert float(measured[-1][1]) == pytest.approx(expected.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_training_step_of_the_modules_own_is_put_back(fails):
+    """One that somebody put on the object, not on its class."""
+    model, steps = Classifier(), []
+
+    def own(batch, batch_idx):
+        steps.append(batch_idx)
+        if fails:
+            raise InterruptedError
+        return Classifier.training_step(model, batch, batch_idx)
+
+    model.training_step = own
+    callback = PenaltyCallback(Penalty(), 1.0)
+    with pytest.raises(InterruptedError) if fails else contextlib.nullcontext():
+        fit(model, callback, epochs=1)
+    assert steps == ([0] if fails else [0, 1, 2])
+    assert model.training_step is own
+    fit(Classifier(), callback, epochs=1)
+    assert model.training_step is own
+
+
+def test_a_compiled_module_stays_compiled():
+    """In a process of its own: torch.compile does not get along with the checking of shapes."""
+    program = "from tests.integrations.test_lightning import train_compiled; train_compiled()"
+    assert "as it was" in run(["-W", "ignore", "-c", program])
+
+
+def train_compiled():
+    compiled = lightning.pytorch.utilities.compile.from_compiled(torch.compile(Classifier(), backend="eager"))
+    step, forward = compiled.training_step, compiled.forward
+    trainer = fit(compiled, PenaltyCallback(Penalty(), 1.0), epochs=1)
+    assert trainer.callback_metrics["effective_degree_penalty"] > 0
+    assert compiled.training_step is step
+    assert compiled.forward is forward
+    print("as it was")
+
+
+def test_labels_of_larger_batches_must_be_named():
+    penalty, data = Penalty(anchor_labels=True), TensorDataset(X, torch.rand(24), Y)
+    with pytest.raises(ValueError, match=r"a list of 3 entries.*labels=lambda batch: …"):
+        fit(Triples(), PenaltyCallback(penalty, 1.0), data=data)
+    model = Triples()
+    fit(model, PenaltyCallback(penalty, effdeg.SineRamp(2.0, steps=3), labels=lambda batch: batch[2]), data=data)
+    expected = by_hand(penalty, effdeg.SineRamp(2.0, steps=3))
+    for parameter, other in zip(model.net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other)
+
+
+def test_a_second_penalty_is_refused():
+    model = Classifier()
+    with pytest.raises(ValueError, match=r"has 2 PenaltyCallbacks.*Keep one"):
+        fit(model, PenaltyCallback(Penalty(), 1.0), PenaltyCallback(Penalty(degree=2), 1.0))
+    assert "training_step" not in model.__dict__
+
+
+def test_checkpoints_hold_no_random_state():
+    """As the callback's docstring says; where this fails, a resumed run draws the same paths, and it may say that."""
+    trainer = fit(Classifier(), PenaltyCallback(Penalty(), 1.0), epochs=1)
+    checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+    state = torch.get_rng_state()
+    flat = torch.utils._pytree.tree_leaves(checkpoint)
+    assert not any(isinstance(leaf, torch.Tensor) and leaf.dtype == state.dtype for leaf in flat)
+    assert not any("rng" in name or "random" in name for name in checkpoint)
+
+
+def test_two_processes_train_as_one():
+    """Lightning's own DDP strategy wraps the training step; the callback works inside it."""
+    model = Classifier()
+    trainer = fit(model, PenaltyCallback(Penalty(), 1.0), strategy="ddp_spawn", devices=2, accelerator="cpu", epochs=1)
+    assert trainer.callback_metrics["effective_degree_penalty"] > 0
+
+
+def test_what_cannot_work_is_said():
+    with pytest.raises(RuntimeError, match=r"was called 0 times.*model='…'"):
+        fit(Classifier(inner=True), PenaltyCallback(Penalty(), 1.0))
+    with pytest.raises(ValueError, match="'nett' is not a layer"):
+        fit(Classifier(), PenaltyCallback(Penalty(), 1.0, model="nett"))
+    by_hand_module = Classifier()
+    by_hand_module.automatic_optimization = False
+    with pytest.raises(ValueError, match="optimizes by hand"):
+        fit(by_hand_module, PenaltyCallback(Penalty(), 1.0))
+    model = Classifier()
+    with pytest.raises(ValueError, match="no labels were found"):
+        fit(model, PenaltyCallback(Penalty.efficient(), 1.0), data=TensorDataset(X))
+    assert "training_step" not in model.__dict__

@@ -1,0 +1,288 @@
+import contextlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import effdeg
+from effdeg.measure._walk import Route
+from tests.models import mlp
+from tests.oracles import reference
+
+FAST = {"paths": 40, "nodes": 12, "degree": 6}
+
+
+def data(examples=50, size=6, seed=0):
+    return torch.randn(examples, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def oracle(model, inputs, measurement, *, function, components=None):
+    """Measure the same pairs and nodes one path at a time, in numpy."""
+    settings = measurement.settings
+    route = Route.draw(
+        len(inputs), paths=settings.paths, nodes=settings.nodes, sampling=settings.sampling, seed=settings.seed
+    )
+    degrees = []
+    for block in route.blocks():
+        alphas = route.alpha(block).expand(block.stop - block.start, -1).numpy()
+        for (first, second), alpha in zip(route.pairs[block].tolist(), alphas, strict=True):
+            degrees.append(
+                reference.effective_degree_of_path(
+                    lambda x: function(model(torch.tensor(x)).detach().numpy()),
+                    inputs[first].numpy(),
+                    inputs[second].numpy(),
+                    alpha,
+                    degree=settings.degree,
+                    basis=settings.basis,
+                    components=components,
+                    damping=settings.damping,
+                )
+            )
+    return np.array(degrees)
+
+
+@pytest.mark.parametrize("components", [None, 2])
+@pytest.mark.parametrize("output", ["softmax", "identity"])
+@pytest.mark.parametrize("sampling", ["cosine", "chebyshev", "uniform"])
+@pytest.mark.parametrize("basis", ["chebyshev", "legendre"])
+def test_every_path_agrees_with_the_oracle(basis, sampling, output, components):
+    model, inputs = mlp().double(), data()
+    settings = {"basis": basis, "output": output, "components": components}
+    measured = effdeg.measure(model, inputs, sampling=sampling, **settings, **FAST)
+    function = reference.softmax if output == "softmax" else (lambda z: z)
+    expected = oracle(model, inputs, measured, function=function, components=components)
+    np.testing.assert_allclose(measured.per_path.numpy(), expected[:, 0], rtol=1e-7)
+    np.testing.assert_allclose(measured.per_path_normalized.numpy(), expected[:, 1], rtol=1e-7)
+    assert measured.value == pytest.approx(expected[:, 0].mean())
+    assert measured.stderr == pytest.approx(expected[:, 0].std(ddof=1) / math.sqrt(40))
+    assert measured.normalized == pytest.approx(expected[:, 1].mean())
+    again = effdeg.trace(model, inputs, sampling=sampling, paths=40, nodes=12).fit(degree=6, **settings)
+    torch.testing.assert_close(again.per_path, measured.per_path, rtol=1e-12, atol=0)
+    torch.testing.assert_close(again.spectrum, measured.spectrum, rtol=1e-12, atol=1e-15)
+    assert again.residual == pytest.approx(measured.residual)
+    assert again.settings == measured.settings
+
+
+def test_known_values():
+    line = effdeg.measure(lambda x: 3 * x[:, :1], torch.tensor([[0.0], [2.0]]), output="identity", **FAST)
+    # Between 0 and 2, 3x = 3 + 3t: the coefficient of T_1 is 3 in size, on every path.
+    torch.testing.assert_close(line.per_path, torch.full((40,), 3.0, dtype=torch.float64), rtol=1e-6, atol=0)
+    assert line.normalized == pytest.approx(0.5)
+    assert line.residual < 1e-10
+    assert line.stderr < 1e-6
+    torch.testing.assert_close(line.spectrum[:2], torch.tensor([3.0, 3.0], dtype=torch.float64), rtol=1e-6, atol=0)
+    parabola = effdeg.measure(lambda x: x**2, torch.tensor([[-1.0], [1.0]]), output="identity", **FAST)
+    # x² = (T_0 + T_2) / 2: 2 · 1/2.
+    assert parabola.value == pytest.approx(1.0)
+
+
+def test_a_constant_model_has_degree_zero():
+    measured = effdeg.measure(lambda x: torch.ones(len(x), 3), data(), **FAST)
+    assert measured.value == pytest.approx(0, abs=1e-7)
+    assert measured.residual == pytest.approx(0, abs=1e-6)
+    measured = effdeg.measure(lambda x: torch.zeros(len(x), 3), data(), output="identity", tolerance=0.1, **FAST)
+    assert (measured.value, measured.normalized, measured.residual, measured.stderr) == (0, 0, 0, 0)
+
+
+def test_residual_tells_when_the_degree_is_too_low():
+    def wave(x):
+        return torch.sin(12 * x)
+
+    inputs = torch.linspace(-1, 1, 30, dtype=torch.float64)[:, None]
+    settings = {"output": "identity", "paths": 100, "nodes": 60}
+    low, high = (effdeg.measure(wave, inputs, degree=degree, **settings) for degree in (3, 30))
+    assert low.residual > 0.3
+    assert "a higher degree= would see more" in str(low)
+    assert high.residual < 1e-6
+    assert "note" not in str(high)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 10_000])
+def test_no_batch_size_changes_the_result(batch_size):
+    model, inputs = mlp().double(), data()
+    expected = effdeg.measure(model, inputs, **FAST)
+    found = effdeg.measure(model, inputs, batch_size=batch_size, **FAST)
+    torch.testing.assert_close(found.per_path, expected.per_path, rtol=1e-10, atol=0)
+    assert torch.equal(found.pairs, expected.pairs)
+
+
+def test_seeds():
+    model, inputs = mlp().double(), data()
+    one, same, other = (effdeg.measure(model, inputs, seed=seed, **FAST) for seed in (3, 3, 4))
+    assert torch.equal(one.per_path, same.per_path)
+    assert not torch.equal(one.per_path, other.per_path)
+    assert not torch.equal(one.pairs, other.pairs)
+    assert bool((one.pairs[:, 0] != one.pairs[:, 1]).all())
+    # The first paths of a longer run are those of a shorter one.
+    longer = effdeg.measure(model, inputs, seed=3, **(FAST | {"paths": 100}))
+    torch.testing.assert_close(longer.per_path[:40], one.per_path, rtol=1e-10, atol=0)
+    assert torch.equal(longer.pairs[:40], one.pairs)
+
+
+def test_pairs_are_uniform():
+    pairs = effdeg.measure(lambda x: x, torch.rand(5, 2), paths=8000, nodes=2, degree=1).pairs
+    counts = torch.zeros(5, 5).index_put_((pairs[:, 0], pairs[:, 1]), torch.ones(8000), accumulate=True)
+    assert bool((counts.diagonal() == 0).all())
+    expected = 8000 / 20
+    statistic = float(((counts - expected) ** 2 / expected).sum() - 5 * expected)
+    assert statistic < 43.8  # chi-squared with 19 degrees of freedom, 0.1%
+
+
+def test_tolerance_stops_early_and_says_when_it_could_not():
+    model, inputs = mlp().double(), data()
+    exact = effdeg.measure(model, inputs, paths=4000, nodes=12, degree=6)
+    loose = effdeg.measure(model, inputs, paths=4000, nodes=12, degree=6, tolerance=0.05)
+    assert loose.stderr <= 0.05 * loose.value
+    assert 64 <= len(loose.per_path) < 4000
+    assert len(loose.pairs) == len(loose.per_path)
+    torch.testing.assert_close(loose.per_path, exact.per_path[: len(loose.per_path)], rtol=1e-10, atol=0)
+    short = effdeg.measure(model, inputs, tolerance=1e-6, **FAST)
+    assert len(short.per_path) == 40
+    assert "40 paths did not reach the tolerance of 1e-06; raise paths=" in str(short)
+
+
+def test_the_95_percent_interval_covers_the_mean_in_93_to_97_percent_of_trials():
+    model, inputs = mlp(activation=nn.ReLU), data(60).float()
+    settings = {"nodes": 4, "degree": 3, "batch_size": 4096}
+    truth = effdeg.measure(model, inputs, paths=100_000, seed=999, **settings)
+    trials = 1000
+    covered, covered_normalized = 0, 0
+    for seed in range(trials):
+        measured = effdeg.measure(model, inputs, paths=64, seed=seed, **settings)
+        low, high = measured.interval(0.95)
+        covered += low <= truth.value <= high
+        low, high = measured.interval(0.95, normalized=True)
+        covered_normalized += low <= truth.normalized <= high
+    assert 0.93 <= covered / trials <= 0.97
+    assert 0.93 <= covered_normalized / trials <= 0.97
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on():
+    batches = []
+
+    def model(x):
+        batches.append(len(x))
+        if len(x) > 20:
+            raise torch.OutOfMemoryError("out of memory")
+        return x
+
+    inputs = data()
+    expected = effdeg.measure(lambda x: x, inputs, **FAST)
+    found = effdeg.measure(model, inputs, batch_size=100, **FAST)
+    torch.testing.assert_close(found.per_path, expected.per_path, rtol=1e-10, atol=0)
+    tried, halved = batches[:2], batches[2:]
+    assert tried == [8, 8]  # the trial of whether rows are independent
+    assert max(halved[4:]) <= 20
+
+    def hopeless(x):
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        effdeg.measure(hopeless, inputs, **FAST)
+
+
+class TestTheModelComesBackAsItCame:
+    def test_mode_gradients_hooks_and_random_state(self):
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+        model[1].eval()
+        model(data().float()).sum().backward()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        modes = [module.training for module in model.modules()]
+        state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+        first = effdeg.measure(model, data().float(), at="0", **FAST)
+        second = effdeg.measure(model, data().float(), at="0", **FAST)
+        assert torch.equal(first.per_path, second.per_path)
+        assert [module.training for module in model.modules()] == modes
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
+        assert all(parameter.requires_grad for parameter in model.parameters())
+        assert torch.equal(torch.get_rng_state(), state)
+        assert (np.random.get_state()[1] == numpy_state).all()
+        assert not model[0]._forward_hooks
+
+    def test_also_when_the_model_raises(self):
+        class Fails(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 6)
+
+            def forward(self, x):
+                self.layer(x)
+                raise RuntimeError("broken")
+
+        model = Fails()
+        state = torch.get_rng_state()
+        with pytest.raises(RuntimeError, match="broken"):
+            effdeg.measure(model, data().float(), at="layer", **FAST)
+        assert model.training
+        assert model.layer.training
+        assert not model.layer._forward_hooks
+        assert torch.equal(torch.get_rng_state(), state)
+
+    def test_precision(self):
+        model = mlp().to(torch.bfloat16)
+        exact = effdeg.measure(model, data(), dtype=torch.float64, **FAST)
+        expected = effdeg.measure(mlp().to(torch.bfloat16).double(), data(), **FAST)
+        torch.testing.assert_close(exact.per_path, expected.per_path)
+        assert all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+        assert exact.settings.dtype == "float64"
+        # Its own precision wiggles: half-precision rounding reads as high degrees.
+        assert effdeg.measure(model, data(), **FAST).normalized > exact.normalized
+
+    def test_a_precision_that_is_asked_for_is_not_autocast(self):
+        expected = effdeg.measure(mlp(), data(), dtype=torch.float32, **FAST)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = effdeg.measure(mlp(), data(), dtype=torch.float32, **FAST)
+            own = effdeg.measure(mlp(), data(), **FAST)
+        assert torch.equal(inside.per_path, expected.per_path)
+        assert not torch.equal(own.per_path, expected.per_path)
+
+    def test_randomness_in_the_model_is_seeded(self):
+        def noisy(x):
+            return x + torch.randn_like(x)
+
+        with pytest.warns(UserWarning, match="different outputs for the same point"):
+            one, other = (effdeg.measure(noisy, data(), **FAST) for _ in range(2))
+        assert torch.equal(one.per_path, other.per_path)
+
+
+def test_there_are_no_more_components_than_outputs():
+    model, inputs = mlp(outputs=3).double(), data()
+    three, ten = (effdeg.measure(model, inputs, components=components, **FAST) for components in (3, 10))
+    torch.testing.assert_close(three.per_path, ten.per_path)
+
+
+class TestProgress:
+    def test_it_is_shown_with_the_models_name(self, capsys):
+        effdeg.measure(mlp(), data().float(), progress=True, **FAST)
+        assert "effective degree of Sequential" in capsys.readouterr().err
+        effdeg.measure(mlp(), data().float(), progress="my network", **FAST)
+        shown = capsys.readouterr()
+        assert "my network" in shown.err
+        assert "40/40" in shown.err
+        assert "±" in shown.err
+        effdeg.trace(mlp(), data().float(), progress=True, paths=40, nodes=12)
+        assert "outputs of Sequential" in capsys.readouterr().err
+
+    def test_nothing_is_shown_unasked(self, capsys):
+        effdeg.measure(mlp(), data().float(), **FAST)
+        effdeg.trace(mlp(), data().float(), paths=40, nodes=12)
+        assert capsys.readouterr() == ("", "")
+
+    @pytest.mark.parametrize("call", ["measure", "trace"])
+    def test_it_advances_with_every_forward_pass(self, call, monkeypatch):
+        seen = []
+
+        @contextlib.contextmanager
+        def record(title, total, *, enabled):
+            yield lambda done=None, note=None: seen.append(done)
+
+        module = {"measure": "estimator", "trace": "tracing"}[call]
+        monkeypatch.setattr(f"effdeg.{module}.progress_bar", record)
+        settings = FAST if call == "measure" else {"paths": 40, "nodes": 12}
+        getattr(effdeg, call)(mlp(), data().float(), batch_size=24, progress=True, **settings)
+        done = [each for each in seen if each is not None]
+        assert done == [2.0 * (batch + 1) for batch in range(20)]

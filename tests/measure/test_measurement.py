@@ -1,0 +1,245 @@
+import dataclasses
+import errno
+import functools
+import json
+import math
+import operator
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from scipy import stats
+from torch.utils.data import DataLoader, TensorDataset
+
+import effdeg
+from effdeg._utils.statistics import student_quantile
+from tests.models import mlp
+
+X = torch.randn(20, 6)
+
+
+@pytest.fixture
+def measured():
+    return effdeg.measure(mlp(), X, paths=50, nodes=12, degree=6, components=2, tolerance=0.5)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_saving_loses_nothing(measured, tmp_path, suffix):
+    again = effdeg.Measurement.load(measured.save(tmp_path / f"m{suffix}"))
+    for field in dataclasses.fields(measured):
+        one, other = getattr(measured, field.name), getattr(again, field.name)
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one, other)
+            assert one.dtype == other.dtype
+        else:
+            assert one == other
+    assert str(again) == str(measured)
+
+
+def test_files_that_are_not_measurements(measured, tmp_path):
+    with pytest.raises(ValueError, match=r"suffix '.pkl'; a measurement is kept in a .json or .safetensors"):
+        measured.save(tmp_path / "m.pkl")
+    for other in ("{}", "[1, 2]", "null", '{"accuracy": 0.9}'):
+        (tmp_path / "m.json").write_text(other)
+        with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved, though it can be read"):
+            effdeg.Measurement.load(tmp_path / "m.json")
+    (tmp_path / "m.json").write_text("{")
+    with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved: Expecting"):
+        effdeg.Measurement.load(tmp_path / "m.json")
+    (tmp_path / "m.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"m.safetensors is not a measurement"):
+        effdeg.Measurement.load(tmp_path / "m.safetensors")
+    save_file({"weight": torch.zeros(2)}, tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"m.safetensors is not a measurement that effdeg saved, though"):
+        effdeg.Measurement.load(tmp_path / "m.safetensors")
+    record = json.loads(measured.save(tmp_path / "new.json").read_text())
+    for version, whose in ((1, "an older"), (99, "another")):
+        (tmp_path / "new.json").write_text(json.dumps(record | {"format": version}))
+        with pytest.raises(
+            ValueError, match=rf"has format {version}.*reads 2: it was saved by {whose} version. Measure"
+        ):
+            effdeg.Measurement.load(tmp_path / "new.json")
+    del record["per_path"]
+    (tmp_path / "new.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"new.json is a measurement that was changed or damaged: 'per_path'"):
+        effdeg.Measurement.load(tmp_path / "new.json")
+    with pytest.raises(FileNotFoundError):
+        effdeg.Measurement.load(tmp_path / "absent.json")
+
+
+def test_it_is_frozen_and_readable(measured):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        measured.residual = 0.0
+    text = str(measured)
+    assert "effective degree" in text
+    assert "Sequential: probabilities (softmax), 4 outputs, first 2 principal components\n" in text
+    assert "50 paths × 12 cosine nodes at the inputs, chebyshev degree 6; the fit misses" in text
+    assert repr(measured).startswith("Measurement(value=")
+
+
+def test_the_interval_is_students(measured):
+    low, high = measured.interval(0.9)
+    expected = stats.t.interval(0.9, 49, loc=measured.value, scale=measured.stderr)
+    assert (low, high) == pytest.approx(expected, rel=1e-6)
+    assert measured.stderr == pytest.approx(float(stats.sem(measured.per_path.numpy())))
+    assert measured.interval(normalized=True)[0] < measured.normalized < measured.interval(normalized=True)[1]
+
+
+@pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
+@pytest.mark.parametrize(("freedom", "error"), [(1, 1e-9), (2, 1e-9), (3, 0.02), (10, 1e-4), (399, 1e-9)])
+def test_student_quantiles(probability, freedom, error):
+    assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=error)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_a_save_that_fails_leaves_the_old_file(measured, tmp_path, suffix, monkeypatch):
+    file = measured.save(tmp_path / f"m{suffix}")
+    before = file.read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        effdeg.measure(mlp(), X, paths=200, nodes=12, degree=6).save(file)
+    assert file.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+class TestFingerprint:
+    def fingerprint(self, inputs=X, model=None, **settings):
+        return effdeg.measure(
+            model or mlp(), inputs, **{"paths": 40, "nodes": 6, "degree": 3} | settings
+        ).settings.fingerprint
+
+    def test_it_is_the_same_for_any_model_and_way_to_run_it(self):
+        expected = self.fingerprint()
+        assert len(expected) == 16
+        assert self.fingerprint(model=mlp(seed=3, outputs=7)) == expected
+        assert self.fingerprint(model=mlp().to(torch.bfloat16)) == expected
+        assert self.fingerprint(dtype=torch.float64) == expected
+        assert self.fingerprint(batch_size=5) == expected
+        assert self.fingerprint(at="0") == expected
+        assert self.fingerprint(nodes=9, sampling="chebyshev") == expected
+        assert self.fingerprint(TensorDataset(X, torch.arange(20))) == expected
+        assert self.fingerprint(DataLoader(TensorDataset(X), batch_size=7)) == expected
+        assert effdeg.trace(mlp(), X, paths=40, nodes=6).fingerprint == expected
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            lambda: X * 1.000001,
+            lambda: X.flip(0),
+            lambda: X.double(),
+            lambda: (X - X.mean()) / X.std(),
+            lambda: torch.randn(20, 6, generator=torch.Generator().manual_seed(5)),
+        ],
+    )
+    def test_other_data_have_another(self, other):
+        model = mlp().double() if other().dtype == torch.float64 else mlp()
+        assert self.fingerprint(other(), model) != self.fingerprint()
+
+    def test_every_tensor_counts(self):
+        def model(x, mask):
+            return x * mask
+
+        mask = torch.ones(20, 6, dtype=torch.bool)
+        one, same, other = (self.fingerprint((X, each), model) for each in (mask, mask.clone(), mask & (X > 0)))
+        assert one == same != other
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (mlp(), "Sequential"),
+        (mlp().forward, "Sequential"),
+        (torch.compile(mlp(), backend="eager"), "Sequential"),
+        (torch.nn.DataParallel(mlp()), "Sequential"),
+        (torch.tanh, "tanh"),
+        (functools.partial(torch.cumsum, dim=1), "cumsum"),
+        (operator.itemgetter(slice(None)), "itemgetter"),
+    ],
+)
+def test_models_are_named(model, name):
+    assert effdeg.measure(model, X, paths=2, nodes=6, degree=3).settings.model == name
+
+
+def test_what_the_command_line_adds_is_kept_and_shown(measured, tmp_path):
+    told = {"data": "x.npy", "weights": "w.pt", "weights_sha256": "ab", "preprocessing": "bytes scaled to [0, 1]"}
+    settings = dataclasses.replace(measured.settings, **told)
+    again = effdeg.Measurement.load(dataclasses.replace(measured, settings=settings).save(tmp_path / "m.json"))
+    assert again.settings == settings
+    assert "Sequential with w.pt, on x.npy: probabilities" in str(again)
+    assert settings.comparable_with(measured.settings)
+
+
+@pytest.mark.parametrize("constant", [1.0, 0.3, -7.0])
+@pytest.mark.parametrize("output", ["identity", "softmax"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_constant_is_called_constant(constant, output, dtype):
+    measured = effdeg.measure(lambda x: x.new_full((len(x), 3), constant), X.to(dtype), paths=20, output=output)
+    assert measured.value < 1e-9
+    assert measured.warnings() == ["note: the outputs are constant along the paths, up to rounding."]
+
+
+def test_a_small_variation_on_a_large_offset_is_no_constant():
+    inputs = X.double()
+    measured = effdeg.measure(lambda x: 1e6 + x, inputs, paths=20, output="identity", tolerance=1e-6)
+    assert measured.value == pytest.approx(effdeg.measure(lambda x: x, inputs, paths=20, output="identity").value, 1e-3)
+    assert measured.warnings() == ["note: 20 paths did not reach the tolerance of 1e-06; raise paths=."]
+
+
+def test_one_path_has_no_error_bar(tmp_path):
+    single = effdeg.measure(mlp(), X, paths=1, nodes=12, degree=6)
+    assert str(single).startswith(f"effective degree  {single.value:.4g}  (95% interval none from a single path)\n")
+    assert "inf" not in str(single)
+    assert single.stderr == math.inf
+    assert single.interval() == (-math.inf, math.inf)
+    record = json.loads(single.save(tmp_path / "m.json").read_text())
+    assert record["stderr"] is None
+    assert "Infinity" not in (tmp_path / "m.json").read_text()
+    assert math.isinf(effdeg.Measurement.load(tmp_path / "m.json").spectrum_stderr[0])
+    assert effdeg.Measurement.load(tmp_path / "m.json").stderr == math.inf
+
+
+def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
+    assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
+
+
+def test_what_lies_in_the_upper_half_of_the_degrees_is_told():
+    spectrum = torch.tensor([9.0, 4.0, 1.0, 1.0, 0.5], dtype=torch.float64)  # weighed: 0, 4, 2, 3, 2
+    measured = dataclasses.replace(
+        effdeg.measure(mlp(), X, paths=5, nodes=12, degree=4), spectrum=spectrum, residual=0.0
+    )
+    assert measured.upper_half == pytest.approx(5 / 11)
+    assert "45% of the value lies in the upper half of the degrees; a higher degree=, with" in str(measured)
+    settled = dataclasses.replace(measured, spectrum=torch.tensor([9.0, 4.0, 1.0, 0.1, 0.05], dtype=torch.float64))
+    assert settled.upper_half == pytest.approx(0.5 / 6.5)
+    assert settled.warnings() == []
+    assert json.loads(json.dumps(settled.to_dict()))["upper_half"] == settled.upper_half
+    # Odd degrees: of 1, 2 and 3 the upper half is 2 and 3.
+    assert dataclasses.replace(measured, spectrum=torch.ones(4, dtype=torch.float64)).upper_half == pytest.approx(5 / 6)
+    assert dataclasses.replace(measured, spectrum=torch.zeros(5)).upper_half == 0.0
+
+
+def test_a_straight_line_has_nothing_in_the_upper_half():
+    line = torch.nn.Linear(6, 2).double()
+    measured = effdeg.measure(line, X.double(), paths=5, nodes=12, degree=6, output="identity")
+    assert measured.upper_half < 1e-9
+    assert measured.warnings() == []
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_the_residual_warns_above_its_limit(above):
+    measured = effdeg.measure(mlp(), X, paths=5, nodes=12, degree=4)
+    residual = effdeg.measure._measurement.RESIDUAL_LIMIT + (1e-6 if above else -1e-6)
+    assert (
+        any("the fit misses 5%" in note for note in dataclasses.replace(measured, residual=residual).warnings())
+        is above
+    )
+
+
+def test_numbers_from_numpy_are_numbers(tmp_path):
+    measured = effdeg.measure(mlp(), X, paths=np.int64(5), nodes=np.int64(8), degree=np.int64(3))
+    assert effdeg.Measurement.load(measured.save(tmp_path / "m.json")).settings == measured.settings

@@ -1,0 +1,215 @@
+"""Plain loops: accumulation, half precision, checkpointing, compilation. Each trains for real."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+import effdeg
+from effdeg import Penalty
+from tests.models import mlp
+
+X = torch.randn(16, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+Y = torch.randint(4, (16,), generator=torch.Generator().manual_seed(1))
+
+
+def gradients(model):
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def test_a_plain_loop_learns_and_becomes_simpler_than_without():
+    results = {}
+    for weighted in (False, True):
+        torch.manual_seed(0)
+        model = mlp(seed=0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for _ in range(300):
+            logits, degree = Penalty.efficient()(model, X.float(), Y)
+            loss = cross_entropy(logits, Y) + (2.0 if weighted else 0.0) * degree
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        accuracy = (logits.argmax(1) == Y).float().mean()
+        results[weighted] = float(accuracy), effdeg.measure(model, X.float(), nodes=50, degree=20, paths=100).value
+    assert results[True][0] == results[False][0] == 1.0
+    assert results[True][1] < 0.95 * results[False][1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"anchor_labels": True}, {"anchor_labels": True, "components": 2}])
+def test_accumulated_gradients_are_those_of_one_large_batch(settings):
+    penalty, model = Penalty(**settings), mlp().double()
+    torch.manual_seed(0)
+    parts = [penalty.points(x, y) for x, y in zip(X.split(4), Y.split(4), strict=True)]
+    torch.manual_seed(0)
+    for x, y in zip(X.split(4), Y.split(4), strict=True):
+        logits, degree = penalty(model, x, y)
+        ((cross_entropy(logits, y) + 3.0 * degree) / 4).backward()
+    accumulated = gradients(model)
+    model.zero_grad()
+
+    pairs = torch.cat([points.pairs + 4 * number for number, points in enumerate(parts)])
+    points = penalty.points(X, Y, pairs=pairs, alpha=torch.cat([points.alpha for points in parts]))
+    outputs = model(points.append_to(X))
+    (cross_entropy(outputs[:16], Y) + 3.0 * penalty.degree(outputs, points)).backward()
+    torch.testing.assert_close(gradients(model), accumulated)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.filterwarnings("ignore")
+def test_half_precision_trains(dtype):
+    torch.manual_seed(0)
+    model, penalty = mlp(), Penalty.efficient()
+    optimizer, scaler = (
+        torch.optim.AdamW(model.parameters(), lr=1e-2),
+        torch.amp.GradScaler("cpu", enabled=dtype == torch.float16),
+    )
+    losses = []
+    for _ in range(60):
+        with torch.autocast("cpu", dtype):
+            logits, degree = penalty(model, X.float(), Y)
+            loss = cross_entropy(logits, Y) + 0.1 * degree
+        assert logits.dtype == dtype
+        assert degree.dtype == torch.float32
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_half_precision_costs_digits_and_no_more():
+    model, penalty = mlp(), Penalty.efficient()
+    degrees = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            degrees.append(penalty(model, X.float(), Y)[1])
+    torch.testing.assert_close(degrees[1], degrees[0], rtol=1e-2, atol=0)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head, self.reentrant = nn.Linear(6, 16), nn.Linear(16, 4), reentrant
+        self.block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh())
+        self.double()
+
+    def forward(self, x):
+        hidden = self.embed(x)
+        if self.reentrant is None:
+            return self.head(self.block(hidden))
+        return self.head(checkpoint(self.block, hidden, use_reentrant=self.reentrant))
+
+
+@pytest.mark.parametrize("at", [None, "embed"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_changes_nothing(reentrant, at):
+    results = []
+    for model in (Checkpointed(None), Checkpointed(reentrant)):
+        torch.manual_seed(1)
+        logits, degree = Penalty(anchor_labels=True, at=at)(model, X, Y)
+        (cross_entropy(logits, Y) + degree).backward()
+        results.append(gradients(model))
+    torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "what"), [({"at": "block.0"}, "'block.0'"), ({"batchnorm": "frozen"}, "'block.1'")]
+)
+def test_what_checkpointing_would_undo_is_refused(settings, what, reentrant):
+    with pytest.raises(ValueError, match=f"{what} runs inside torch.utils.checkpoint"):
+        Penalty(**settings)(Checkpointed(reentrant), X)
+
+
+def run(code_or_file, *arguments, timeout=900):
+    """Run a program as a user does: its warnings are its own, and the shapes are not checked."""
+    environment = {name: value for name, value in os.environ.items() if name != "EFFDEG_CHECK_SHAPES"}
+    done = subprocess.run(
+        [sys.executable, *code_or_file, *arguments], capture_output=True, text=True, timeout=timeout, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+COMPILED = """
+import torch
+from torch.nn.functional import cross_entropy, one_hot
+from effdeg import Penalty
+from tests.models import mlp
+from tests.train.test_loops import X, Y
+
+SIZES = (16, 16, 7, 2, 1, 16)  # smaller last batches compile once more
+for settings, labels, sizes in (
+    ({}, Y, SIZES),
+    ({"anchor_labels": True, "components": 3}, Y, SIZES),
+    ({"anchor_labels": True, "sampling": "chebyshev"}, one_hot(Y, 4).double(), (16,)),
+    ({"sampling": "uniform", "basis": "legendre"}, Y, SIZES),
+):
+    torch._dynamo.reset()
+    model, penalty = mlp().double(), Penalty(**settings)
+    def loss_of(x, y, weight):
+        logits, degree = penalty(model, x, y)
+        return cross_entropy(logits, y) + weight * degree
+    compiled = torch.compile(loss_of, fullgraph=True, backend=BACKEND)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for rows in sizes:
+        results = []
+        for function in (loss_of, compiled):
+            torch.manual_seed(rows)
+            optimizer.zero_grad()
+            loss = function(X[:rows], labels[:rows], torch.tensor(2.0))
+            loss.backward()
+            results.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
+        torch.testing.assert_close(*results)
+        optimizer.step()
+    print("same")
+"""
+
+
+HOOKED = """
+import torch
+from effdeg import Penalty
+from tests.models import mlp
+from tests.train.test_loops import X
+
+model = mlp().double()
+for settings in ({"at": "1"}, {"batchnorm": "frozen"}):
+    penalty = Penalty(**settings)
+    torch._dynamo.reset()
+    degrees = []
+    for function in (penalty, torch.compile(lambda model, x: penalty(model, x), backend="eager")):
+        torch.manual_seed(0)
+        degrees.append(function(model, X)[1])
+    torch.testing.assert_close(*degrees)
+    torch._dynamo.reset()
+    try:
+        torch.compile(lambda x: penalty(model, x)[1], fullgraph=True, backend="eager")(X)
+    except torch._dynamo.exc.Unsupported:
+        print("refused")
+torch._dynamo.reset()
+penalty = Penalty()
+try:
+    of_bytes = torch.compile(lambda x: penalty(lambda x: x / 255, x)[1], fullgraph=True, backend="eager")
+    of_bytes(torch.randint(255, (8, 4)))
+except torch._dynamo.exc.Unsupported:
+    print("refused")
+"""
+
+
+def test_hooks_break_the_graph_and_nothing_else():
+    """Without fullgraph=True they work; so do integers no better than they would uncompiled."""
+    assert run(["-c", HOOKED]).split() == ["refused"] * 3
+
+
+def test_a_compiled_step_is_the_same_step():
+    """With a backend that draws the same random numbers; examples/compiled.py runs the one people use."""
+    assert run(["-c", COMPILED.replace("BACKEND", "'aot_eager'")]).split() == ["same"] * 4

@@ -1,0 +1,213 @@
+"""Points between the examples of a batch, in whatever form it comes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import effdeg
+from effdeg import Penalty
+from tests.batches import X, Y, same_draw
+from tests.models import Pair, TwoInputs, mlp
+
+
+class Counting(nn.Module):
+    """Counts the rows that a model is run on."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.rows = model, []
+
+    def forward(self, x):
+        self.rows.append(len(x))
+        return self.model(x)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({"anchor_labels": True}, 12 + 6 * 2),
+        ({}, 12 + 6 * 4),
+        ({"sampling": "uniform"}, 12 + 6 * 2),
+        ({"sampling": "uniform", "anchor_labels": True}, 12 + 6 * 2),
+        ({"sampling": "chebyshev"}, 12 + 6 * 4),
+        ({"pairs": 1.0}, 12 + 12 * 4),
+        ({"pairs": 2}, 12 + 2 * 4),
+        ({"pairs": 1 / 12}, 12 + 4),
+        ({"pairs": 1 / 3, "anchor_labels": True, "nodes": 15, "degree": 7}, 12 + 4 * 13),
+    ],
+)
+def test_one_forward_runs_the_batch_and_no_more_points_than_it_must(settings, rows):
+    model = Counting(mlp().double())
+    Penalty(**settings)(model, X, Y)
+    assert model.rows == [rows]
+
+
+def test_the_halves_are_the_whole():
+    model, penalty = mlp().double(), Penalty.efficient()
+    points = same_draw(penalty, X, Y)
+    _, expected = penalty(model, X, Y)
+    assert torch.equal(points.append_to(X), torch.cat([X, points.inputs]))
+    assert torch.equal(penalty.degree(model(points.append_to(X)), points), expected)
+    torch.testing.assert_close(penalty.degree(model(points.inputs), points), expected)
+    first, second = points.pairs[0]
+    alpha = points.alpha[0, 1]
+    torch.testing.assert_close(points.inputs[0], alpha * X[first] + (1 - alpha) * X[second])
+    assert torch.equal(points.interpolate(X), points.inputs)
+
+
+def test_pairs_are_two_different_examples_drawn_evenly():
+    pairs = Penalty(pairs=20000).points(X).pairs
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    counts = torch.bincount(pairs[:, 0] * 12 + pairs[:, 1], minlength=144).view(12, 12).double()
+    expected = 20000 / (12 * 11)
+    assert float(counts.diagonal().sum()) == 0
+    off_diagonal = counts[~torch.eye(12, dtype=torch.bool)]
+    chi_squared = ((off_diagonal - expected) ** 2 / expected).sum()
+    assert chi_squared < 131 + 6 * (2 * 131) ** 0.5
+
+
+def test_a_generator_of_its_own_leaves_the_global_one_alone():
+    model = mlp().double()
+    state = torch.get_rng_state()
+    degrees = [Penalty(generator=torch.Generator().manual_seed(seed))(model, X)[1].item() for seed in (0, 0, 1)]
+    assert degrees[0] == degrees[1] != degrees[2]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Returning(nn.Module):
+    """Returns its outputs in some structure."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.model, self.wrap = mlp().double(), wrap
+
+    def forward(self, x):
+        return self.wrap(self.model(x))
+
+
+STRUCTURES = {
+    "tuple": lambda logits: (logits, logits.sum(1)),
+    "dict": lambda logits: {"features": logits * 2, "logits": logits},
+    "list": lambda logits: [logits, None],
+    "nested": lambda logits: {"logits": logits, "hidden": (logits * 3, {"deep": logits[:, :1]})},
+    "with a shared scalar": lambda logits: {"logits": logits, "temperature": torch.tensor(2.0)},
+    "dataclass": lambda logits: Pair(logits, -logits),
+}
+
+
+@pytest.mark.parametrize("wrap", STRUCTURES.values(), ids=STRUCTURES)
+def test_outputs_are_what_the_model_returns_for_the_batch(wrap):
+    model = Returning(wrap)
+    torch.manual_seed(0)
+    outputs, degree = Penalty()(model, X)
+    torch.manual_seed(0)
+    assert degree == Penalty()(model.model, X)[1]
+    expected = model(X)
+    assert type(outputs) is type(expected)
+    flat, flat_expected = ([leaf for _, leaf in effdeg._utils.tree.named_leaves(tree)] for tree in (outputs, expected))
+    for leaf, other in zip(flat, flat_expected, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            torch.testing.assert_close(leaf, other)
+        else:
+            assert leaf is other is None
+
+
+def test_inputs_may_be_tuples_mappings_and_keywords():
+    model = TwoInputs().double()
+    left, right = X[:, :3], X[:, 3:]
+    degrees = []
+    for call in (
+        lambda p: p(model, (left, right)),
+        lambda p: p(model, {"left": left, "right": right}),
+        lambda p: p(model, left, right=right),
+        lambda p: p(model, Pair(left, right)),
+        lambda p: p(lambda both: model(both[:, :3], both[:, 3:]), X),
+    ):
+        torch.manual_seed(0)
+        outputs, degree = call(Penalty())
+        torch.testing.assert_close(outputs, model(left, right))
+        degrees.append(degree)
+    for degree in degrees[1:]:
+        torch.testing.assert_close(degree, degrees[0])
+
+
+def test_tensors_that_are_not_per_example_stay_as_they_are():
+    scale = torch.linspace(0.5, 2, 6, dtype=torch.float64)
+    model = mlp().double()
+    torch.manual_seed(0)
+    _, degree = Penalty()(lambda x, scale, factor: model(x * scale) * factor, (X, scale), factor=torch.tensor(2.0))
+    torch.manual_seed(0)
+    torch.testing.assert_close(degree, Penalty()(lambda x: model(x * scale) * 2, X)[1])
+
+
+def test_padding_masks_are_joined_by_what_either_end_sees():
+    seen = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    pairs = torch.tensor([[0, 1], [1, 1]])
+    x = {
+        "attention_mask": seen,
+        "keep": seen.bool(),
+        "src_key_padding_mask": ~seen.bool(),
+        "pad_mask": 1 - seen,
+        "token_type_ids": 1 - seen,
+        "nested": {"masked": {"types": 1 - seen}},
+        "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
+    }
+    made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
+    expected = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    assert torch.equal(made["attention_mask"], expected)
+    assert torch.equal(made["keep"], expected.bool())
+    assert torch.equal(made["src_key_padding_mask"], ~expected.bool())
+    assert torch.equal(made["pad_mask"], 1 - expected)
+    # Integers that no name says to be a mask are the first end's, whatever their values.
+    for name in ("ids", "token_type_ids"):
+        assert torch.equal(made[name], x[name])
+    assert torch.equal(made["nested"]["masked"]["types"], x["nested"]["masked"]["types"])
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda loss, logits: (logits, loss),
+        lambda loss, logits: {"loss": loss, "logits": logits},
+        lambda loss, logits: (loss.view(1), logits),
+    ],
+    ids=["tuple", "dict", "of one row"],
+)
+def test_a_models_own_loss_is_not_taken_for_the_batchs(wrap):
+    model = mlp().double()
+
+    def with_loss(x, targets):
+        logits = model(x)
+        return wrap(cross_entropy(logits, targets), logits)
+
+    with pytest.raises(ValueError, match="a loss of its own"):
+        Penalty(at=model[0])(with_loss, (X, Y))
+
+
+def test_what_is_given_twice_is_refused():
+    with pytest.raises(TypeError, match="s: given both"):
+        Penalty()(lambda x, s: x * s, {"x": X, "s": 2.0}, s=3.0)
+
+
+def test_masks_in_floating_point_and_of_more_levels_are_joined_at_a_layer():
+    seen = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
+    levels = torch.tensor([[1, 1, 1, 2], [2, 1, 0, 0]])  # as Longformer's masks have them
+    added = torch.where(seen > 0, 0.0, -torch.inf)
+    x = {
+        "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
+        "attention_mask": seen,
+        "pad_mask": 1 - seen,
+        "levels_mask": levels,
+        "score_mask": added,
+        "key_padding_mask": added,
+        "scores": seen,
+    }
+    pairs = torch.tensor([[1, 0], [1, 1]])
+    made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
+    assert torch.equal(made["attention_mask"], seen)
+    assert torch.equal(made["pad_mask"], 1 - seen)
+    assert torch.equal(made["levels_mask"], torch.tensor([[2, 1, 1, 2], [2, 1, 0, 0]]))
+    assert torch.equal(made["score_mask"], added)
+    assert torch.equal(made["key_padding_mask"], added)
+    assert torch.equal(made["scores"], seen[[1, 1]])  # no mask: the first end's

@@ -1,0 +1,54 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import effdeg
+from effdeg.train._schedules import as_schedule
+
+
+def test_schedules():
+    ramp = effdeg.SineRamp(7.0, steps=100)
+    assert ramp(0) == 0
+    assert ramp(50) == pytest.approx(7 * 0.5**0.5)
+    assert ramp(100) == ramp(1000) == 7.0
+    assert effdeg.SineRamp(7.0, steps=0)(0) == 7.0
+    assert effdeg.Constant(2.0)(123) == 2.0
+    assert repr(ramp) == "SineRamp(weight=7.0, steps=100)"
+    for step in (0, 30, 100, 500):
+        for schedule in (ramp, effdeg.SineRamp(3.0, steps=0)):
+            torch.testing.assert_close(schedule(torch.tensor(step)), torch.tensor(schedule(step)))
+
+
+@pytest.mark.parametrize("make", [effdeg.Constant, lambda weight: effdeg.SineRamp(weight, steps=10), as_schedule])
+@pytest.mark.parametrize(
+    ("weight", "kind"),
+    [
+        (math.nan, ValueError),
+        (math.inf, ValueError),
+        (-1.0, ValueError),
+        ("7", TypeError),
+        (None, TypeError),
+        (True, TypeError),
+        (torch.tensor(7.0), TypeError),
+    ],
+)
+def test_weights_that_are_none_are_refused(make, weight, kind):
+    with pytest.raises(kind, match=r"weight=.* must be .*zero or positive.*how much the penalty counts.*SineRamp"):
+        make(weight)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind"), [(-1, ValueError), (100 / 3, TypeError), (math.nan, TypeError), (True, TypeError)]
+)
+def test_steps_that_are_no_count_are_refused(steps, kind):
+    with pytest.raises(kind, match=r"steps=.* at least 0"):
+        effdeg.SineRamp(1.0, steps=steps)
+
+
+def test_a_number_is_a_constant_weight():
+    assert as_schedule(0) == effdeg.Constant(0)
+    assert as_schedule(np.float32(0.5))(3) == 0.5
+    ramp = effdeg.SineRamp(7, steps=np.int64(100))
+    assert as_schedule(ramp) is ramp
