@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import effdeg
 from effdeg._utils.statistics import student_quantile
+from effdeg.measure._measurement import RESIDUAL_LIMIT
 from tests.models import mlp
 
 X = torch.randn(20, 6)
@@ -233,7 +234,7 @@ def test_a_straight_line_has_nothing_in_the_upper_half():
 @pytest.mark.parametrize("above", [True, False])
 def test_the_residual_warns_above_its_limit(above):
     measured = effdeg.measure(mlp(), X, paths=5, nodes=12, degree=4)
-    residual = effdeg.measure._measurement.RESIDUAL_LIMIT + (1e-6 if above else -1e-6)
+    residual = RESIDUAL_LIMIT + (1e-6 if above else -1e-6)
     assert (
         any("the fit misses 5%" in note for note in dataclasses.replace(measured, residual=residual).warnings())
         is above

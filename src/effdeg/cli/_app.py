@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from effdeg._utils.code import importing_from_here
 from effdeg._version import __version__
 from effdeg.cli import _compare as compare
 from effdeg.cli import _demo as demo
 from effdeg.cli import _measure as measure
 from effdeg.cli import _rank as rank
 from effdeg.cli._wording import print_aside, use_spellings
-from effdeg.io._code import importing_from_here
 
 
 class _Lab(TyperGroup):

@@ -14,8 +14,8 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as co
 
 from effdeg._models.inference import Model
 from effdeg._utils.checks import shorten
+from effdeg._utils.code import find_code, importing_from_here
 from effdeg._utils.optional import require
-from effdeg.io._code import find_code, importing_from_here
 from effdeg.io._files import read_as, read_safetensors, read_torch
 
 _NESTED = ("state_dict", "model_state_dict", "model")
