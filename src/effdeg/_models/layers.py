@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils.checkpoint
@@ -17,7 +17,12 @@ from effdeg._utils.checks import suggest
 Layer = str | nn.Module
 """A layer: its name in the model, as ``model.named_modules()`` gives it, or the module itself."""
 
-Hook = Callable[[nn.Module, Any, Any], Any]
+
+class FoundLayer(NamedTuple):
+    """A layer of a model, and its name in messages."""
+
+    name: str
+    module: nn.Module
 
 
 def as_module(model: object) -> nn.Module | None:
@@ -47,7 +52,7 @@ def check_layer(at: object) -> None:
         raise TypeError(f"at={at!r} must be the name of a layer or a module.")
 
 
-def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
+def find_layer(model: object, at: Layer) -> FoundLayer:
     """Find a layer by name or by reference; a reference also serves a model that is not a module."""
     check_layer(at)
     modules = named_layers(model)
@@ -57,7 +62,7 @@ def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
             raise ValueError(
                 f"at={type(at).__name__}(…) is not a layer of this model. Give one of model.modules() or a name."
             )
-        return name or type(at).__name__, at
+        return FoundLayer(name or type(at).__name__, at)
     at = at if at in modules else at.removeprefix("module.")
     if at not in modules or not at:
         if not modules:
@@ -67,18 +72,7 @@ def find_layer(model: object, at: Layer) -> tuple[str, nn.Module]:
         raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
     if isinstance(modules[at], torch.jit.ScriptModule):
         raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Give the model before torch.jit.")
-    return at, modules[at]
-
-
-@contextmanager
-def hooked(layer: nn.Module, hook: Hook) -> Iterator[None]:
-    """See, and by what the hook returns replace, what a layer returns."""
-    handle = layer.register_forward_hook(hook)
-    try:
-        with eager():
-            yield
-    finally:
-        handle.remove()
+    return FoundLayer(at, modules[at])
 
 
 def eager() -> AbstractContextManager[object]:
@@ -87,7 +81,53 @@ def eager() -> AbstractContextManager[object]:
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
-def first_tensor(output: Any, name: str, examples: int) -> Tensor:
+@contextmanager
+def replace_output(
+    layer: FoundLayer, change: Callable[[Tensor], Tensor | None], *, rows: int, allow_checkpoint: bool = True
+) -> Iterator[None]:
+    """Let a function replace the tensor that a layer returns in the one forward pass within this context.
+
+    Of a tuple it is the first entry. The layer must run exactly once. Compiled models run uncompiled.
+
+    Args:
+        layer: The layer, from :func:`find_layer`.
+        change: Takes the tensor and returns the one to put in its place, or None to only look at it.
+        rows: The number of examples, which are the first dimension of the tensor.
+        allow_checkpoint: Whether the layer may run inside ``torch.utils.checkpoint``, which runs it again in the
+            backward pass, without the function.
+
+    Raises:
+        TypeError: If the layer returns no floating-point tensor.
+        ValueError: If the tensor does not have the examples first, or if the layer does not run exactly once.
+    """
+    times = 0
+
+    def hook(_: nn.Module, __: Any, output: Any) -> Any:
+        nonlocal times
+        if not allow_checkpoint:
+            refuse_checkpoint(
+                f"the layer {layer.name!r}", "choose a layer outside it, such as the embeddings, with at=…"
+            )
+        times += 1
+        if times > 1:  # the error comes when it is known how often
+            return None
+        changed = change(_first_tensor(output, layer.name, rows))
+        return changed if changed is None or isinstance(output, Tensor) else (changed, *output[1:])
+
+    handle = layer.module.register_forward_hook(hook)
+    try:
+        with eager():
+            yield
+    finally:
+        handle.remove()
+    if times != 1:
+        raise ValueError(
+            f"the layer {layer.name!r} ran {times} times in one forward pass; a path can live only at the output of a "
+            "layer that runs once. Choose another layer with at=…"
+        )
+
+
+def _first_tensor(output: Any, name: str, rows: int) -> Tensor:
     """Return the tensor that a layer returned, or the first of a tuple; raise unless it has one row per example."""
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or not first.is_floating_point():
@@ -95,46 +135,17 @@ def first_tensor(output: Any, name: str, examples: int) -> Tensor:
             f"the layer {name!r} returns {type(output).__name__}; a path needs a layer that returns a floating-point "
             "tensor, or a tuple with one first. Choose another layer with at=…"
         )
-    if first.dim() == 0 or len(first) != examples:
+    if first.dim() == 0 or len(first) != rows:
         raise ValueError(
-            f"the layer {name!r} returned shape {tuple(first.shape)} for {examples} examples; a path needs a layer "
+            f"the layer {name!r} returned shape {tuple(first.shape)} for {rows} examples; a path needs a layer "
             "whose output has the examples first. Choose another layer with at=…"
         )
     return first
 
 
-def with_first_tensor(output: Any, tensor: Tensor) -> Any:
-    """Return what a layer returned with another tensor in the place of its first."""
-    return tensor if isinstance(output, Tensor) else (tensor, *output[1:])
-
-
-@contextmanager
-def changed_output(model: object, at: Layer, examples: int, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Let a function change what a layer, which must run once, returns for a batch."""
-    name, layer = find_layer(model, at)
-    times = 0
-
-    def hook(_: nn.Module, __: Any, output: Any) -> Any:
-        nonlocal times
-        times += 1
-        return with_first_tensor(output, change(first_tensor(output, name, examples)))
-
-    with hooked(layer, hook):
-        yield
-    if times != 1:
-        raise ran_not_once(name, times)
-
-
-def ran_not_once(name: str, times: int) -> ValueError:
-    """Return the error for a layer that does not run once per forward pass."""
-    return ValueError(
-        f"the layer {name!r} ran {times} times in one forward pass; a path can live only at the output of a layer "
-        "that runs once. Choose another layer with at=…"
-    )
-
-
-def check_not_run_again(what: str, instead: str) -> None:
+def refuse_checkpoint(what: str, instead: str) -> None:
     """Raise inside ``torch.utils.checkpoint``, which runs layers again in the backward pass, when hooks are gone."""
+    # By the call stack: the two kinds of checkpointing leave no other trace that both have and nothing else has.
     frame = sys._getframe(1)
     while frame := frame.f_back:  # type: ignore[assignment]
         if frame.f_code.co_filename == torch.utils.checkpoint.__file__:

@@ -5,18 +5,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from effdeg._models.inference import Subject
-from effdeg._models.layers import (
-    Layer,
-    advice_for_integers,
-    find_layer,
-    first_tensor,
-    hooked,
-    ran_not_once,
-    with_first_tensor,
-)
+from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
 from effdeg._models.paths import check_interpolable, interpolate, join_masks
 from effdeg._utils.tree import Tree, named_tensors, take, tensors
 
@@ -63,8 +55,8 @@ class LayerSpace:
     """Paths at the output of a layer: its output at both ends is captured, interpolated, and put in its place."""
 
     def __init__(self, subject: Subject, at: Layer) -> None:
-        self._subject = subject
-        self.name, self._layer = find_layer(subject.model, at)
+        self._subject, self._layer = subject, find_layer(subject.model, at)
+        self.name = self._layer.name
 
     def join(self, first: Tree, second: Tree, batched: Batched) -> "LayerPaths":
         """Lay the paths that lead from the second examples to the first, by running the model on both."""
@@ -74,24 +66,21 @@ class LayerSpace:
 
     def _capture(self, end: Tree, part: slice) -> Tensor:
         examples = take(end, part)
-        count = len(tensors(examples)[0])
         captured: list[Tensor] = []
 
-        def keep(_: nn.Module, __: Any, output: Any) -> None:
+        def capture(own: Tensor) -> None:
             # A copy: what follows may work in place, as ReLU(inplace=True) does.
-            captured.append(first_tensor(output, self.name, count).clone())
+            captured.append(own.clone())
 
-        with hooked(self._layer, keep):
+        with replace_output(self._layer, capture, rows=len(tensors(examples)[0])):
             self._subject(examples)
-        if len(captured) != 1:
-            raise ran_not_once(self.name, len(captured))
         return captured[0]
 
 
 class LayerPaths:
     """Some paths at the output of a layer."""
 
-    def __init__(self, subject: Subject, layer: nn.Module, examples: Tree, first: Tensor, second: Tensor) -> None:
+    def __init__(self, subject: Subject, layer: FoundLayer, examples: Tree, first: Tensor, second: Tensor) -> None:
         self._subject, self._layer = subject, layer
         self._examples, self._first, self._second = examples, first, second
 
@@ -102,16 +91,16 @@ class LayerPaths:
             What the model returned, and the output of the layer that was replaced.
         """
         rows = rows.to(self._first.device)
-        points = interpolate(self._first[rows], self._second[rows], alpha[:, None])
-        own: Tensor | None = None
+        points: Tensor = interpolate(self._first[rows], self._second[rows], alpha[:, None])
+        replaced: list[Tensor] = []
 
-        def replace(_: nn.Module, __: Any, output: Any) -> Any:
-            nonlocal own
-            own = output if isinstance(output, Tensor) else output[0]
-            return with_first_tensor(output, points)
+        def replace(own: Tensor) -> Tensor:
+            replaced.append(own)
+            return points
 
-        with hooked(self._layer, replace):
-            return self._subject(take(self._examples, rows)), own
+        with replace_output(self._layer, replace, rows=len(rows)):
+            returned = self._subject(take(self._examples, rows))
+        return returned, replaced[0]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the layer's output at the two ends of every path."""

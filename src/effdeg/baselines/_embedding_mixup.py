@@ -8,25 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._models.inference import as_arguments
-from effdeg._models.layers import (
-    Layer,
-    as_module,
-    changed_output,
-    check_not_run_again,
-    find_layer,
-    first_tensor,
-    hooked,
-    ran_not_once,
-)
+from effdeg._models.layers import FoundLayer, Layer, as_module, find_layer, replace_output
 from effdeg._models.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree
 from effdeg.baselines._batchnorm import buffers_lent
 from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
 from effdeg.train._points import count_examples, examples_only
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""The arguments and keywords for a model."""
 
 
 def embedding_mixup(
@@ -66,54 +54,49 @@ def embedding_mixup(
     check_alpha(alpha)
     check_generator(generator)
     check_no_labels(x)
-    parts = as_arguments(x)
-    batch = count_examples(parts)
+    arguments, keywords = as_arguments(x)
+    batch = count_examples((arguments, keywords))
     check_labels(y, batch, classes)
     check_real(examples_only(x, batch), "x")
     draw = partial(Mixing.draw, batch, alpha, generator=generator)
-    outputs, mixing, dtype = _run(model, parts, batch, *find_layer(model, at), draw)
+    outputs, mixing, dtype = _run(model, find_layer(model, at), arguments, keywords, batch, draw)
     return outputs, mixing.mix(soft_labels(y, classes, dtype))
 
 
 # torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
 @torch._disable_dynamo  # type: ignore[attr-defined]
 def _run(
-    model: Callable[..., Any], parts: Arguments, batch: int, name: str, layer: nn.Module, draw: Callable[..., Mixing]
+    model: Callable[..., Any],
+    layer: FoundLayer,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    batch: int,
+    draw: Callable[..., Mixing],
 ) -> tuple[Any, Mixing, torch.dtype]:
-    hidden = first_tensor(_output_of(name, layer, model, parts), name, batch)
-    mixing = draw(device=hidden.device)
-    mixed: Tensor = mixing.mix(hidden)
-
-    def replace(_: Tensor) -> Tensor:
-        check_not_run_again(f"the layer {name!r}", "choose a layer outside it, such as the embeddings, with at=…")
-        return mixed
-
-    arguments, keywords = (mixing.join_masks(part) for part in parts)
-    with changed_output(model, layer, batch, replace):
-        return model(*arguments, **keywords), mixing, hidden.dtype
-
-
-def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Arguments) -> Any:
-    """Run a model up to a layer, on the batch as it is, with masks that are not joined yet."""
-
-    def stop(_: nn.Module, __: Any, output: Any) -> None:
-        raise _Reached(output)
-
-    arguments, keywords = parts
+    replaced = partial(replace_output, layer, rows=batch, allow_checkpoint=False)
     inner = as_module(model)
     # Not DDP, which counts forward passes; and BatchNorm before the layer counts the batch in the pass to come.
     run = model if inner is None or not isinstance(model, nn.Module) else inner
-    with hooked(layer, stop), buffers_lent(inner):
-        try:
+    try:
+        # On the batch as it is, with masks that are not joined yet.
+        with replaced(_stop), buffers_lent(inner):
             run(*arguments, **keywords)
-        except _Reached as reached:
-            return reached.output
-    raise ran_not_once(name, 0)
+    except _Reached as reached:
+        hidden = reached.hidden
+    mixing = draw(device=hidden.device)
+    mixed = mixing.mix(hidden)
+    with replaced(lambda _: mixed):
+        outputs = model(*mixing.join_masks(arguments), **mixing.join_masks(keywords))
+    return outputs, mixing, hidden.dtype
+
+
+def _stop(hidden: Tensor) -> None:
+    raise _Reached(hidden)
 
 
 class _Reached(Exception):  # noqa: N818
-    """What a layer returned, on the way out of a forward pass that has gone far enough."""
+    """Ends a forward pass that has gone far enough, with what the layer returned."""
 
-    def __init__(self, output: Any) -> None:
+    def __init__(self, hidden: Tensor) -> None:
         super().__init__()
-        self.output = output
+        self.hidden = hidden

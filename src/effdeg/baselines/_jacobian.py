@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.derivatives import check_projections, double_differentiable, squared_norms
 from effdeg._models.inference import as_arguments
-from effdeg._models.layers import Layer, advice_for_integers, as_module, changed_output, check_layer
+from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output
 from effdeg._utils.checks import check_generator, check_number
 from effdeg._utils.tree import Tree, map_tensors, named_map
@@ -153,7 +153,9 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
             parts = _per_example_through(prepare, parts, batch)
         if settings.at is None and not entered:
             raise TypeError(f"inputs hold no floating-point tensor to differentiate by. {advice_for_integers(model)}")
-        at_layer = nullcontext() if settings.at is None else changed_output(model, settings.at, taken, enter)
+        at_layer = (
+            nullcontext() if settings.at is None else replace_output(find_layer(model, settings.at), enter, rows=taken)
+        )
         with at_layer, double_differentiable(model), nullcontext(model) if whole else _without_traces(model) as run:
             arguments, keywords = parts
             returned = run(*arguments, **keywords)

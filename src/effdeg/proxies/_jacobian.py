@@ -8,7 +8,7 @@ from torch import Tensor
 
 from effdeg._models.derivatives import check_projections, squared_norms
 from effdeg._models.inference import Model
-from effdeg._models.layers import changed_output
+from effdeg._models.layers import find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output, output_name
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
@@ -78,5 +78,5 @@ def _watched(study: Study, inputs: Tree, points: int) -> tuple[Any, list[Tensor]
     if study.at is None:
         floating = map_tensors(lambda leaf: enter(leaf) if leaf.is_floating_point() else leaf, inputs)
         return study.subject(floating), seen
-    with changed_output(study.subject.model, study.at, points, enter):
+    with replace_output(find_layer(study.subject.model, study.at), enter, rows=points):
         return study.subject(inputs), seen

@@ -1,24 +1,22 @@
 """One forward pass for a batch and the points of its paths."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from effdeg._models.layers import (
     Layer,
     as_module,
-    check_not_run_again,
     eager,
     find_layer,
-    first_tensor,
     named_layers,
-    ran_not_once,
-    with_first_tensor,
+    refuse_checkpoint,
+    replace_output,
 )
 from effdeg.train._points import Points
 
@@ -38,62 +36,49 @@ def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Lay
 def _run_with_hooks(
     run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm
 ) -> Any:
-    # Hooks, not a changed model: they are gone when the forward pass is over.
-    with _arranged(model, points, at=at, batchnorm=batchnorm):
-        return run()
-
-
-@contextmanager
-def _arranged(model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Iterator[None]:
     if batchnorm == "frozen" and as_module(model) is None:
         raise TypeError("batchnorm='frozen' must find the model's BatchNorm layers, but the model is a plain function.")
-    layers = named_layers(model).items()
-    norms = {name: layer for name, layer in layers if isinstance(layer, _BatchNorm) and _uses_batch(layer)}
-    entrance = None if at is None else _Entrance(*find_layer(model, at), points)
-    if not norms and entrance is None:
-        yield
-        return
+    at_paths = False
+
+    def put_points(rows: Tensor) -> Tensor:
+        nonlocal at_paths
+        at_paths = True
+        batch = rows[: points.batch]
+        return torch.cat([batch, points.interpolate(batch)])
+
+    def apart() -> bool:
+        # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
+        return batchnorm == "frozen" or not at_paths
+
+    norms = {
+        name: module
+        for name, module in named_layers(model).items()
+        if isinstance(module, _BatchNorm) and _uses_batch(module)
+    }
+    # Hooks, not a changed model: they are gone when the forward pass is over.
     with ExitStack() as stack:
         for name, module in norms.items():
-            # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
-            if batchnorm == "frozen" or entrance is not None:
-                split = _BatchOnly(name, points, entrance if batchnorm == "joint" else None)
-                stack.callback(module.register_forward_pre_hook(split.before).remove)
-                stack.callback(module.register_forward_hook(split.after).remove)
-        if entrance is not None:
-            # After those of BatchNorm, which may be the very layer where paths begin.
-            stack.callback(entrance.layer.register_forward_hook(entrance).remove)
-        with eager():
-            yield
-        if entrance is not None and entrance.times != 1:
-            raise ran_not_once(entrance.name, entrance.times)
-
-
-class _Entrance:
-    """The layer where paths begin: behind it, the points are what lies between the batch's own rows."""
-
-    def __init__(self, name: str, layer: nn.Module, points: Points) -> None:
-        self.name, self.layer, self.times = name, layer, 0
-        self._points = points
-
-    def __call__(self, _: nn.Module, __: Any, output: Any) -> Any:
-        check_not_run_again(f"the layer {self.name!r}", "choose a layer outside it, such as the embeddings, with at=…")
-        self.times += 1
-        if self.times > 1:
-            raise ran_not_once(self.name, self.times)
-        batch = first_tensor(output, self.name, self._points.total)[: self._points.batch]
-        return with_first_tensor(output, torch.cat([batch, self._points.interpolate(batch)]))
+            split = _BatchOnly(name, points, apart)
+            stack.callback(module.register_forward_pre_hook(split.before).remove)
+            stack.callback(module.register_forward_hook(split.after).remove)
+        if at is not None:
+            # After the hooks of BatchNorm, which may be the very layer where paths begin.
+            layer = find_layer(model, at)
+            stack.enter_context(replace_output(layer, put_points, rows=points.total, allow_checkpoint=False))
+        elif norms:
+            stack.enter_context(eager())
+        return run()
 
 
 class _BatchOnly:
     """A BatchNorm layer that sees the batch alone; the points are normalized with the statistics it found."""
 
-    def __init__(self, name: str, points: Points, until: _Entrance | None) -> None:
-        self._name, self._points, self._until = name, points, until
+    def __init__(self, name: str, points: Points, apart: Callable[[], bool]) -> None:
+        self._name, self._points, self._apart = name, points, apart
         self._rest: Tensor | None = None
 
     def before(self, module: _BatchNorm, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if self._until is not None and self._until.times > 0:
+        if not self._apart():
             return None
         self._check(module, given[0])
         split = self._points.batch
@@ -113,7 +98,7 @@ class _BatchOnly:
                 f"3d; the layer {self._name!r} is a {type(module).__name__}. Use batchnorm='joint', with paths at the "
                 "inputs or at a layer before it."
             )
-        check_not_run_again(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
+        refuse_checkpoint(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
         if len(rows) != self._points.total:
             raise ValueError(
                 f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
