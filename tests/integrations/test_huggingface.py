@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, l1_loss, mse_loss
 
 import effdeg
 from effdeg import Penalty
-from effdeg._models.own_loss import OwnLossError
+from effdeg.train._batch import OwnLossError
 from tests import batches
 
 transformers = pytest.importorskip("transformers")

@@ -165,6 +165,15 @@ def test_padding_masks_are_joined_by_what_either_end_sees():
     assert torch.equal(made["nested"]["masked"]["types"], x["nested"]["masked"]["types"])
 
 
+def test_integer_masks_next_to_floats_are_joined_as_boolean_ones_are():
+    model, mask = mlp().double(), (torch.arange(6) <= torch.arange(12)[:, None] % 6).long()
+    degrees = []
+    for each in (mask, mask.bool()):
+        torch.manual_seed(0)
+        degrees.append(Penalty()(lambda x, mask: model(x * mask), {"x": X, "mask": each})[1])
+    assert degrees[0] == degrees[1]
+
+
 @pytest.mark.parametrize(
     "wrap",
     [

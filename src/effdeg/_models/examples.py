@@ -357,3 +357,41 @@ def _shapes(tree: Tree) -> str:
     ]
     more = f" and {len(described) - 6} more" if len(described) > 6 else ""
     return ", ".join(described[:6]) + more or "nothing"
+
+
+def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one.
+
+    Args:
+        inputs: The inputs.
+        **more: Further keywords, which the inputs must not hold.
+    """
+    if isinstance(inputs, Mapping):
+        if twice := sorted(set(inputs) & set(more)):
+            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
+        return (), {**inputs, **more}
+    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
+        return tuple(inputs), more
+    return (inputs,), more
+
+
+def count_examples(x: Tree) -> int:
+    """Count the examples of a batch: the rows of its first tensor that has any."""
+    for tensor in tensors(x):
+        if tensor.dim() > 0 and len(tensor) > 0:
+            return len(tensor)
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors(x))
+    raise TypeError(
+        f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
+        "or a tuple or mapping of tensors, with the examples in the first dimension."
+    )
+
+
+def has_rows(leaf: Any, count: int) -> bool:
+    """Return whether a leaf of a batch is a tensor with this many rows, one per example."""
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count
+
+
+def examples_only(x: Tree, count: int) -> Tree:
+    """Return a batch with None in the place of what does not have one row per example."""
+    return tree_map(lambda leaf: leaf if has_rows(leaf, count) else None, x)

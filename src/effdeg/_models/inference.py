@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg._models.examples import as_arguments
 from effdeg._utils.transfer import send
 from effdeg._utils.tree import Tree, map_tensors
 
@@ -104,22 +105,6 @@ class Subject:
         }
         same = all((moved[name].device, moved[name].dtype) == (named[name].device, named[name].dtype) for name in named)
         return None if same else moved
-
-
-def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one.
-
-    Args:
-        inputs: The inputs.
-        **more: Further keywords, which the inputs must not hold.
-    """
-    if isinstance(inputs, Mapping):
-        if twice := sorted(set(inputs) & set(more)):
-            raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
-        return (), {**inputs, **more}
-    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
-        return tuple(inputs), more
-    return (inputs,), more
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from effdeg._models.frameworks import framework_of
 from effdeg._utils.checks import suggest
 
 Layer = str | nn.Module
@@ -29,14 +30,18 @@ def as_module(model: object) -> nn.Module | None:
     """Find the module behind a model: a wrapper's inside, a bound method's object; None behind a plain function."""
     model = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
     while isinstance(model, nn.Module):
-        wrapped = isinstance(model, (DistributedDataParallel, nn.DataParallel, AveragedModel))
-        # torch.compile and Lightning Fabric keep what they were given under these names.
-        names = ("module",) if wrapped else ("_orig_mod", "_forward_module")
-        inner = [part for name in names if isinstance(part := getattr(model, name, None), nn.Module)]
-        if not inner:
+        inner = _wrapped(model)
+        if inner is None:
             return model
-        model = inner[0]
+        model = inner
     return None
+
+
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    if isinstance(module, (DistributedDataParallel, nn.DataParallel, AveragedModel)):
+        return module.module
+    compiled = getattr(module, "_orig_mod", None)  # where torch.compile keeps what it was given
+    return compiled if isinstance(compiled, nn.Module) else framework_of(module).unwrap(module)
 
 
 def named_layers(model: object) -> dict[str, nn.Module]:

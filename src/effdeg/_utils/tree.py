@@ -26,7 +26,7 @@ def named_map(function: Callable[..., Any], tree: Tree, *rest: Tree, name: str =
     """Do as :func:`tree_map` does with a function that is also given the name of the innermost entry, if it has one."""
     if isinstance(tree, Mapping):
         mapped = {key: named_map(function, tree[key], *(other[key] for other in rest), name=str(key)) for key in tree}
-        # A Hugging Face ModelOutput is a mapping, and an OrderedDict, that is built from keywords.
+        # A mapping that is a dataclass too is built from keywords.
         build: Any = type(tree)
         if hasattr(build, "__dataclass_fields__"):
             return build(**mapped)

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.inference import as_arguments
+from effdeg._models.examples import as_arguments, count_examples, examples_only
 from effdeg._models.layers import FoundLayer, Layer, as_module, find_layer, replace_output
 from effdeg._models.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree
 from effdeg.baselines._batchnorm import buffers_lent
 from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
-from effdeg.train._points import count_examples, examples_only
 
 
 def embedding_mixup(

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.derivatives import check_projections, double_differentiable, squared_norms
-from effdeg._models.inference import as_arguments
+from effdeg._models.examples import as_arguments, count_examples, has_rows
 from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output
 from effdeg._utils.checks import check_generator, check_number
 from effdeg._utils.tree import Tree, map_tensors, named_map
 from effdeg.baselines._batchnorm import buffers_lent
-from effdeg.train._points import count_examples
 
 
 @dataclass(frozen=True)
@@ -172,8 +171,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
 
 def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, batch: int) -> Tree:
     def each(name: str, leaf: Any) -> Any:
-        per_example = isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == batch
-        return change(name, leaf) if per_example else leaf
+        return change(name, leaf) if has_rows(leaf, batch) else leaf
 
     return named_map(each, parts)
 

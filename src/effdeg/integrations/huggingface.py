@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import effdeg
-from effdeg._models.own_loss import OwnLossError, innermost, shifts_labels
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
+from effdeg.integrations._frameworks import Transformers, innermost
+from effdeg.train._batch import OwnLossError
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 
@@ -53,7 +54,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         super().__init__(*arguments, **options)
-        if penalty.settings.anchor_labels and shifts_labels(self.model):
+        if penalty.settings.anchor_labels and Transformers().shifts_labels(innermost(self.model)):
             raise ValueError(
                 "anchor_labels=True puts labels where the outputs are, but this model compares each output with the "
                 "label of the next position. Use anchor_labels=False."

@@ -1,6 +1,6 @@
 """The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -8,17 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.inference import as_arguments
+from effdeg._models.examples import as_arguments
+from effdeg._models.frameworks import load_frameworks
 from effdeg._models.layers import Layer, advice_for_integers, as_module
 from effdeg._models.outputs import Output, as_targets, check_rows_of_labels, check_soft_labels, shaped_values
-from effdeg._models.own_loss import check_no_loss, check_own_loss, shifts_labels
 from effdeg._models.paths import Sampling, check_interpolable, check_real, draw_pairs_of_batch
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
 from effdeg.functional._bases import Basis
+from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._joined import BatchNorm, run_joined
-from effdeg.train._points import Points, count_examples, examples_only, points_of
+from effdeg.train._points import Points
 from effdeg.train._settings import TRAINING_DAMPING, PenaltySettings
 
 
@@ -95,6 +96,7 @@ class Penalty(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        load_frameworks()
         # In one plain object, so that a layer given as a module does not become a part of this one.
         self.settings = PenaltySettings(
             degree=degree,
@@ -175,22 +177,14 @@ class Penalty(nn.Module):
         Returns:
             What the model would have returned for the batch, and the effective degree.
         """
-        settings = self.settings
-        check_own_loss(model, keywords)
-        if settings.anchor_labels and (y is None or y is keywords.get("labels")) and shifts_labels(model):
-            raise ValueError(
-                f"anchor_labels=True puts labels where the outputs are, but {type(as_module(model)).__name__} compares "
-                "each output with the label of the next position. Use anchor_labels=False, or give shifted labels as y."
-            )
-        parts = (arguments, keywords)
-        batch = count_examples(parts)
-        self._check(parts, batch, model)
-        points = self._points(parts, batch, self._labels(y, keywords, batch))
-        arguments, keywords = points.append_to(parts)
-        returned = run_joined(
-            lambda: run(*arguments, **keywords), model, points, at=settings.at, batchnorm=settings.batchnorm
-        )
-        if not isinstance(keywords.get("labels"), Tensor):
+        batch = TrainingBatch.of_call(arguments, keywords, y)
+        batch.check_model_labels(model, anchored=self.settings.anchor_labels)
+        self._check(batch, model)
+        points = self._points(batch)
+        arguments, keywords = points.append_to(batch.inputs)
+        at, batchnorm = self.settings.at, self.settings.batchnorm
+        returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
+        if not isinstance(batch.model_labels, Tensor):
             check_no_loss(returned)
         outputs, degree = points.first_rows(returned), self.degree(returned, points)
         _check_trains(degree, model)
@@ -227,11 +221,9 @@ class Penalty(nn.Module):
         """
         if self.settings.batchnorm == "frozen":
             raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
-        batch = count_examples(x)
-        self._check((x,), batch, None)
-        points = self._points((x,), batch, self._labels(y, x, batch), pairs, alpha)
-        # Not by dataclasses.replace, which the compiler of older torch cannot follow.
-        return Points(points.inputs[0], points.pairs, points.alpha, points.inner, points.labels, points.batch)
+        batch = TrainingBatch.of_inputs(x, y)
+        self._check(batch, None)
+        return self._points(batch, pairs, alpha)
 
     def degree(self, values: Any, points: Points) -> Tensor:
         """Compute the effective degree from what a model returned: the second half.
@@ -270,30 +262,27 @@ class Penalty(nn.Module):
                 )
         return ", ".join(shown)
 
-    def _check(self, parts: tuple[Tree, ...], batch: int, model: object) -> None:
-        examples = [examples_only(part, batch) for part in parts]
-        for part in examples:
-            check_real(part, "x")
-        if self.settings.at is None:
+    def _check(self, batch: TrainingBatch, model: object) -> None:
+        """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
+        settings, examples, labels = self.settings, batch.examples(), batch.labels
+        check_real(examples, "x")
+        if settings.at is None:
             check_interpolable(examples, advice=partial(advice_for_integers, model))
-
-    def _labels(self, y: Tensor | None, keywords: Tree, batch: int) -> Tensor | None:
-        if y is None and self.settings.anchor_labels and isinstance(keywords, Mapping):
-            y = keywords.get("labels")
-        if y is None and self.settings.anchor_labels:
+        if labels is None and settings.anchor_labels:
             raise ValueError(
                 "anchor_labels=True puts labels at the outer nodes of each path, but none were given: call "
                 "penalty(model, x, y), or use Penalty(anchor_labels=False)."
             )
-        if self.settings.anchor_labels or isinstance(y, Tensor):
-            check_rows_of_labels(y, batch)
-        if y is None or not self.settings.anchor_labels:
-            return None
-        if y.is_complex():
-            raise TypeError(f"the labels (y) are complex ({y.dtype}); give class ids, or labels in floating point.")
-        if y.is_floating_point() and self._may_look(y):
-            check_soft_labels(y, self.settings.output)
-        return y
+        if settings.anchor_labels or isinstance(labels, Tensor):
+            check_rows_of_labels(labels, batch.size)
+        if not settings.anchor_labels:
+            return
+        if labels.is_complex():
+            raise TypeError(
+                f"the labels (y) are complex ({labels.dtype}); give class ids, or labels in floating point."
+            )
+        if labels.is_floating_point() and self._may_look(labels):
+            check_soft_labels(labels, settings.output)
 
     def _may_look(self, values: Tensor) -> bool:
         """Return whether to read values: on a GPU, which has to be waited for, only until labels were read once."""
@@ -301,20 +290,13 @@ class Penalty(nn.Module):
             return False
         return not (values.is_cuda and self._looked_at_labels)
 
-    def _points(
-        self,
-        parts: tuple[Tree, ...],
-        batch: int,
-        labels: Tensor | None,
-        pairs: Tensor | None = None,
-        alpha: Tensor | None = None,
-    ) -> Points:
+    def _points(self, batch: TrainingBatch, pairs: Tensor | None = None, alpha: Tensor | None = None) -> Points:
         settings = self.settings
-        device = tensors(parts)[0].device
+        device = tensors(batch.inputs)[0].device
         own_pairs, own_alpha = pairs, alpha
         if pairs is None:
-            count = settings.count_pairs(batch)
-            pairs = draw_pairs_of_batch(batch, count, device=device, generator=settings.generator)
+            count = settings.count_pairs(batch.size)
+            pairs = draw_pairs_of_batch(batch.size, count, device=device, generator=settings.generator)
         pairs = torch.as_tensor(pairs, device=device)
         if alpha is None:
             alpha = settings.draw_alpha(len(pairs), device)
@@ -326,17 +308,16 @@ class Penalty(nn.Module):
         # A GPU is not waited for.
         if not pairs.is_cuda and not torch.compiler.is_compiling():
             if own_pairs is not None:
-                _check_pairs(pairs, batch)
+                _check_pairs(pairs, batch.size)
             if own_alpha is not None:
                 _check_alpha(alpha, settings)
-        make = partial(points_of, pairs=pairs, alpha=alpha[:, settings.inner], batch=batch, between=settings.at is None)
         return Points(
-            inputs=tuple(make(part) for part in parts),
+            inputs=batch.points(pairs, alpha[:, settings.inner], between=settings.at is None),
             pairs=pairs,
             alpha=alpha,
             inner=settings.inner,
-            labels=None if labels is None else labels[pairs.to(labels.device)].to(device),
-            batch=batch,
+            labels=batch.labels[pairs.to(batch.labels.device)].to(device) if settings.anchor_labels else None,
+            batch=batch.size,
         )
 
     def _ends(self, rows: Tensor, points: Points) -> Tensor:
@@ -380,10 +361,10 @@ def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
 
 def _check_trains(degree: Tensor, model: object) -> None:
     """Raise if there are parameters to train and the degree does not depend on them: the penalty would do nothing."""
-    module = as_module(model)
-    if degree.requires_grad or not torch.is_grad_enabled() or module is None:
+    if degree.requires_grad or not torch.is_grad_enabled():
         return
-    if any(parameter.requires_grad for parameter in module.parameters()):
+    module = as_module(model)
+    if module is not None and any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError(
             "the effective degree carries no gradient, so the penalty would have no effect: the outputs that are "
             "fitted were detached. Fit what the loss is computed from, such as the logits, "

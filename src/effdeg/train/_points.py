@@ -1,16 +1,15 @@
 """Points on paths between the examples of a batch, which ride in the batch's own forward pass."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from effdeg._models.outputs import IGNORED
-from effdeg._models.paths import interpolate, join_masks
+from effdeg._models.examples import has_rows
+from effdeg._models.paths import interpolate
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, named_map, take, tensors, tree_map
+from effdeg._utils.tree import Tree, take, tensors, tree_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class Points:
         """Join the batch and its points, the batch first."""
 
         def join(own: Any, other: Any) -> Any:
-            return torch.cat([own, other]) if _per_example(own, self.batch) else own
+            return torch.cat([own, other]) if has_rows(own, self.batch) else own
 
         return tree_map(join, x, self.inputs)
 
@@ -63,7 +62,7 @@ class Points:
 
         def cut(leaf: Any) -> Any:
             nonlocal found
-            if not _per_example(leaf, self.total):
+            if not has_rows(leaf, self.total):
                 return leaf
             found = True
             return leaf[: self.batch]
@@ -76,51 +75,6 @@ class Points:
                 "return one row per example; a loss is to be computed from what penalty(model, x, y) returns."
             )
         return cut_off
-
-
-def count_examples(x: Tree) -> int:
-    """Count the examples of a batch: the rows of its first tensor that has any."""
-    for tensor in tensors(x):
-        if tensor.dim() > 0 and len(tensor) > 0:
-            return len(tensor)
-    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors(x))
-    raise TypeError(
-        f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
-        "or a tuple or mapping of tensors, with the examples in the first dimension."
-    )
-
-
-def examples_only(x: Tree, batch: int) -> Tree:
-    """Return a batch with None in place of what is not one row per example: labels of a mapping, shared tensors."""
-    kept = {name: leaf for name, leaf in x.items() if name != "labels"} if isinstance(x, Mapping) else x
-    return tree_map(lambda leaf: leaf if _per_example(leaf, batch) else None, kept)
-
-
-def points_of(x: Tree, pairs: Tensor, alpha: Tensor, *, batch: int, between: bool) -> Tree:
-    """Make the inputs of points: between the examples, or, for paths that begin at a layer, stand-ins for them.
-
-    Tensors that do not have one row per example are the same for all. ``labels`` in a mapping, which a model may make
-    its own loss of, are marked as to be left out.
-    """
-
-    def make(name: str, leaf: Any) -> Any:
-        if not _per_example(leaf, batch):
-            return leaf
-        first, second = ({name: leaf[end]} for end in pairs.to(leaf.device).unbind(1))
-        if between:
-            return interpolate(first, second, alpha)[name]
-        return join_masks(first, second)[name].repeat_interleave(alpha.shape[1], dim=0)
-
-    if isinstance(x, Mapping) and _per_example(x.get("labels"), batch):
-        rest = {name: leaf for name, leaf in x.items() if name != "labels"}
-        labels = x["labels"]
-        ignored = torch.full((alpha.numel(), *labels.shape[1:]), IGNORED, device=labels.device)
-        return {**named_map(make, rest), "labels": ignored}
-    return named_map(make, x)
-
-
-def _per_example(leaf: Any, rows: int) -> bool:
-    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == rows
 
 
 def _described(tree: Tree) -> str:

@@ -1,0 +1,67 @@
+"""What is known about models of frameworks, without importing any of them."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from effdeg import Penalty
+from effdeg._models.frameworks import framework_of
+from effdeg._models.layers import as_module, find_layer
+from effdeg.integrations._frameworks import innermost
+from tests.batches import X, Y
+from tests.models import mlp
+
+
+def named(name, package, **attributes):
+    """Return a module whose class has this name and comes from this package."""
+    return type(name, (nn.Module,), {"__module__": f"{package}.models", **attributes})()
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "leaves_out", "shifts"),
+    [
+        ("LlamaForCausalLM", "transformers", True, True),
+        ("GPT2LMHeadModel", "transformers", True, True),
+        ("XLNetLMHeadModel", "transformers", True, False),
+        ("BertForMaskedLM", "transformers", True, False),
+        ("LlamaForCausalLM", "elsewhere", False, False),
+        ("Sequential", "torch", False, False),
+    ],
+)
+def test_own_losses_go_by_the_name_and_the_package_of_a_class(name, package, leaves_out, shifts):
+    module = named(name, package)
+    adapted = named("PeftModel", "peft", get_base_model=lambda _: module)
+    for each in (module, adapted):
+        assert framework_of(each).leaves_out_ignored(each, Y) is leaves_out
+        assert not framework_of(each).leaves_out_ignored(each, X)
+        assert framework_of(each).shifts_labels(each) is shifts
+        assert innermost(each) is module
+
+
+def test_a_plain_function_has_no_framework():
+    assert as_module(lambda x: x) is None
+    assert not framework_of(None).shifts_labels(None)
+
+
+def test_a_module_of_fabric_goes_by_its_own_layers():
+    fabric = pytest.importorskip("lightning.fabric")
+    model = mlp().double()
+    wrapped = fabric.Fabric(accelerator="cpu", devices=1).setup(model)
+    assert as_module(wrapped) is model
+    assert find_layer(wrapped, "1") == ("1", model[1])
+    torch.manual_seed(0)
+    _, degree = Penalty(at="1", batchnorm="frozen")(wrapped, X)
+    torch.manual_seed(0)
+    torch.testing.assert_close(degree, Penalty(at="1")(model, X)[1])
+
+
+def test_no_framework_is_imported():
+    code = (
+        "import sys, effdeg; effdeg.Penalty(); "
+        "print([name for name in ('transformers', 'peft', 'lightning') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
