@@ -167,8 +167,8 @@ def shared() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rival_costs() -> str:
-    """Tabulate what rivals cost."""
+def baseline_costs() -> str:
+    """Tabulate what a training step costs with each baseline."""
     case = _gpu("rival_costs")
     lines = [f"| step / plain step ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for method in dict.fromkeys(row["method"] for row in case["rows"]):
@@ -199,8 +199,7 @@ def draw_lab() -> None:
 
 def network_bounds() -> str:
     """Describe what a classical bound says about the pool of small networks."""
-    table = read_table(ROOT / "results" / "pools" / "digits.csv")
-    rows = [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
+    rows = lab_tables.digits_pool()
     pearson = float(np.corrcoef(bounds.network_bounds(rows), [row["gap"] for row in rows])[0, 1])
     return bounds.network_sentence(rows, pearson)
 
@@ -238,7 +237,7 @@ def filled() -> dict[Path, str]:
     """Return every page as it is with the tables made from ``results/``."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
     tables |= {"earlier-runs": earlier_runs(), "contest": contest_findings(), "pool": pool_table()}
-    tables |= {"proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
+    tables |= {"proxy_costs": proxy_costs(), "shared": shared(), "baseline_costs": baseline_costs()}
     tables |= {"bounds": bounds.polynomial_table(), "network-bounds": network_bounds(), **lab_tables.tables()}
     for name in studies():
         tables[name] = document(lab(name), "markdown")
