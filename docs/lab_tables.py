@@ -34,14 +34,14 @@ def tables() -> dict[str, str]:
         "engine": engine(),
         "vit-pool": vit_pool(),
         "recipes": recipe_table(),
-        "along-training": along_training.table(followed()),
+        "along-training": along_training.table(find_tracked_runs()),
         **values(),
     }
 
 
 @cache
 def lab(name: str) -> Result:
-    """Read what the lab's runs say about an experiment."""
+    """Return the result of an experiment from the lab's runs."""
     return result_of(find_recipe(name), _records())
 
 
@@ -51,14 +51,14 @@ def _records() -> list[Record]:
 
 
 def studies() -> list[str]:
-    """Name the studies of the lab: what has a page of its own."""
+    """Return the names of the studies, which have pages of their own."""
     return [name for name, recipe in all_recipes().items() if recipe.study]
 
 
-def followed() -> Block:
+def find_tracked_runs() -> Block:
     """Return the runs whose effective degree was measured along training: on CIFAR-10, else on digits."""
     found = [along_training.pick(lab(name).blocks) for name in ("cifar10-methods", "digits-methods")]
-    return next(block for block in found if along_training.shown(block))
+    return next(block for block in found if along_training.find_methods(block))
 
 
 def models_of(block: Block) -> ModelPool:
@@ -68,7 +68,7 @@ def models_of(block: Block) -> ModelPool:
 
 
 def lab_runs() -> str:
-    """Set everything that was run in the lab, and name what was not."""
+    """Return the tables of everything that was run in the lab, and the names of what was not."""
     run, others = run_and_not([lab(name) for name in all_recipes() if name not in studies()])
     parts = [document(result, "markdown") for result in run]
     missing = [
@@ -80,7 +80,7 @@ def lab_runs() -> str:
 
 
 def recipe_table() -> str:
-    """Tabulate every recipe of the lab: what it is planned as and what was run of it."""
+    """Tabulate the planned and the finished runs of every recipe."""
     results = [lab(name) for name in all_recipes()]
     shared = {result.recipe.name: words or "none" for result, words in run_and_not(results)[1]}
     lines = ["| recipe | paper | planned | in `results/lab` |", "|---|---|---|---|"]

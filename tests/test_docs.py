@@ -44,7 +44,7 @@ def _anchors(text):
 
 
 def test_tables_are_those_of_the_results(docs):
-    pages = docs("make_figures").filled()
+    pages = docs("make_figures").render_pages()
     assert set(pages) == set(PAGES)
     for page, text in pages.items():
         assert text == page.read_text(), f"{page.name} is not what results/ give: python docs/make_figures.py tables"
