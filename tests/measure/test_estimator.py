@@ -280,8 +280,8 @@ class TestProgress:
         def record(title, total, *, enabled):
             yield lambda done=None, note=None: seen.append(done)
 
-        module = {"measure": "estimator", "trace": "tracing"}[call]
-        monkeypatch.setattr(f"effdeg.{module}.progress_bar", record)
+        module = {"measure": "_estimator", "trace": "_tracing"}[call]
+        monkeypatch.setattr(f"effdeg.measure.{module}.progress_bar", record)
         settings = FAST if call == "measure" else {"paths": 40, "nodes": 12}
         getattr(effdeg, call)(mlp(), data().float(), batch_size=24, progress=True, **settings)
         done = [each for each in seen if each is not None]
