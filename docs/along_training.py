@@ -69,19 +69,19 @@ def courses(line: Line) -> list[Course]:
     return [course for run in line.runs if (course := course_of(run))]
 
 
-def shown(block: Block) -> list[Line]:
+def find_methods(block: Block) -> list[Line]:
     """Return the methods of the figure that have a course."""
     return [line for line in block.done if line.row.name in METHODS and courses(line)]
 
 
 def pick(blocks: Sequence[Block]) -> Block:
     """Return the first table of runs with the most methods to show."""
-    return max(blocks, key=lambda block: len(shown(block)))
+    return max(blocks, key=lambda block: len(find_methods(block)))
 
 
 def plot(block: Block, theme: str) -> Figure:
     """Draw one column per method: the effective degree above, the gap below, by epochs."""
-    lines = shown(block)
+    lines = find_methods(block)
     with drawing(theme, (3.4 * len(lines) + 0.6, 4.6)) as (colours, figure):
         grid = figure.subplots(2, len(lines), sharex=True, sharey="row", squeeze=False)
         inks = colours_of(block.recipe, theme)
@@ -110,7 +110,7 @@ def table(block: Block) -> str:
         "to last | gap, first to last | correlation of both | of their changes |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for line in shown(block):
+    for line in find_methods(block):
         found = courses(line)
         first, last = ([np.mean([getattr(each, what)[end] for each in found]) for what in _SHOWN] for end in (0, -1))
         lines.append(

@@ -94,7 +94,7 @@ def network_sentence(rows: Sequence[Mapping[str, float]], pearson: float) -> str
     """
     found, gaps = network_bounds(rows), [row["gap"] for row in rows]
     return (
-        f"For the {len(rows)} networks on digits ([comparisons](comparisons.md#a-pool-of-27-small-networks)) the bound "
+        f"For the {len(rows)} networks on digits ([proxies](proxies.md#a-pool-of-27-small-networks)) the bound "
         f"allows a gap between {min(found):.0f} and {_scientific(max(found))}, where anything above 1 says nothing; "
         f"the gaps are {min(gaps):.2f} to {max(gaps):.2f}. Nor does it order them: its correlation with the gap is "
         f"{pearson:.2f}.\n"

@@ -17,9 +17,9 @@ from effdeg.lab.report.lines import Line
 from effdeg.lab.report.pool import REFERENCE, ModelPool
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.text import document
-from effdeg.lab.report.wording import degree, points, strengths
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
+from effdeg.ranking import read_table
 from effdeg.ranking._tables import counted
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -29,20 +29,19 @@ BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"
 def tables() -> dict[str, str]:
     """Return all tables and values by the names of their marks."""
     return {
-        "lab-methods": lab_methods(),
-        "lab-pool": lab_pool(),
+        "results": results(),
         "lab-runs": lab_runs(),
         "engine": engine(),
         "vit-pool": vit_pool(),
         "recipes": recipe_table(),
-        "along-training": along_training.table(followed()),
+        "along-training": along_training.table(find_tracked_runs()),
         **values(),
     }
 
 
 @cache
 def lab(name: str) -> Result:
-    """Read what the lab's runs say about an experiment."""
+    """Return the result of an experiment from the lab's runs."""
     return result_of(find_recipe(name), _records())
 
 
@@ -52,14 +51,14 @@ def _records() -> list[Record]:
 
 
 def studies() -> list[str]:
-    """Name the studies of the lab: what has a page of its own."""
+    """Return the names of the studies, which have pages of their own."""
     return [name for name, recipe in all_recipes().items() if recipe.study]
 
 
-def followed() -> Block:
+def find_tracked_runs() -> Block:
     """Return the runs whose effective degree was measured along training: on CIFAR-10, else on digits."""
     found = [along_training.pick(lab(name).blocks) for name in ("cifar10-methods", "digits-methods")]
-    return next(block for block in found if along_training.shown(block))
+    return next(block for block in found if along_training.find_methods(block))
 
 
 def models_of(block: Block) -> ModelPool:
@@ -69,7 +68,7 @@ def models_of(block: Block) -> ModelPool:
 
 
 def lab_runs() -> str:
-    """Set everything that was run in the lab, and name what was not."""
+    """Return the tables of everything that was run in the lab, and the names of what was not."""
     run, others = run_and_not([lab(name) for name in all_recipes() if name not in studies()])
     parts = [document(result, "markdown") for result in run]
     missing = [
@@ -81,7 +80,7 @@ def lab_runs() -> str:
 
 
 def recipe_table() -> str:
-    """Tabulate every recipe of the lab: what it is planned as and what was run of it."""
+    """Tabulate the planned and the finished runs of every recipe."""
     results = [lab(name) for name in all_recipes()]
     shared = {result.recipe.name: words or "none" for result, words in run_and_not(results)[1]}
     lines = ["| recipe | paper | planned | in `results/lab` |", "|---|---|---|---|"]
@@ -99,45 +98,55 @@ def _runs(count: int, epochs: int | None) -> str:
     return counted(count, "run") + (f" of {epochs} epochs" if epochs else "")
 
 
-def lab_methods() -> str:
-    """Set the tables of methods for the README, the longest training first."""
-    blocks = sorted(lab("cifar10-methods").blocks, key=lambda block: -block.epochs)
-    return "\n".join(map(_methods, blocks))
-
-
-def _methods(block: Block) -> str:
-    lines = [
-        f"| CIFAR-10, ViT-Tiny, {block.epochs} epochs, {counted(len(block.seeds), 'seed')} | hyperparameters | "
-        f"{block.paper} | here | in ED's time | training | effective degree | step |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for line in block.done:
-        price = block.price(line)
-        paper = line.row.paper
-        cells = [
-            line.row.title,
-            strengths(line.given) or "–",
-            "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}",
-            points(line.accuracy),
-            _in_equal_time(block, line),
-            f"{100 * line.train_accuracy:.1f}",
-            degree(line.effective_degree) if line.effective_degree else "–",
-            "–" if price is None else f"{price:.2f}×",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+def results() -> str:
+    """Tabulate the results of the README: the effective degree as a measure, then as a penalty."""
+    lines = ["| | effective degree | for comparison |", "|---|---:|---|"]
+    for title, name in (("ResNet-18s", "resnet18"), ("ViT-Tinys", "vit")):
+        block = lab(f"cifar10-{name}-pool").blocks[0]
+        pool = models_of(block)
+        others = {"training accuracy": REFERENCE, "sharpness": pool.best["sharpness"].measure}
+        setting = f"{len(pool.table)} {title}, CIFAR-10, {block.epochs} epochs"
+        lines.append(_correlations(setting, pool.table, others))
+    rows = digits_pool()
+    lines.append(
+        _correlations(f"{len(rows)} MLPs, digits", rows, {"path norm": "path_norm", "sharpness": "sharpness@0.1"})
+    )
+    methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
+    setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {counted(len(methods.seeds), 'seed')}"
+    lines.append(_accuracies(setting, {line.row.name: line for line in methods.done}))
+    small = lab("digits-methods").blocks[0]
+    assert small.equal_time is not None
+    setting = f"MLP, 100 digits, equal time, {counted(len(small.seeds), 'seed')}"
+    lines.append(_accuracies(setting, {name: line for name, (line, _) in small.equal_time.lines.items()}))
+    record = json.loads((RESULTS / "demo" / "contest.json").read_text())
+    plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
+    setting = f"MLP, 50 digits, {counted(len(record['seeds']), 'seed')}"
+    lines.append(f"| test accuracy, {setting} | {penalized:.1%} | plain {plain:.1%} |")
     return "\n".join(lines) + "\n"
 
 
-def _in_equal_time(block: Block, line: Line) -> str:
-    """Return a method's accuracy in the time of ED, with its epochs where they are others."""
-    timed = block.equal_time
-    if timed is None:
-        return "–"
-    accuracy = timed.accuracy(line.row.name)
-    if accuracy is None:
-        return "takes longer" if line.row.name in timed.longer else "not run"
-    epochs = timed.epochs(line.row.name)
-    return points(accuracy) + (f" ({epochs} epochs)" if epochs != block.epochs else "")
+def _correlations(setting: str, rows: Sequence[Mapping[str, Any]], others: Mapping[str, str]) -> str:
+    """Return the row of a pool: Pearson's correlations with the gap."""
+    found = ", ".join(f"{label} {_signed(_pearson(rows, name))}" for label, name in others.items())
+    return f"| correlation with the gap, {setting} | {_signed(_pearson(rows, 'effective_degree'))} | {found} |"
+
+
+def _accuracies(setting: str, lines: Mapping[str, Line]) -> str:
+    """Return the row of a contest: test accuracies of ED, plain training and every mixup without ED."""
+    names = {"plain": "plain", "mixup": "mixup", "mixup-0.2": "mixup (α = 0.2)", "cutmix": "CutMix"}
+    accuracy = {name: line.accuracy.mean for name, line in lines.items() if line.accuracy}
+    found = ", ".join(f"{label} {accuracy[name]:.1%}" for name, label in names.items() if name in accuracy)
+    return f"| test accuracy, {setting} | {accuracy['ed']:.1%} | {found} |"
+
+
+def _signed(number: float) -> str:
+    return f"{number:.2f}".replace("-", "−")
+
+
+def digits_pool() -> list[dict[str, Any]]:
+    """Return the pool of small networks on digits, one mapping per network."""
+    table = read_table(RESULTS / "pools" / "digits.csv")
+    return [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
 
 
 def engine() -> str:
@@ -149,12 +158,6 @@ def engine() -> str:
         aim = aims.get(line.row.name, "")
         lines.append(f"| {line.row.title} | {line.seconds_per_epoch:.2f} s | {aim} | {block.price(line):.2f}× |")
     return "\n".join(lines) + "\n"
-
-
-def lab_pool() -> str:
-    """Describe what the pool of ResNet-18s shows."""
-    result = lab("cifar10-resnet18-pool")
-    return "\n".join(f"- {sentence}" for sentence in result.findings[result.blocks[0]].sentences) + "\n"
 
 
 def vit_pool() -> str:
@@ -211,4 +214,4 @@ def values() -> dict[str, str]:
         "step": methods.price(methods.line("ed")),
         "step-benchmark": json.loads(BENCHMARKS.read_text())["cases"]["step_over_plain"]["ratio"],
     }
-    return {f"value {name}": f"{number:.2f}".replace("-", "−") for name, number in numbers.items()}
+    return {f"value {name}": _signed(number) for name, number in numbers.items()}

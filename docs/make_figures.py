@@ -20,7 +20,7 @@ import along_training
 import bounds
 import lab_tables
 import numpy as np
-from lab_tables import followed, lab, models_of, studies
+from lab_tables import find_tracked_runs, lab, models_of, studies
 from matplotlib.figure import Figure
 
 from effdeg.demo import _contest as contest
@@ -81,7 +81,7 @@ def draw_studies(names: Iterable[str]) -> None:
 
 
 def plot_rescaling(theme: str) -> Figure:
-    """Draw what proxies of one function do when its layers are rescaled."""
+    """Plot proxies of one function against the factor by which its layers are rescaled."""
     rows = json.loads((ROOT / "results" / "rescaling.json").read_text())["rows"]
     base = next(row for row in rows if row["scale"] == 1)
     scales = [row["scale"] for row in rows]
@@ -142,7 +142,7 @@ def pool_table() -> str:
 
 
 def proxy_costs() -> str:
-    """Tabulate what proxies cost."""
+    """Tabulate the cost of proxies."""
     case = _gpu("proxy_costs")
     lines = [f"| in units of one gradient ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for row in case["rows"]:
@@ -167,8 +167,8 @@ def shared() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rival_costs() -> str:
-    """Tabulate what the baselines cost."""
+def baseline_costs() -> str:
+    """Tabulate what a training step costs with each baseline."""
     case = _gpu("rival_costs")
     lines = [f"| step / plain step ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for method in dict.fromkeys(row["method"] for row in case["rows"]):
@@ -187,20 +187,19 @@ def _gpu(case: str) -> dict[str, Any]:
 
 
 def draw_lab() -> None:
-    """Draw what the lab's runs found: methods along training, the paper's four measures of the pool, degree and gap."""
+    """Draw the figures of the lab's runs: accuracies, the paper's four measures of the pool, degree and gap."""
     methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
     models = models_of(lab("cifar10-resnet18-pool").blocks[0])
     assert models.ranking is not None
     for theme in THEMES:
         plot_curves(methods, theme=theme).savefig(FIGURES / f"lab-methods-{theme}.png")
         models.ranking.plot(models.panels()[:4], theme=theme).savefig(FIGURES / f"lab-pool-{theme}.png")
-        along_training.plot(followed(), theme).savefig(FIGURES / f"along-training-{theme}.png")
+        along_training.plot(find_tracked_runs(), theme).savefig(FIGURES / f"along-training-{theme}.png")
 
 
 def network_bounds() -> str:
     """Describe what a classical bound says about the pool of small networks."""
-    table = read_table(ROOT / "results" / "pools" / "digits.csv")
-    rows = [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
+    rows = lab_tables.digits_pool()
     pearson = float(np.corrcoef(bounds.network_bounds(rows), [row["gap"] for row in rows])[0, 1])
     return bounds.network_sentence(rows, pearson)
 
@@ -228,17 +227,11 @@ def contest_findings() -> str:
     return "\n".join(f"- {finding}" for finding in contest.Contest(record["seeds"], **sides).findings()) + "\n"
 
 
-def fill() -> None:
-    """Put the tables made from ``results/`` between their marks in every page."""
-    for page, text in filled().items():
-        page.write_text(text)
-
-
-def filled() -> dict[Path, str]:
-    """Return every page as it is with the tables made from ``results/``."""
+def render_pages() -> dict[Path, str]:
+    """Return the text of every page with the tables made from ``results/`` between their marks."""
     tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
     tables |= {"earlier-runs": earlier_runs(), "contest": contest_findings(), "pool": pool_table()}
-    tables |= {"proxy_costs": proxy_costs(), "shared": shared(), "rival_costs": rival_costs()}
+    tables |= {"proxy_costs": proxy_costs(), "shared": shared(), "baseline_costs": baseline_costs()}
     tables |= {"bounds": bounds.polynomial_table(), "network-bounds": network_bounds(), **lab_tables.tables()}
     for name in studies():
         tables[name] = document(lab(name), "markdown")
@@ -305,13 +298,14 @@ def _rows(case: str, spec: Callable[[str], str]) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Draw what is named, or everything, and fill the tables."""
+    """Draw the named figures, or all of them, and fill the tables."""
     if not names:
         draw()
     if "lab" in names:
         draw_lab()
     draw_studies(name for name in names if name not in {"lab", "tables"})
-    fill()
+    for page, text in render_pages().items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

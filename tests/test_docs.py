@@ -1,5 +1,6 @@
 """The pages say what the runs gave, and point to files that exist."""
 
+import ast
 import importlib
 import itertools
 import math
@@ -43,7 +44,7 @@ def _anchors(text):
 
 
 def test_tables_are_those_of_the_results(docs):
-    pages = docs("make_figures").filled()
+    pages = docs("make_figures").render_pages()
     assert set(pages) == set(PAGES)
     for page, text in pages.items():
         assert text == page.read_text(), f"{page.name} is not what results/ give: python docs/make_figures.py tables"
@@ -68,6 +69,24 @@ def test_a_broken_link_is_found(tmp_path):
         "## Mine\n```\n[i](code.md)\n```\n"
     )
     assert broken_links(page) == ["gone-dark.png", "gone.png", "gone-too.png", "no.md", "other.md#no-such", "#not-mine"]
+
+
+def _python_blocks(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_parse(page):
+    for block in _python_blocks(page):
+        ast.parse(block)
+
+
+def test_the_tutorial_runs():
+    exec("\n".join(_python_blocks(ROOT / "docs" / "getting-started.md")), {})
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
 
 
 def _map():

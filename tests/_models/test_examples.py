@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 import effdeg
+from effdeg._models import examples as examples_module
 from tests.models import mlp
 
 FAST = {"paths": 10, "nodes": 8, "degree": 4}
@@ -138,7 +139,7 @@ class Endless(IterableDataset):
 )
 @pytest.mark.parametrize("limit", ["MOST_EXAMPLES", "MOST_BYTES"])
 def test_an_endless_iterable_is_left_in_time(inputs, line, limit, monkeypatch):
-    monkeypatch.setattr(effdeg.examples, limit, 1000)
+    monkeypatch.setattr(examples_module, limit, 1000)
     with pytest.raises(ValueError, match=rf"inputs go on after .* and may never end.*{line}"):
         effdeg.measure(mlp(), inputs, **FAST)
     line = line.replace("\\", "").replace("inputs", "given")
@@ -179,7 +180,7 @@ def test_bad_numbers_in_a_data_set_are_named_by_index(wrap):
 
 
 def test_a_check_in_parts_finds_the_same(monkeypatch):
-    monkeypatch.setattr(effdeg.examples, "_CHECKED_AT_ONCE", 13)
+    monkeypatch.setattr(examples_module, "_CHECKED_AT_ONCE", 13)
     with pytest.raises(ValueError, match=r"in example 17 \(and in 1 more of the 30"):
         effdeg.measure(never, BROKEN, **FAST)
 

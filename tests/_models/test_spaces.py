@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import effdeg
+from effdeg._models.settings import PathSettings
 from effdeg.measure._walk import Route
 from tests.batches import tokens
 from tests.models import Pair, Shared, Tokens, TupleLayer, TwoInputs, WithTupleLayer, mlp
@@ -17,7 +18,7 @@ def test_a_path_at_a_layer_is_measured_as_by_hand():
     model, inputs = Tokens().double(), tokens(25)
     measured = effdeg.measure(model, inputs, at="embed", **FAST)
     assert measured.settings.at == "embed"
-    route = Route.draw(25, paths=30, nodes=12, sampling="cosine", seed=0)
+    route = Route.draw(25, PathSettings(paths=30, nodes=12))
     nodes = torch.cat([route.alpha(block) for block in route.blocks()])
     expected = []
     for (first, second), alpha in zip(route.pairs.tolist(), nodes, strict=True):

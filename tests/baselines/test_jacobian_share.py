@@ -200,7 +200,13 @@ def test_the_whole_batch_is_run_compiled():
         compilations += 1
 
         def run(*arguments):
-            runs.append(max(len(each) for each in arguments if each.dim() == 2 and each.shape[1] == 6))
+            runs.append(
+                max(
+                    len(each)
+                    for each in arguments
+                    if isinstance(each, torch.Tensor) and each.dim() == 2 and each.shape[1] == 6
+                )
+            )
             return graph(*arguments)
 
         return run

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import effdeg
+from effdeg.measure import _estimator, _tracing
 from effdeg.measure._walk import Route
 from tests.models import mlp
 from tests.oracles import reference
@@ -21,9 +22,7 @@ def data(examples=50, size=6, seed=0):
 def oracle(model, inputs, measurement, *, function, components=None):
     """Measure the same pairs and nodes one path at a time, in numpy."""
     settings = measurement.settings
-    route = Route.draw(
-        len(inputs), paths=settings.paths, nodes=settings.nodes, sampling=settings.sampling, seed=settings.seed
-    )
+    route = Route.draw(len(inputs), settings)
     degrees = []
     for block in route.blocks():
         alphas = route.alpha(block).expand(block.stop - block.start, -1).numpy()
@@ -280,8 +279,8 @@ class TestProgress:
         def record(title, total, *, enabled):
             yield lambda done=None, note=None: seen.append(done)
 
-        module = {"measure": "estimator", "trace": "tracing"}[call]
-        monkeypatch.setattr(f"effdeg.{module}.progress_bar", record)
+        module = {"measure": _estimator, "trace": _tracing}[call]
+        monkeypatch.setattr(module, "progress_bar", record)
         settings = FAST if call == "measure" else {"paths": 40, "nodes": 12}
         getattr(effdeg, call)(mlp(), data().float(), batch_size=24, progress=True, **settings)
         done = [each for each in seen if each is not None]

@@ -125,7 +125,7 @@ class TestFingerprint:
         assert self.fingerprint(nodes=9, sampling="chebyshev") == expected
         assert self.fingerprint(TensorDataset(X, torch.arange(20))) == expected
         assert self.fingerprint(DataLoader(TensorDataset(X), batch_size=7)) == expected
-        assert effdeg.trace(mlp(), X, paths=40, nodes=6).fingerprint == expected
+        assert effdeg.trace(mlp(), X, paths=40, nodes=6).settings.fingerprint == expected
 
     @pytest.mark.parametrize(
         "other",

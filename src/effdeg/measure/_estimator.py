@@ -1,7 +1,7 @@
 """The estimator: paths are run and fitted block by block, and only a few numbers per path are kept."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,72 +9,83 @@ from torch import Tensor
 
 from effdeg._models.inference import Model
 from effdeg._models.layers import Layer
-from effdeg._models.outputs import Described, Output, OutputReader, output_name
+from effdeg._models.outputs import Output, OutputReader
 from effdeg._models.paths import BLOCK, Sampling
-from effdeg._utils.checks import check_choice, check_components, check_count, check_damping, check_fit, check_number
+from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._utils.checks import check_number
 from effdeg._utils.distributed import rank_and_size, shared_from_first, sum_over_ranks
-from effdeg._utils.progress import Update, progress_bar
+from effdeg._utils.progress import Update, ignore, progress_bar
 from effdeg._utils.shapes import Float
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.transfer import receive, send
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
-from effdeg.functional._bases import BASES, Basis
+from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measure._measurement import Measurement, Settings
 from effdeg.measure._walk import Route, open_walk
-
-Rows = tuple[slice, Callable[[], Tensor]]
-"""A block of paths and its rows of the table, to be called for."""
-
-DEGREE, NORMALIZED, MISSED, VARIATION = range(4)
-"""The first columns of a table of paths (:meth:`Fit.table`); the sizes of the coefficients follow, degree 0 first."""
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not believed before this many paths: the standard error of fewer is itself too uncertain."""
 
 
 @dataclass(frozen=True)
-class Fit:
-    """How values along a path become numbers."""
+class PathTable:
+    """A table with a row for each path and named columns, in one tensor, which processes exchange whole.
 
-    degree: int
-    basis: Basis
-    components: int | None
-    damping: float
+    Attributes:
+        rows: The table.
+        widths: The width of each column, in order; None for one number per path.
+    """
+
+    rows: Float[Tensor, "paths columns"]
+    widths: Mapping[str, int | None]
 
     @classmethod
-    def on(cls, nodes: int, *, degree: int, basis: Basis, components: int | None, damping: float) -> "Fit":
-        """Return a fit on ``nodes`` nodes, or raise if there is none."""
-        check_count("nodes", nodes, least=1)
-        check_fit(nodes, degree, least_degree=1)
-        check_choice("basis", basis, BASES)
-        check_damping(damping)
-        if components is not None:
-            check_components(components, nodes)
-        return cls(int(degree), basis, None if components is None else int(components), damping)
+    def of(cls, columns: Mapping[str, Tensor]) -> "PathTable":
+        """Join columns, each with a row for each path."""
+        widths = {name: column.shape[1] if column.dim() > 1 else None for name, column in columns.items()}
+        return cls(torch.cat([column.reshape(len(column), -1) for column in columns.values()], dim=1), widths)
 
-    @property
-    def columns(self) -> int:
-        """The number of columns of a table."""
-        return VARIATION + 1 + self.degree + 1
+    def __getitem__(self, name: str) -> Tensor:
+        start, width = 0, self.widths[name]
+        for other, columns in self.widths.items():
+            if other == name:
+                break
+            start += columns or 1
+        return self.rows[:, start] if width is None else self.rows[:, start : start + width]
 
-    def table(self, values: Float[Tensor, "paths nodes outputs"], alpha: Tensor) -> Float[Tensor, "paths columns"]:
-        """Reduce each path to a row: degree, normalized degree, variation missed, variation, and |c_k| for each k."""
-        # They are fitted where they are, unless that device has no float64.
-        values = values.to("cpu" if values.device.type == "mps" else values.device).double()
-        broken = ~values.isfinite().all(-1).all(-1)
-        values = values.masked_fill(broken[:, None, None], 0.0)
-        alpha = send(alpha, values.device)
-        if self.components is not None:
-            # There are no more components than outputs, and zeros in their place would only thin out the mean.
-            values = project(values, min(self.components, values.shape[-1]))
-        coefficients = fit(values, alpha, self.degree, self.basis, self.damping)
-        missed = (values - evaluate(coefficients, alpha, self.basis)).square().sum((-2, -1))
-        variation = (values - values.mean(-2, keepdim=True)).square().sum((-2, -1))
-        columns = [effective_degree(coefficients), effective_degree(coefficients, normalized=True), missed, variation]
-        table = torch.cat([torch.stack(columns, dim=-1), coefficients.abs().mean(-1)], dim=-1)
-        # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
-        return table.masked_fill(broken[:, None], torch.nan)
+
+def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, settings: FitSettings) -> PathTable:
+    """Fit polynomials to values and summarize each path.
+
+    Returns:
+        The effective degree, plain and normalized; ``missed``, the squares that the fit misses, and ``variation``, all
+        squares around the mean; ``spectrum``, |c_k| averaged over outputs, for each degree k.
+    """
+    # They are fitted where they are, unless that device has no float64.
+    values = values.to("cpu" if values.device.type == "mps" else values.device).double()
+    broken = ~values.isfinite().all(-1).all(-1)
+    values = values.masked_fill(broken[:, None, None], 0.0)
+    alpha = send(alpha, values.device)
+    if settings.components is not None:
+        # There are no more components than outputs, and zeros in their place would only thin out the mean.
+        values = project(values, min(settings.components, values.shape[-1]))
+    coefficients = fit(values, alpha, settings.degree, settings.basis, settings.damping)
+    table = PathTable.of({
+        "effective_degree": effective_degree(coefficients),
+        "effective_degree_normalized": effective_degree(coefficients, normalized=True),
+        "missed": (values - evaluate(coefficients, alpha, settings.basis)).square().sum((-2, -1)),
+        "variation": (values - values.mean(-2, keepdim=True)).square().sum((-2, -1)),
+        "spectrum": coefficients.abs().mean(-1),
+    })
+    # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
+    return PathTable(table.rows.masked_fill(broken[:, None], torch.nan), table.widths)
+
+
+def summary_widths(degree: int) -> dict[str, int | None]:
+    """Return the columns of :func:`summarize` with their widths."""
+    numbers = ("effective_degree", "effective_degree_normalized", "missed", "variation")
+    return {**dict.fromkeys(numbers), "spectrum": degree + 1}
 
 
 def measure(
@@ -135,112 +146,102 @@ def measure(
     Warns:
         IllConditionedFit: If the nodes cannot carry the degree, before the model is run.
     """
-    fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
-    read = OutputReader(output)
+    along = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    fitted = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+    fitted.check_nodes(nodes)
     if tolerance is not None:
         tolerance = check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
+    read = OutputReader(output)
     with (
-        open_walk(
-            model,
-            inputs,
-            paths=paths,
-            nodes=nodes,
-            sampling=sampling,
-            at=at,
-            seed=seed,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-        ) as walk,
+        open_walk(model, inputs, along, batch_size=batch_size, device=device, dtype=dtype) as walk,
         progress_bar(
             progress if isinstance(progress, str) else f"effective degree of {walk.model}",
             paths,
             enabled=bool(progress) and rank_and_size()[0] == 0,
         ) as update,
     ):
-        stretches = walk.run(read, update=update)
-        rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
-        table = collect(late(rows), walk.route, columns=fitted.columns, tolerance=tolerance, update=update)
+        run = walk.run(read, update=update)
+        blocks = ((each.block, summarize(each.by_path(), each.alpha, fitted)) for each in run)
+        table = collect(blocks, walk.route, summary_widths(degree), tolerance=tolerance, update=update)
     # The first paths are the first process's.
     described = shared_from_first(read.described)
-    return as_measurement(
-        table,
-        walk.route.pairs,
-        fitted,
-        described,
-        **walk.record(),
-        paths=len(walk.route.pairs),
-        nodes=walk.route.nodes,
-        output=output_name(output),
-        tolerance=tolerance,
-    )
+    return as_measurement(table, walk.route.pairs, Settings.of(walk.record(), fitted, described, tolerance=tolerance))
 
 
-def as_measurement(
-    table: Float[Tensor, "paths columns"], pairs: Tensor, fitted: Fit, described: Described, **settings: Any
-) -> Measurement:
-    """Summarize the rows of :meth:`Fit.table`; the settings are those that neither the fit nor the outputs tell."""
-    missed, variation = table[:, MISSED].sum().item(), table[:, VARIATION].sum().item()
-    spectrum = table[:, VARIATION + 1 :]
-    stderr = [mean_and_stderr(column)[1] for column in spectrum.unbind(1)]
-    # A function has no precision but that of what it returns, and autocast may return less than the weights have.
-    known = filter(None, (settings["dtype"], described.dtype))
-    settings["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
+def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:
+    """Average what :func:`summarize` found over paths."""
+    missed, variation = table["missed"].sum().item(), table["variation"].sum().item()
+    stderr = [mean_and_stderr(column)[1] for column in table["spectrum"].unbind(1)]
     return Measurement(
-        per_path=table[:, DEGREE].clone(),
-        per_path_normalized=table[:, NORMALIZED].clone(),
-        pairs=pairs[: len(table)].clone(),
-        spectrum=spectrum.mean(0),
+        per_path=table["effective_degree"].clone(),
+        per_path_normalized=table["effective_degree_normalized"].clone(),
+        pairs=pairs[: len(table.rows)].clone(),
+        spectrum=table["spectrum"].mean(0),
         spectrum_stderr=torch.tensor(stderr, dtype=torch.float64),
         residual=missed / variation if variation > 0 else 0.0,
-        settings=Settings(**(asdict(fitted) | asdict(described) | settings)),
+        settings=settings,
     )
 
 
-def check_finite(table: Tensor, pairs: Tensor, start: int = 0) -> None:
-    """Raise if a path's row is not finite, naming the path."""
-    broken = (~table.isfinite()).any(-1).nonzero().flatten() + start
-    if len(broken):
-        path = int(broken[0])
-        first, second = pairs[path].tolist()
+def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> None:
+    """Raise if the table's row of one of these paths is not finite, naming the path."""
+    found = (~table.rows[rows].isfinite()).any(-1).nonzero().flatten() + (rows.start or 0)
+    if len(found):
+        first, second = pairs[found[0]].tolist()
         raise ValueError(
-            f"the model's outputs are NaN or infinite on path {path}, between the examples {first} and {second}"
-            f"{f' (and on {len(broken) - 1} more paths)' if len(broken) > 1 else ''}. "
+            f"the model's outputs are NaN or infinite on path {int(found[0])}, between the examples {first} and "
+            f"{second}{f' (and on {len(found) - 1} more paths)' if len(found) > 1 else ''}. "
             "Look at the model's outputs there; in half precision, dtype=torch.float32 may be enough."
         )
 
 
-def collect(rows: Iterator[Rows], route: Route, *, columns: int, tolerance: float | None, update: Update) -> Tensor:
-    """Gather the rows of all processes, and stop where the tolerance is met, at the same path on any number of them."""
-    size = rank_and_size()[1]
+def collect(
+    blocks: Iterable[tuple[slice, PathTable]],
+    route: Route,
+    widths: Mapping[str, int | None],
+    *,
+    tolerance: float | None = None,
+    update: Update = ignore,
+) -> PathTable:
+    """Gather the rows of all processes, and stop where the tolerance is met, at the same path on any number of them.
+
+    Args:
+        blocks: The blocks of paths that are this process's share, each with its rows.
+        route: The paths of all processes.
+        widths: The columns. One of them is the ``effective_degree``.
+        tolerance: The relative standard error of the effective degree that is enough.
+        update: Called with the estimate so far.
+    """
+    arriving, size = _arrive(blocks), rank_and_size()[1]
     stops = [block.stop for block in route.blocks()]
-    table = torch.zeros(stops[-1], columns, dtype=torch.float64)
+    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64)
     seen = 0
     for start in range(0, len(stops), size):
-        if (mine := next(rows, None)) is not None:
-            block, arrived = mine
-            table[block] = arrived()
+        if (arrived := next(arriving, None)) is not None:
+            block, rows = arrived
+            own[block] = rows
         last = start + size >= len(stops)
         if size > 1 and tolerance is None and not last:
             continue
-        total = sum_over_ranks(table)
+        table = PathTable(sum_over_ranks(own), widths)
         for stop in [stop for stop in stops[: start + size] if stop > seen]:
-            check_finite(total[seen:stop], route.pairs, seen)
+            check_finite(table, route.pairs, slice(seen, stop))
             seen = stop
-            mean, stderr = mean_and_stderr(total[:stop, DEGREE])
+            mean, stderr = mean_and_stderr(table["effective_degree"][:stop])
             update(None, format_estimate(mean, stderr))
             if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
-                return total[:stop]
-    return total
+                return PathTable(table.rows[:stop], widths)
+    return table
 
 
-def late(items: Iterable[Rows]) -> Iterator[Rows]:
-    """Hand over each item when the next is under way, so that a GPU is not idle while the host waits for a result."""
-    previous = None
-    for item in items:
+def _arrive(blocks: Iterable[tuple[slice, PathTable]]) -> Iterator[tuple[slice, Tensor]]:
+    """Copy rows to the CPU, each block's while the next is computed: a GPU is not idle while the host waits."""
+    previous: tuple[slice, Callable[[], Tensor]] | None = None
+    for block, table in blocks:
+        copying = receive(table.rows)
         if previous is not None:
-            yield previous
-        previous = item
+            yield previous[0], previous[1]()
+        previous = block, copying
     if previous is not None:
-        yield previous
+        yield previous[0], previous[1]()

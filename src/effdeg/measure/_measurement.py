@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from effdeg._models.outputs import Described, output_name
+from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import shorten
 from effdeg._utils.files import finite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
@@ -39,20 +41,33 @@ _DESCRIPTIVE = {
 """Settings in which comparable measurements may differ."""
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class PathRecord(PathSettings):
+    """Which paths a model was run along, and which model that was."""
+
+    examples: int
+    dtype: str | None
+    model: str
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        """Check nothing: what was measured is a fact."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(FitSettings, PathRecord):
     """What was measured, and how.
 
     Attributes:
         paths: How many paths, at most.
         nodes: How many points on each path.
         sampling: How the nodes are placed.
+        at: The name of the layer at which the paths live, if not the inputs.
+        seed: Determines pairs and nodes.
         degree: The highest degree of the fitted polynomials.
         basis: The basis of the polynomials.
         output: What was made of the model's output: ``softmax``, ``sigmoid``, ``identity`` or a function's name.
         components: How many principal components were fitted, if not all outputs.
-        at: The layer at which the paths live, if not the inputs.
-        seed: Determines pairs and nodes.
         damping: The paper's eps in the fit.
         tolerance: The relative standard error that was asked for.
         examples: How many examples the pairs were drawn from.
@@ -71,29 +86,26 @@ class Settings:
         preprocessing: What was done to the examples.
     """
 
-    paths: int
-    nodes: int
-    sampling: str
-    degree: int
-    basis: str
-    output: str
-    components: int | None
-    at: str | None
-    seed: int
-    damping: float
     tolerance: float | None
-    examples: int
-    dtype: str | None
-    model: str
     tensor: str | None
     other_tensors: tuple[str, ...]
     outputs: tuple[int, ...]
-    fingerprint: str
     version: str = __version__
     data: str | None = None
     weights: str | None = None
     weights_sha256: str | None = None
     preprocessing: str | None = None
+
+    @classmethod
+    def of(
+        cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None
+    ) -> "Settings":
+        """Put together what is known of the paths, the fit and the outputs."""
+        together = {**vars(paths), **vars(fit), **vars(outputs), "output": output_name(fit.output)}
+        # A function has no precision but that of what it returns, and autocast may return less than the weights have.
+        known = filter(None, (paths.dtype, outputs.dtype))
+        together["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
+        return cls(**together, tolerance=tolerance)
 
     def comparable_with(self, other: "Settings") -> bool:
         """Return whether two measurements ran along the same paths and mean the same thing, whatever the models."""
@@ -115,7 +127,7 @@ class Settings:
         if self.tensor is None:
             what = f"{self.output} of what the model returned"
         else:
-            what = transformed.get(self.output, "raw values")
+            what = transformed.get(str(self.output), "raw values")
             what += f" of {self.tensor}" if self.tensor != "output" else ""
         size = " × ".join(map(str, self.outputs)) or "1"
         reduced = f", first {self.components} principal components" if self.components else ""

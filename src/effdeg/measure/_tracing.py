@@ -9,8 +9,9 @@ from torch import Tensor
 
 from effdeg._models.inference import Model
 from effdeg._models.layers import Layer
-from effdeg._models.outputs import Output, OutputReader, output_name, per_point
+from effdeg._models.outputs import Output, OutputReader, per_point
 from effdeg._models.paths import FIXED, Sampling
+from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
 from effdeg._utils.shapes import Float, Int
@@ -18,8 +19,8 @@ from effdeg._utils.tree import Tree, concatenate, take
 from effdeg.functional import DAMPING
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
-from effdeg.measure._estimator import Fit, as_measurement, check_finite
-from effdeg.measure._measurement import Measurement
+from effdeg.measure._estimator import PathTable, as_measurement, check_finite, summarize
+from effdeg.measure._measurement import Measurement, PathRecord, Settings
 from effdeg.measure._walk import open_walk
 
 if TYPE_CHECKING:
@@ -37,26 +38,14 @@ class Trace:
         alpha: The nodes of each path.
         pairs: The indices of the two examples that each path joins; alpha = 1 at the first, 0 at the second.
         ends: Where the first and second end of each path lie on the two main directions of the data, for drawing.
-        sampling: How the nodes were placed.
-        at: The layer at which the paths live, if not the inputs.
-        seed: What the pairs and nodes were drawn from.
-        examples: How many examples the pairs were drawn from.
-        dtype: The precision the model ran in.
-        model: The class of the model, or the name of the function.
-        fingerprint: A hash of the examples at the ends of the first paths.
+        settings: Which paths they are, and the model; see :class:`effdeg.Settings`.
     """
 
     outputs: Tree
     alpha: Float[Tensor, "paths nodes"]
     pairs: Int[Tensor, "paths 2"]
     ends: Float[Tensor, "paths 2 2"]
-    sampling: Sampling
-    at: str | None
-    seed: int
-    examples: int
-    dtype: str | None
-    model: str
-    fingerprint: str
+    settings: PathRecord
 
     def fit(
         self,
@@ -84,27 +73,17 @@ class Trace:
             IllConditionedFit: If the nodes cannot carry the degree.
         """
         paths, nodes = self.alpha.shape
-        fitted = Fit.on(nodes, degree=degree, basis=basis, components=components, damping=damping)
+        fitted = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+        fitted.check_nodes(nodes)
+        warn_if_ill_conditioned(self.settings.sampling, nodes, degree, stacklevel=2)
         read = OutputReader(output)
-        warn_if_ill_conditioned(self.sampling, nodes, degree, stacklevel=2)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
-        alpha = self.alpha[0] if self.sampling in FIXED else self.alpha
+        fixed = self.settings.sampling in FIXED
         slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
-        rows = [fitted.table(self._read(read, part), alpha[part] if alpha.dim() == 2 else alpha) for part in slices]
-        table = torch.cat(rows)
+        tables = [summarize(self._read(read, part), self.alpha[0 if fixed else part], fitted) for part in slices]
+        table = PathTable(torch.cat([each.rows for each in tables]), tables[0].widths)
         check_finite(table, self.pairs)
-        record = ("sampling", "at", "seed", "examples", "dtype", "model", "fingerprint")
-        return as_measurement(
-            table,
-            self.pairs,
-            fitted,
-            read.described,
-            **{name: getattr(self, name) for name in record},
-            paths=paths,
-            nodes=nodes,
-            output=output_name(output),
-            tolerance=None,
-        )
+        return as_measurement(table, self.pairs, Settings.of(self.settings, fitted, read.described))
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
         """Return the values that a fit sees, for all paths or a part of them."""
@@ -126,8 +105,8 @@ class Trace:
         return plot_method(self, theme=theme, **fit)
 
     def __repr__(self) -> str:
-        paths, nodes = self.alpha.shape
-        return f"Trace(paths={paths}, nodes={nodes}, sampling={self.sampling!r}, at={self.at!r}, seed={self.seed})"
+        shown = {name: getattr(self.settings, name) for name in ("paths", "nodes", "sampling", "at", "seed")}
+        return f"Trace({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def trace(
@@ -165,19 +144,9 @@ def trace(
     Returns:
         The outputs, to be fitted with :meth:`Trace.fit`.
     """
+    along = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
     with (
-        open_walk(
-            model,
-            inputs,
-            paths=paths,
-            nodes=nodes,
-            sampling=sampling,
-            at=at,
-            seed=seed,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-        ) as walk,
+        open_walk(model, inputs, along, batch_size=batch_size, device=device, dtype=dtype) as walk,
         progress_bar(f"outputs of {walk.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
         stretches = walk.run(lambda returned, points: per_point(returned, points=points), update=update)
@@ -195,7 +164,7 @@ def trace(
         alpha=torch.cat(alpha),
         pairs=walk.route.pairs,
         ends=torch.cat([ends for _, ends in ordered]),
-        **walk.record(),
+        settings=walk.record(),
     )
 
 

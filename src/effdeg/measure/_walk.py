@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +13,17 @@ from torch import Tensor
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Model, Subject, check_runnable, inference, precision_name
-from effdeg._models.layers import Layer, as_module
-from effdeg._models.paths import Sampling, blocks, draw_nodes, draw_pairs
+from effdeg._models.layers import as_module
+from effdeg._models.paths import blocks, draw_nodes, draw_pairs
+from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
 from effdeg._utils.batches import Batches
-from effdeg._utils.checks import check_choice, check_count
+from effdeg._utils.checks import check_count
 from effdeg._utils.distributed import rank_and_size, shared_from_first
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.transfer import send
 from effdeg._utils.tree import Tree, concatenate, named_tensors, take
+from effdeg.measure._measurement import PathRecord
 
 Keep = Callable[[Any, int], Tree]
 """What to keep of what the model returned for a number of points."""
@@ -31,18 +33,13 @@ Keep = Callable[[Any, int], Tree]
 class Route:
     """Which paths a model is run along; the same for every model that gets the same route."""
 
+    settings: PathSettings
     pairs: Tensor
-    nodes: int
-    sampling: Sampling
-    seed: int
 
     @classmethod
-    def draw(cls, examples: int, *, paths: int, nodes: int, sampling: Sampling, seed: int) -> "Route":
+    def draw(cls, examples: int, settings: PathSettings) -> "Route":
         """Draw paths between ``examples`` examples."""
-        nodes = check_count("nodes", nodes, least=1)
-        seed = check_count("seed", seed, least=0)
-        check_choice("sampling", sampling, get_args(Sampling))
-        return cls(draw_pairs(examples, paths, seed=seed), nodes, sampling, seed)
+        return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed))
 
     def blocks(self) -> list[slice]:
         """Divide the paths into blocks."""
@@ -50,7 +47,7 @@ class Route:
 
     def alpha(self, block: slice) -> Tensor:
         """Return the nodes of a block's paths: one row per path, or one for all."""
-        return draw_nodes(self.sampling, self.nodes, block, seed=self.seed)
+        return draw_nodes(self.settings.sampling, self.settings.nodes, block, seed=self.settings.seed)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class Walk:
             kept = keep(returned, points)
             done += points
             # The other processes are about as far.
-            update(min(done * size / self.route.nodes, len(self.route.pairs)))
+            update(min(done * size / self.route.settings.nodes, len(self.route.pairs)))
             return kept
 
         for block in self.route.blocks()[rank::size]:
@@ -115,18 +112,16 @@ class Walk:
             kept = self._run(paths, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
             yield Stretch(block, alpha, kept, paths.ends())
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> PathRecord:
         """Return what a measurement records of the model and its paths, once these were run, alike on all processes."""
-        return {
-            "sampling": self.route.sampling,
-            "at": self._space.name,
-            "seed": self.route.seed,
-            "examples": len(self._examples),
-            "dtype": precision_name(self._subject.dtype),
-            "model": self.model,
+        return PathRecord(
+            **{**vars(self.route.settings), "at": self._space.name},
+            examples=len(self._examples),
+            dtype=precision_name(self._subject.dtype),
+            model=self.model,
             # The first paths are the first process's.
-            "fingerprint": shared_from_first(self._fingerprint),
-        }
+            fingerprint=shared_from_first(self._fingerprint),
+        )
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:
         # Both ends in one batch, so that a loader that pads pads them to one length.
@@ -177,12 +172,8 @@ def fingerprint(examples: Tree) -> str:
 def open_walk(
     model: Model,
     inputs: Any,
+    settings: PathSettings,
     *,
-    paths: int,
-    nodes: int,
-    sampling: Sampling,
-    at: Layer | None,
-    seed: int,
     batch_size: int | None,
     device: torch.device | str | None,
     dtype: torch.dtype | None,
@@ -192,6 +183,6 @@ def open_walk(
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)
     examples = as_examples(inputs)
-    route = Route.draw(len(examples), paths=paths, nodes=nodes, sampling=sampling, seed=seed)
-    with inference(model, seed=seed, device=device, dtype=dtype) as subject:
-        yield Walk(subject, open_space(subject, at), examples, route, batch_size)
+    route = Route.draw(len(examples), settings)
+    with inference(model, seed=settings.seed, device=device, dtype=dtype) as subject:
+        yield Walk(subject, open_space(subject, settings.at), examples, route, batch_size)

@@ -10,11 +10,10 @@ from effdeg._models.examples import Batch
 from effdeg._models.inference import Model
 from effdeg._models.layers import named_layers
 from effdeg._models.outputs import shaped_values
+from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._models.spaces import open_space
 from effdeg._utils.statistics import mean_and_stderr
-from effdeg._utils.transfer import receive
-from effdeg.functional import DAMPING
-from effdeg.measure._estimator import DEGREE, NORMALIZED, Fit, collect, late
+from effdeg.measure._estimator import PathTable, collect, summarize
 from effdeg.measure._walk import Route, Stretch, Walk
 from effdeg.proxies._activations import KINKED, ActivationFlips
 from effdeg.proxies._result import Result
@@ -98,18 +97,19 @@ def _nodes(study: Study) -> dict[str, int]:
 
 
 def _mean(study: Study, name: str, settings: dict[str, Any]) -> Result:
-    columns, problems = study.once(("paths", study.count_activations), lambda: _walk(study))
+    table, problems = study.once(("paths", study.count_activations), lambda: _walk(study))
     if name in problems:
         raise problems[name]
-    value, stderr = mean_and_stderr(columns[name])
+    value, stderr = mean_and_stderr(table[name])
     return Result(name, value, stderr, settings)
 
 
-def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
+def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
     """Walk all paths once and give each proxy's value on every path, or the reason why there is none."""
     study.check_interpolable()
-    paths, nodes, degree = (study.route[name] for name in ("paths", "nodes", "degree"))
-    fit = Fit.on(nodes, degree=degree, basis="chebyshev", components=None, damping=DAMPING)
+    settings = PathSettings(paths=study.route["paths"], nodes=study.route["nodes"], seed=study.seed)
+    fit = FitSettings(degree=study.route["degree"])
+    fit.check_nodes(settings.nodes)
     flips = ActivationFlips(study.subject.state().values()) if study.count_activations else None
     problems: dict[str, NotApplicable] = {}
     if flips is not None and any(
@@ -129,24 +129,22 @@ def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
             )
         return logits, flipped.to(logits.device)
 
-    def row(stretch: Stretch) -> Tensor:
-        seen = _Seen(stretch, fit)
-        columns = []
-        for name in columns_of:
+    def summarize_block(stretch: Stretch) -> PathTable:
+        seen, columns = _Seen(stretch, fit), {}
+        for name in names:
             try:
-                columns.append(getattr(seen, name)().double())
+                columns[name] = getattr(seen, name)().double()
             except NotApplicable as error:
                 problems[name] = error
-                columns.append(seen.logits.new_zeros(len(seen.logits), dtype=torch.float64))
-        return torch.stack(columns, dim=1)
+                columns[name] = seen.logits.new_zeros(len(seen.logits), dtype=torch.float64)
+        return PathTable.of(columns)
 
-    columns_of = COLUMNS if flips is not None else COLUMNS[:-1]
-    route = Route.draw(study.count, paths=paths, nodes=nodes, sampling="cosine", seed=study.seed)
+    names = COLUMNS if flips is not None else COLUMNS[:-1]
+    route = Route.draw(study.count, settings)
     space = open_space(study.subject, study.at)
     walk = Walk(study.subject, space, Batch(study.inputs), route, study.batches.size)
-    rows = ((stretch.block, receive(row(stretch))) for stretch in walk.run(keep, flips))
-    table = collect(late(rows), route, columns=len(columns_of), tolerance=None, update=lambda *_: None)
-    return dict(zip(columns_of, table.unbind(1), strict=True)), problems
+    blocks = ((stretch.block, summarize_block(stretch)) for stretch in walk.run(keep, flips))
+    return collect(blocks, route, dict.fromkeys(names)), problems
 
 
 COLUMNS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation", "linear_regions")
@@ -155,7 +153,7 @@ COLUMNS = ("effective_degree", "effective_degree_normalized", "decision_regions"
 class _Seen:
     """What was seen along the paths of one block, and what each proxy makes of it."""
 
-    def __init__(self, stretch: Stretch, fit: Fit) -> None:
+    def __init__(self, stretch: Stretch, fit: FitSettings) -> None:
         paths, nodes = stretch.block.stop - stretch.block.start, stretch.alpha.shape[-1]
         self.logits, *flips = (each.reshape(paths, nodes, *each.shape[1:]) for each in stretch.kept)
         self._flips, self._alpha, self._fit = flips, stretch.alpha, fit
@@ -169,11 +167,12 @@ class _Seen:
             raise NotApplicable(str(error)) from error
 
     def effective_degree(self) -> Tensor:
-        return self._fit.table(self.probabilities.flatten(2), self._alpha)[:, DEGREE]
+        return summarize(self.probabilities.flatten(2), self._alpha, self._fit)["effective_degree"]
 
     def effective_degree_normalized(self) -> Tensor:
         paths, nodes = self.logits.shape[:2]
-        return self._fit.table(self.logits.reshape(paths, nodes, -1), self._alpha)[:, NORMALIZED]
+        table = summarize(self.logits.reshape(paths, nodes, -1), self._alpha, self._fit)
+        return table["effective_degree_normalized"]
 
     def decision_regions(self) -> Tensor:
         classes = self.probabilities.argmax(-1)

@@ -1,7 +1,7 @@
 """The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
 
+import inspect
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -253,9 +253,9 @@ class Penalty(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings that matter most and those that are not the defaults."""
         shown = []
-        for setting in fields(self.settings):
-            name, value = setting.name, getattr(self.settings, setting.name)
-            if name in {"degree", "nodes", "pairs", "anchor_labels"} or (setting.init and value != setting.default):
+        for name, parameter in inspect.signature(Penalty).parameters.items():
+            value = getattr(self.settings, name)
+            if name in {"degree", "nodes", "pairs", "anchor_labels"} or value != parameter.default:
                 plain = value is None or isinstance(value, str | int | float)
                 shown.append(
                     f"{name}={value!r}" if plain else f"{name}={getattr(value, '__name__', type(value).__name__)}"

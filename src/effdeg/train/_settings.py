@@ -9,21 +9,16 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from effdeg._models.layers import Layer, check_layer
-from effdeg._models.outputs import Output, check_output
-from effdeg._models.paths import FIXED, Sampling
+from effdeg._models.paths import FIXED
+from effdeg._models.settings import FitSettings, NodeSettings
 from effdeg._utils.checks import (
     check_choice,
-    check_components,
     check_count,
-    check_damping,
-    check_fit,
     check_flag,
     check_generator,
 )
 from effdeg._utils.shapes import Float
 from effdeg.functional import cosine_nodes
-from effdeg.functional._bases import BASES, Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.train._joined import BatchNorm
 
@@ -35,20 +30,15 @@ from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
 _SHARE_UNIT = 2**20
 
 
-@dataclass(frozen=True)
-class PenaltySettings:
+@dataclass(frozen=True, kw_only=True)
+class PenaltySettings(NodeSettings, FitSettings):
     """The settings of a penalty, checked."""
 
     degree: int = 3
     nodes: int = 4
     pairs: float | int = 0.5
-    sampling: Sampling = "cosine"
-    basis: Basis = "chebyshev"
     anchor_labels: bool = False
-    output: Output = "softmax"
-    components: int | None = None
     normalized: bool = False
-    at: Layer | None = None
     batchnorm: BatchNorm = "joint"
     damping: float = TRAINING_DAMPING
     generator: torch.Generator | None = None
@@ -65,20 +55,14 @@ class PenaltySettings:
                 f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the outer two, and at "
                 "least one must be left for the model. Use nodes=3 or more."
             )
-        check_fit(self.nodes, self.degree, least_degree=1)
+        NodeSettings.__post_init__(self)
+        FitSettings.__post_init__(self)
+        self.check_nodes(self.nodes)
         _check_pairs(self.pairs)
         object.__setattr__(self, "_share", round(self.pairs * _SHARE_UNIT))
-        check_choice("sampling", self.sampling, get_args(Sampling))
-        check_choice("basis", self.basis, BASES)
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
-        check_output(self.output)
-        check_damping(self.damping)
         # Two frames up is Penalty.__init__; its caller is who chose the nodes.
         warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
-        if self.components is not None:
-            check_components(self.components, self.nodes)
-        if self.at is not None:
-            check_layer(self.at)
 
     def count_pairs(self, examples: int) -> int:
         """Return the number of pairs for a batch of this many examples."""

@@ -1,0 +1,69 @@
+"""The settings of paths and fits: declared and checked once, and passed on whole."""
+
+from dataclasses import dataclass
+from typing import get_args
+
+from effdeg._models.layers import Layer, check_layer
+from effdeg._models.outputs import Output, check_output
+from effdeg._models.paths import Sampling
+from effdeg._utils.checks import check_choice, check_components, check_count, check_damping, check_fit
+from effdeg.functional import DAMPING
+from effdeg.functional._bases import BASES, Basis
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """Where the nodes of a path lie, and where the path itself: among the inputs, or at a layer."""
+
+    nodes: int = 200
+    sampling: Sampling = "cosine"
+    at: Layer | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "nodes", check_count("nodes", self.nodes, least=1))
+        check_choice("sampling", self.sampling, get_args(Sampling))
+        if self.at is not None:
+            check_layer(self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSettings(NodeSettings):
+    """Which paths a model is measured along."""
+
+    paths: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _set(self, "paths", check_count("paths", self.paths, least=1))
+        _set(self, "seed", check_count("seed", self.seed, least=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """What is made of a model's outputs along a path: the polynomials, and the values they are fitted to."""
+
+    degree: int = 40
+    basis: Basis = "chebyshev"
+    output: Output = "softmax"
+    components: int | None = None
+    damping: float = DAMPING
+
+    def __post_init__(self) -> None:
+        _set(self, "degree", check_count("degree", self.degree, least=1))
+        check_choice("basis", self.basis, BASES)
+        check_output(self.output)
+        check_damping(self.damping)
+        if self.components is not None:
+            _set(self, "components", check_count("components", self.components, least=1))
+
+    def check_nodes(self, nodes: int) -> None:
+        """Raise unless ``nodes`` nodes determine the fit."""
+        check_fit(nodes, self.degree, least_degree=1)
+        if self.components is not None:
+            check_components(self.components, nodes)
+
+
+def _set(settings: object, name: str, value: int) -> None:
+    """Keep a whole number as Python's own, which numpy's is not, in frozen settings."""
+    object.__setattr__(settings, name, value)
