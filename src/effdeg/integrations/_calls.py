@@ -1,4 +1,4 @@
-"""Let the calls of a model that somebody else's training loop makes run the points of paths along."""
+"""Join the points of paths to the calls of a model that another training loop makes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,26 +10,26 @@ from effdeg.train._penalty import Penalty
 
 
 def replace_attribute(owner: object, name: str, value: Any) -> Callable[[], None]:
-    """Replace an attribute on this one object, and return what puts back the object's own one, or its class's."""
+    """Replace an attribute on this one object, and return a function that restores the object's own, or its class's."""
     had = name in vars(owner)
     own = vars(owner).get(name)
     setattr(owner, name, value)
 
-    def put_back() -> None:
+    def restore() -> None:
         if had:
             setattr(owner, name, own)
         else:
             delattr(owner, name)
 
-    return put_back
+    return restore
 
 
 @contextmanager
 def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> Iterator[list[Tensor]]:
-    """Within it, calling the model gives what it always gives, and the list gains the effective degree of the call.
+    """Within this context, a call of the model returns what it always returns, and its degree is added to the list.
 
     ``forward`` is replaced on this one object, below its hooks, so that wrappers such as DDP, FSDP or mixed precision
-    work as ever.
+    work as usual.
     """
     degrees: list[Tensor] = []
     run = model.forward
@@ -39,22 +39,18 @@ def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> I
         degrees.append(degree)
         return outputs
 
-    put_back = replace_attribute(model, "forward", forward)
+    restore = replace_attribute(model, "forward", forward)
     try:
         yield degrees
     finally:
-        put_back()
+        restore()
 
 
 def only(degrees: list[Tensor], what: str) -> Tensor:
     """Return the effective degree of the one call that there should have been."""
     if len(degrees) != 1:
+        advice = "Use effdeg.Penalty in the step itself." if degrees else "Name the module that is called, model='…'."
         raise RuntimeError(
-            f"{what} was called {len(degrees)} times in one training step, where the penalty expects one call. "
-            + (
-                "Name the module that is called, model='…'."
-                if not degrees
-                else "Use effdeg.Penalty in the step itself."
-            )
+            f"{what} was called {len(degrees)} times in one training step, where the penalty expects one call. {advice}"
         )
     return degrees[0]

@@ -1,10 +1,4 @@
-"""Hugging Face: a ``Trainer`` with the penalty, and a callback that tracks the effective degree.
-
-::
-
-trainer = PenaltyTrainer(model, arguments, train_dataset=data, penalty=penalty, penalty_weight=0.5)
-trainer.add_callback(MeasureCallback(trainer, tokens, at="bert.embeddings"))
-"""
+"""Hugging Face: a ``Trainer`` with the penalty, and a callback that tracks the effective degree."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,16 +33,33 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     effective learning rate differ from a plain ``Trainer``'s: they are smaller here by the number of accumulated
     batches.
 
-    A model that makes a loss of its labels makes it of the batch and the points; integer class labels of the points
-    are marked as to be left out. Where labels are numbers (regression, or several labels per example),
+    A model that computes a loss from its labels computes it from the batch and the points; integer class labels of the
+    points are marked as to be left out. Where labels are numbers (regression, or several labels per example),
     ``…ForSequenceClassification`` of transformers run without them, and their loss is computed here as they compute
     it. Other models with such labels need a ``compute_loss_func``.
 
     Args:
         *arguments: As for ``Trainer``.
-        penalty: The penalty. For token ids let its paths live at the embeddings, ``at="bert.embeddings"``.
+        penalty: The penalty. For token ids let its paths lie at the embeddings, ``at="bert.embeddings"``.
         penalty_weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
         **options: As for ``Trainer``.
+
+    Raises:
+        ValueError: If labels are to be anchored and the model compares each output with the label of the next position;
+            in a step, if the model computes a loss of its own that cannot leave out the points.
+        RuntimeError: In a step, if the model is not called exactly once.
+
+    Example:
+        >>> import tempfile, torch, transformers, effdeg
+        >>> from effdeg.integrations.huggingface import PenaltyTrainer
+        >>> small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
+        >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
+        >>> penalty = effdeg.Penalty(at="bert.embeddings", anchor_labels=True)
+        >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, penalty_weight=0.5)
+        >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
+        >>> trainer.compute_loss(model.train(), batch).shape
+        torch.Size([])
     """
 
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
@@ -67,7 +78,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         self._count_of_degrees = 0
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
-        """Compute the task's loss; in training, run the points of paths along."""
+        """Compute the task's loss; in training, also run the model at the points of paths."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)
         labels: Any = inputs.get("labels")
@@ -79,12 +90,12 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             if here:
                 loss, outputs = _loss_of_numbers(model, inputs, labels, inner.config)
             else:
-                loss, outputs = self._loss_further_up(model, inputs, **rest)
+                loss, outputs = self._loss_of_trainer(model, inputs, **rest)
         self._degree = only(degrees, "the model")
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, *arguments: Any, **keywords: Any) -> Any:
-        """Run a step whose backward pass takes in the penalty."""
+        """Run a step whose backward pass includes the penalty."""
         backward = self.accelerator.backward
 
         def with_penalty(loss: Tensor, **options: Any) -> None:
@@ -93,11 +104,11 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             batches = getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
             backward(loss + self._take_penalty() / batches, **options)
 
-        put_back = replace_attribute(self.accelerator, "backward", with_penalty)
+        restore = replace_attribute(self.accelerator, "backward", with_penalty)
         try:
             return super().training_step(*arguments, **keywords)
         finally:
-            put_back()
+            restore()
 
     def log(self, logs: dict[str, float], *arguments: Any, **keywords: Any) -> None:
         """Log the penalty next to the loss."""
@@ -125,7 +136,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             return False
         return _takes_numbers(inner, labels)
 
-    def _loss_further_up(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
+    def _loss_of_trainer(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
         advice = "labels" in inputs and self.compute_loss_func is None
         try:
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
@@ -150,13 +161,21 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
 
 class MeasureCallback(TrainerCallback):  # type: ignore[misc]
-    """Measures the effective degree every few epochs and logs it as ``effective_degree``, with its standard error.
+    """Measure the effective degree every few epochs and log it as ``effective_degree``, with its standard error.
 
     Args:
         trainer: The trainer through which to log.
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
-        every_n_epochs: How often.
-        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``.
+        every_n_epochs: The number of epochs from one measurement to the next.
+        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``, which raises for those that
+            are not valid.
+
+    Example:
+        >>> import tempfile, torch, transformers
+        >>> from effdeg.integrations.huggingface import MeasureCallback
+        >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
+        >>> trainer = transformers.Trainer(torch.nn.Linear(8, 3), arguments)
+        >>> trainer.add_callback(MeasureCallback(trainer, torch.randn(100, 8), every_n_epochs=5, paths=50))
     """
 
     def __init__(self, trainer: Trainer, inputs: Any, *, every_n_epochs: int = 1, **settings: Any) -> None:
@@ -176,7 +195,7 @@ def _takes_numbers(model: Any, labels: Tensor) -> bool:
         return False
     if model.loss_function is not ForSequenceClassificationLoss:  # somebody gave it another
         return False
-    if model.main_input_name in {"input_values", "input_features"}:  # of sounds, which know cross entropy only
+    if model.main_input_name in {"input_values", "input_features"}:  # of audio, which know cross entropy only
         return False
     if model.config.problem_type is not None:
         return model.config.problem_type in {"regression", "multi_label_classification"}
@@ -187,7 +206,7 @@ def _takes_numbers(model: Any, labels: Tensor) -> bool:
 
 
 def _loss_of_numbers(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor, config: Any) -> tuple[Tensor, Any]:
-    """Run a model without its labels, and compute the loss that it would make of them."""
+    """Run a model without its labels, and compute the loss that it would compute from them."""
     outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
     named = isinstance(outputs, dict)
     logits = outputs["logits"] if named else outputs[0]

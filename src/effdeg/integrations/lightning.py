@@ -1,12 +1,4 @@
-"""PyTorch Lightning: the penalty as a callback for an ordinary LightningModule, and one that tracks the degree.
-
-::
-
-trainer = Trainer(callbacks=[
-    PenaltyCallback(effdeg.Penalty.efficient(), weight=effdeg.SineRamp(7.0, steps=1000)),
-    MeasureCallback(images, every_n_epochs=5),
-])
-"""
+"""PyTorch Lightning: the penalty as a callback for an ordinary LightningModule, and one that tracks the degree."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -31,7 +23,7 @@ except ImportError:
 
 
 class PenaltyCallback(Callback):  # type: ignore[misc]
-    """Adds the penalty to the loss that ``training_step`` returns; the module needs no change.
+    """Add the penalty to the loss that ``training_step`` returns; the module needs no change.
 
     The model's forward pass within ``training_step`` is joined with that of the points. The penalty and its weight are
     logged as ``effective_degree_penalty`` and ``effective_degree_weight``.
@@ -48,6 +40,21 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         model: The name of the module that ``training_step`` calls, if it is not the LightningModule itself.
         labels: Finds the labels in a batch; by default the second entry of two, or the entry of a mapping that is named
             like labels. Only asked for when the penalty anchors labels.
+
+    Raises:
+        TypeError: If the weight is neither a number nor a function.
+        ValueError: When the fit starts, if the module optimizes by hand, if there is a second penalty, or if there is
+            no module ``model``; in the first step, if no labels are found or a batch does not suit the penalty.
+        RuntimeError: In the first step, if the model is not called exactly once.
+
+    Example:
+        >>> import effdeg
+        >>> from lightning.pytorch import Trainer
+        >>> from effdeg.integrations.lightning import PenaltyCallback
+        >>> callback = PenaltyCallback(effdeg.Penalty.efficient(), weight=effdeg.SineRamp(7.0, steps=1000))
+        >>> trainer = Trainer(callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False)
+        >>> round(callback.weight(500), 2)
+        4.95
     """
 
     def __init__(
@@ -60,7 +67,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     ) -> None:
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.model, self.labels = model, labels or _labels
-        self._put_back: Callable[[], None] | None = None
+        self._restore: Callable[[], None] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the training step."""
@@ -70,7 +77,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 "effdeg.Penalty in training_step itself."
             )
         _check_only_one(trainer)
-        self._give_back()  # where the end of an earlier fit never came
+        self._restore_step()  # in case an earlier fit never ended
         model = _part(pl_module, self.model)
         step = pl_module.training_step
 
@@ -89,30 +96,39 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 return {**result, "loss": result["loss"] + weight * degree}
             return result + weight * degree
 
-        self._put_back = replace_attribute(pl_module, "training_step", training_step)
+        self._restore = replace_attribute(pl_module, "training_step", training_step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """Restore the own training step of the module."""
-        self._give_back()
+        self._restore_step()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002
         """Restore the own training step of the module."""
-        self._give_back()
+        self._restore_step()
 
-    def _give_back(self) -> None:
-        put_back, self._put_back = self._put_back, None
-        if put_back is not None:
-            put_back()
+    def _restore_step(self) -> None:
+        restore, self._restore = self._restore, None
+        if restore is not None:
+            restore()
 
 
 class MeasureCallback(Callback):  # type: ignore[misc]
-    """Measures the effective degree every few epochs and logs it as ``effective_degree``, with its standard error.
+    """Measure the effective degree every few epochs and log it as ``effective_degree``, with its standard error.
 
     Args:
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
-        every_n_epochs: How often.
+        every_n_epochs: The number of epochs from one measurement to the next.
         model: The name of the module to measure, if it is not the LightningModule itself.
-        **settings: Settings for :func:`effdeg.measure`.
+        **settings: Settings for :func:`effdeg.measure`, which raises for those that are not valid.
+
+    Example:
+        >>> import torch
+        >>> from lightning.pytorch import Trainer
+        >>> from effdeg.integrations.lightning import MeasureCallback
+        >>> callback = MeasureCallback(torch.randn(100, 8), every_n_epochs=5, paths=50)
+        >>> trainer = Trainer(callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False)
+        >>> callback.settings
+        {'paths': 50}
     """
 
     def __init__(self, inputs: Any, *, every_n_epochs: int = 1, model: str | None = None, **settings: Any) -> None:

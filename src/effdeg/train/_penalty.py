@@ -24,58 +24,76 @@ from effdeg.train._settings import TRAINING_DAMPING, PenaltySettings
 
 
 class Penalty(nn.Module):
-    """The effective degree of a model on a batch, to be added to the loss: it trains the model to be simpler.
+    """The effective degree of a model on a batch, as a term of the loss: it trains the model to be simpler.
 
-    Pairs of the batch's examples are joined by straight lines, the model is run at a few nodes of each line together
-    with the batch itself, and polynomials are fitted to its outputs. The sum of degree × |coefficient| is an ordinary
-    additive loss term: first-order, without state, with nothing to save or to restore:
+    Pairs of the batch's examples are joined by paths x(α) = α x₁ + (1 − α) x₂. The model runs at a few nodes α of each
+    path, in one forward pass with the batch itself, and a polynomial Σₖ cₖ Tₖ(2α − 1) of degree K is fitted to each of
+    its outputs along the path. The penalty is the mean of Σₖ k |cₖ| over paths and outputs. It needs first derivatives
+    only and has no state.
 
-    >>> penalty = effdeg.Penalty(anchor_labels=True)
-    >>> weight = effdeg.SineRamp(7.0, steps=total_steps // 3)
-    >>> for step, (x, y) in enumerate(loader):
-    ...     logits, degree = penalty(model, x, y)
-    ...     loss = cross_entropy(logits, y) + weight(step) * degree
+    The paper's settings, where they are not the defaults. The weight is the one thing to tune:
 
-    The paper's settings; what is not listed is as in the defaults, and the weight is the one thing to tune:
+    ===================  ======  =====  ============  ==========  =======  ===============================
+    task                 degree  nodes  pairs         components  weight   ramp
+    ===================  ======  =====  ============  ==========  =======  ===============================
+    CIFAR-10, efficient  3       4      128 of 256    none        7        first third of training
+    CIFAR-10, precise    7       15     256 of 256    none        2        first third; Chebyshev nodes
+    ImageNet             3       4      512 of 1024   3           3        first third
+    CLIP fine-tuning     3       4      256 of 512    3           2        none
+    GLUE (BERT)          3       4      not given     none        0.3–0.5  none; ``at`` the embeddings
+    Procgen (PPO actor)  3       4      2048 of 4096  3           0.01     first sixth; labels not anchored
+    ===================  ======  =====  ============  ==========  =======  ===============================
 
-    ===================  ======  =====  ====================  ==========  ========  ========================
-    task                 degree  nodes  pairs                 components  weight    ramp
-    ===================  ======  =====  ====================  ==========  ========  ========================
-    CIFAR-10, efficient  3       4      128 of 256            none        7         first third of training
-    CIFAR-10, precise    7       15     256 of 256            none        2         first third; Chebyshev nodes
-    ImageNet             3       4      512 of 1024           3           3         first third
-    CLIP fine-tuning     3       4      256 of 512            3           2         none
-    GLUE (BERT)          3       4      not given             none        0.3–0.5   none; ``at`` the embeddings
-    Procgen (PPO actor)  3       4      2048 of 4096          3           0.01      first sixth; no anchoring
-    ===================  ======  =====  ====================  ==========  ========  ========================
+    Values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
+    distributions for ``"softmax"``. On a GPU, which would have to be waited for, only the first call checks them;
+    within ``torch.compile`` and the capture of a CUDA graph none does. The first call also refuses outputs that are
+    probabilities already where ``"softmax"`` would be taken of them.
 
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
-        nodes: How many nodes on each path (the paper's r).
-        pairs: How many paths (the paper's n_p): a share of the batch (a float, at most 1.0, which is as many paths as
-            examples) or a count (an int, at least 2).
+        nodes: The number of nodes on each path (the paper's r).
+        pairs: The number of paths (the paper's n_p): a share of the batch (a float, at most 1.0, which is as many paths
+            as examples) or a count (an int, at least 2).
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         basis: ``"chebyshev"`` or ``"legendre"``.
-        anchor_labels: Let the labels of both examples stand in for the model's outputs at the first and the last node
-            of each path (section 5.2), so that the penalty does not hold back the fit. These nodes are not run then:
-            with 4 nodes only 2 points per pair are. Cosine and uniform nodes have them at the very ends; Chebyshev
-            nodes stay where they are, the first at alpha = 0.0027 with 15 nodes, at 0.038 with 4.
+        anchor_labels: Use the labels of both examples as the values at the first and the last node of each path
+            (section 5.2), so that the penalty does not hold back the fit. The model is not run at these nodes: with 4
+            nodes, 2 points per pair are. Cosine and uniform nodes then begin and end at the very ends; Chebyshev nodes
+            stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
-        normalized: Use the normalized effective degree.
-        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids,
-            and for features after any block.
+        normalized: Use the normalized effective degree, Σₖ k |cₖ| / Σₖ |cₖ|.
+        at: The layer (a name or a module) at whose output the paths lie, instead of at the inputs. For token ids, and
+            for features after any block.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
             the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
-            are normalized with what they found there; costs one more pass over the activations of every such layer.
-        damping: The paper's eps in the fit. The paper does not say how small it is: 1e-3 is our choice.
+            are normalized with its statistics; costs one more pass over the activations of every such layer.
+        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper does not say how small it is:
+            1e-3 is our choice.
         generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
 
-    The values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
-    distributions for ``"softmax"``. On the CPU that is at every call, on a GPU, which would have to be waited for, at
-    the first one only, and never within ``torch.compile`` or the capture of a CUDA graph. The first call also refuses
-    outputs that are probabilities already where ``"softmax"`` would be taken of them.
+    Raises:
+        TypeError: If a setting is of the wrong type.
+        ValueError: If a setting is out of range, or if the nodes are too few for the degree, the components or the
+            labels.
+
+    Example:
+        >>> import torch, effdeg
+        >>> from torch.nn.functional import cross_entropy
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> penalty = effdeg.Penalty(anchor_labels=True)
+        >>> weight = effdeg.SineRamp(7.0, steps=1000)
+        >>> for step in range(3):
+        ...     x, y = torch.randn(16, 8), torch.randint(10, (16,))
+        ...     logits, degree = penalty(model, x, y)
+        ...     loss = cross_entropy(logits, y) + weight(step) * degree
+        ...     optimizer.zero_grad()
+        ...     loss.backward()
+        ...     optimizer.step()
+        >>> logits.shape, degree.shape
+        (torch.Size([16, 10]), torch.Size([]))
     """
 
     def __init__(
@@ -117,22 +135,39 @@ class Penalty(nn.Module):
 
     @classmethod
     def efficient(cls, **changes: Any) -> "Penalty":
-        """Return the paper's efficient configuration for CIFAR-10 (its weight there: 7), with changes."""
+        """Return the paper's efficient configuration for CIFAR-10 (its weight there: 7), with changes.
+
+        Example:
+            >>> import effdeg
+            >>> effdeg.Penalty.efficient(components=3)
+            Penalty(degree=3, nodes=4, pairs=0.5, anchor_labels=True, components=3)
+        """
         return cls(**{"degree": 3, "nodes": 4, "pairs": 0.5, "sampling": "cosine", "anchor_labels": True, **changes})
 
     @classmethod
     def cheap(cls, **changes: Any) -> "Penalty":
         """Return a cheaper configuration than the paper's, with one point per path (weight 7), with changes.
 
-        It is not in the paper. The one comparison with the efficient configuration (CIFAR-10, one seed, 36 of the
-        paper's 300 epochs) is in ``effdeg lab table cifar10-methods --runs results/lab``: it cost less per step, with
-        about the same accuracy and a less simple network.
+        It is not in the paper. It was compared with the efficient configuration once (CIFAR-10, one seed, 36 of the
+        paper's 300 epochs; ``effdeg lab table cifar10-methods --runs results/lab``): a step cost less, the accuracy was
+        about the same, and the network less simple.
+
+        Example:
+            >>> import effdeg
+            >>> effdeg.Penalty.cheap()
+            Penalty(degree=2, nodes=3, pairs=0.5, anchor_labels=True)
         """
         return cls.efficient(**{"degree": 2, "nodes": 3, **changes})
 
     @classmethod
     def precise(cls, **changes: Any) -> "Penalty":
-        """Return the paper's precise configuration for CIFAR-10 (its weight there: 2), with changes."""
+        """Return the paper's precise configuration for CIFAR-10 (its weight there: 2), with changes.
+
+        Example:
+            >>> import effdeg
+            >>> effdeg.Penalty.precise()
+            Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor_labels=True)
+        """
         precise = {"degree": 7, "nodes": 15, "pairs": 1.0, "sampling": "chebyshev", "anchor_labels": True}
         return cls(**{**precise, **changes})
 
@@ -146,12 +181,20 @@ class Penalty(nn.Module):
             x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
                 one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
                 mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
-            y: Labels for anchoring: class ids or soft labels; by default the ``labels`` of the mapping.
+            y: Labels for anchoring: class ids or soft labels, one row per example; by default the ``labels`` of the
+                mapping.
             **model_kwargs: More arguments for the model, treated as ``x`` is.
 
         Returns:
             What the model would have returned for the batch (but that with ``batchnorm="joint"`` BatchNorm layers in
-            training counted the points), and the effective degree to add to the loss.
+            training counted the points), and the effective degree to add to the loss, a scalar.
+
+        Raises:
+            TypeError: If the model cannot be called, or if no straight line joins the examples: integers, complex
+                numbers, no tensor at all.
+            ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
+                its own that would count the points, or returns no row per example; or if no path can lie at the layer
+                ``at``.
         """
         if not callable(model):
             raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
@@ -165,7 +208,7 @@ class Penalty(nn.Module):
         keywords: dict[str, Any],
         y: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do what a call does where a model is run in another way than by calling it.
+        """Do what a call does, for a model that is run in another way than by calling it.
 
         Args:
             run: Runs the model on arguments and keywords.
@@ -198,26 +241,36 @@ class Penalty(nn.Module):
         pairs: Int[Tensor, "pairs 2"] | None = None,
         alpha: Float[Tensor, "pairs nodes"] | None = None,
     ) -> Points:
-        """Draw paths between the examples of a batch: the first half, for people with their own forward pass.
+        """Draw paths between the examples of a batch: the first half of a call, for a forward pass of your own.
 
-        >>> penalty = effdeg.Penalty(anchor_labels=True)
-        >>> points = penalty.points(x, y)
-        >>> outputs = model(points.append_to(x))
-        >>> loss = cross_entropy(points.first_rows(outputs), y) + 7.0 * penalty.degree(outputs, points)
-
-        With paths at a layer the model's own forward does the rest: ``hidden = torch.cat([hidden,
+        With paths at a layer the model's forward pass does the rest: ``hidden = torch.cat([hidden,
         points.interpolate(hidden)])`` where ``hidden`` are the batch's features.
 
         Args:
             x: The batch.
             y: Labels for anchoring: class ids or soft labels.
-            pairs: Indices of the examples to join, instead of random ones; alpha = 1 at the first, 0 at the second.
+            pairs: Indices of the examples to join, instead of random ones; α = 1 at the first, 0 at the second.
             alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
-                anchored cosine sampling, they begin with 0 and end with 1. With anchoring the labels stand at the first
-                and at the last, wherever these are.
+                anchored cosine sampling, they begin with 0 and end with 1. With anchoring the labels are the values at
+                the first and at the last, wherever these are.
 
         Returns:
             The points, whose ``inputs`` are to be appended to the batch.
+
+        Raises:
+            TypeError: If no straight line joins the examples.
+            ValueError: If labels, pairs or nodes do not match the batch, or with ``batchnorm="frozen"``.
+
+        Example:
+            >>> import torch, effdeg
+            >>> from torch.nn.functional import cross_entropy
+            >>> model, x, y = torch.nn.Linear(8, 10), torch.randn(16, 8), torch.randint(10, (16,))
+            >>> penalty = effdeg.Penalty(anchor_labels=True)
+            >>> points = penalty.points(x, y)
+            >>> outputs = model(points.append_to(x))
+            >>> outputs.shape  # 16 examples, and 2 inner nodes on each of 8 paths
+            torch.Size([32, 10])
+            >>> loss = cross_entropy(points.first_rows(outputs), y) + 7.0 * penalty.degree(outputs, points)
         """
         if self.settings.batchnorm == "frozen":
             raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
@@ -226,14 +279,25 @@ class Penalty(nn.Module):
         return self._points(batch, pairs, alpha)
 
     def degree(self, values: Any, points: Points) -> Tensor:
-        """Compute the effective degree from what a model returned: the second half.
+        """Compute the effective degree from what a model returned: the second half of a call.
 
         Args:
             values: What the model returned for the batch followed by the points, or for the points alone.
             points: The points.
 
         Returns:
-            The mean over paths and outputs, a scalar that carries gradients.
+            The mean of Σₖ k |cₖ| over paths and outputs, a scalar that carries gradients.
+
+        Raises:
+            TypeError: If there is no tensor of real numbers among the values.
+            ValueError: If the values do not have one row per point, or do not match the labels or ``output``.
+
+        Example:
+            >>> import torch, effdeg
+            >>> penalty = effdeg.Penalty(output="identity", sampling="chebyshev", damping=0.0)
+            >>> points = penalty.points(torch.tensor([[0.0], [2.0]]))
+            >>> round(penalty.degree(points.inputs, points).item(), 4)  # a straight line from 0 to 2: |c₁| = 1
+            1.0
         """
         settings = self.settings
         look = self._may_look(points.alpha) and not self._looked_at_outputs

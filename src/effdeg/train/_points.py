@@ -14,17 +14,29 @@ from effdeg._utils.tree import Tree, take, tensors, tree_map
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points on paths between the examples of a batch.
+    """Points on paths between the examples of a batch, as :meth:`effdeg.Penalty.points` makes them.
 
     Attributes:
         inputs: What to append to the batch: the points, path after path and node after node. For paths at a layer they
             are stand-ins, the inputs of each path's first end with the masks of both ends joined, until the layer.
-        pairs: The examples that each path joins; alpha = 1 at the first, 0 at the second.
+        pairs: The examples that each path joins; α = 1 at the first, 0 at the second.
         alpha: The nodes of each path.
-        inner: The nodes that are points. At the others, the outer two of each path, labels or the batch's own outputs
-            serve as values.
+        inner: The nodes that are points. At the others, the outer two of each path, the values are labels or the
+            batch's own outputs.
         labels: The labels of the two examples of each path, or None without anchoring.
         batch: The number of examples in the batch.
+
+    Example:
+        >>> import torch, effdeg
+        >>> x = torch.tensor([[0.0, 0.0], [4.0, 8.0]])
+        >>> penalty = effdeg.Penalty(nodes=5, degree=2, sampling="uniform")
+        >>> points = penalty.points(x, pairs=torch.tensor([[1, 0]]))
+        >>> points.inputs  # the batch's own outputs are the values at its ends
+        tensor([[1., 2.],
+                [2., 4.],
+                [3., 6.]])
+        >>> len(points), points.total
+        (3, 5)
     """
 
     inputs: Tree
@@ -57,7 +69,11 @@ class Points:
         return interpolate(first, second, self.alpha[:, self.inner])
 
     def first_rows(self, returned: Any) -> Any:
-        """Return what a model returned for the joined batch less the rows of the points."""
+        """Return what a model returned for the joined batch, without the rows of the points.
+
+        Raises:
+            ValueError: If no tensor has one row per example and point.
+        """
         found = False
 
         def cut(leaf: Any) -> Any:

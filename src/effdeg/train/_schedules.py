@@ -18,12 +18,18 @@ Schedule = Callable[[int], Any]
 class Constant:
     """The same weight at every step: for fine-tuning and other short trainings.
 
-    >>> weight = effdeg.Constant(0.5)
-    >>> weight(0), weight(1000)
-    (0.5, 0.5)
-
     Attributes:
-        weight: The weight (the paper's lambda), zero or positive.
+        weight: The weight (the paper's λ), zero or positive.
+
+    Raises:
+        TypeError: If the weight is not a number.
+        ValueError: If it is negative or not finite.
+
+    Example:
+        >>> import effdeg
+        >>> weight = effdeg.Constant(0.5)
+        >>> weight(0), weight(1000)
+        (0.5, 0.5)
     """
 
     weight: float
@@ -40,17 +46,23 @@ class Constant:
 class SineRamp:
     """Rise along a quarter of a sine from 0 to the full weight, so that the task is learnt first, and stay there.
 
-    weight(step) = weight · sin(pi/2 · step/steps) up to ``steps``. The paper says "increasing sinusoidally from 0 to
-    lambda"; that this is a quarter of a sine, and not the S-shaped (1 - cos(pi · step/steps)) / 2, is our reading. It
-    ramps over the first third of training:
-
-    >>> weight = effdeg.SineRamp(7.0, steps=300 // 3)
-    >>> [round(weight(step), 2) for step in (0, 50, 100, 299)]
-    [0.0, 4.95, 7.0, 7.0]
+    weight(step) = weight · sin(π/2 · min(step/steps, 1)). The paper says "increasing sinusoidally from 0 to λ" and
+    ramps over the first third of training; that this is a quarter of a sine, and not the S-shaped
+    (1 − cos(π · step/steps))/2, is our reading.
 
     Attributes:
-        weight: The full weight (the paper's lambda), zero or positive.
-        steps: How many steps the rise takes; with 0 the full weight holds from the start.
+        weight: The full weight (the paper's λ), zero or positive.
+        steps: The number of steps that the rise takes; with 0 the full weight holds from the start.
+
+    Raises:
+        TypeError: If the weight is not a number, or the number of steps is not an integer.
+        ValueError: If one of them is negative or not finite.
+
+    Example:
+        >>> import effdeg
+        >>> weight = effdeg.SineRamp(7.0, steps=300 // 3)
+        >>> [round(weight(step), 2) for step in (0, 50, 100, 299)]
+        [0.0, 4.95, 7.0, 7.0]
     """
 
     weight: float
