@@ -92,18 +92,10 @@ def replace_output(
 ) -> Iterator[None]:
     """Let a function replace the tensor that a layer returns in the one forward pass within this context.
 
-    Of a tuple it is the first entry. The layer must run exactly once. Compiled models run uncompiled.
-
-    Args:
-        layer: The layer, from :func:`find_layer`.
-        change: Takes the tensor and returns the one to put in its place, or None to only look at it.
-        rows: The number of examples, which are the first dimension of the tensor.
-        allow_checkpoint: Whether the layer may run inside ``torch.utils.checkpoint``, which runs it again in the
-            backward pass, without the function.
-
-    Raises:
-        TypeError: If the layer returns no floating-point tensor.
-        ValueError: If the tensor does not have the examples first, or if the layer does not run exactly once.
+    Of a tuple it is the first entry. The layer must run exactly once, and its output must have one row for each of
+    ``rows`` examples. A function that returns None only looks at the tensor. Unless ``allow_checkpoint``, raise where
+    ``torch.utils.checkpoint`` would run the layer again in the backward pass, without the function. Compiled models run
+    uncompiled.
     """
     times = 0
 

@@ -26,12 +26,10 @@ def embedding_mixup(
     classes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Any, Tensor]:
-    """Run a model with what a layer makes of each example mixed with another's, and mix their labels alike.
+    """Run a model with the output of a layer mixed between pairs of examples, and mix their labels alike.
 
-    This is :func:`mixup` where inputs cannot be mixed, such as token ids::
-
-        outputs, soft = effdeg.baselines.embedding_mixup(model, inputs, y, at="bert.embeddings", classes=2)
-        loss = cross_entropy(outputs.logits, soft)
+    This is :func:`mixup` for inputs that cannot be mixed, such as token ids: the layer's output h becomes
+    λ h + (1 − λ) h[partners], with one λ for the batch.
 
     The layers up to this one run twice: first for the batch as it is, then on the way to the mixed rows, with the
     masks of both examples joined. What goes around the layer (a skip connection from before it, a decoder's own
@@ -44,11 +42,27 @@ def embedding_mixup(
         at: The layer, a name or a module. It runs once and returns a floating-point tensor with the examples first, or
             a tuple that begins with one.
         alpha: How much is mixed, as in :func:`mixup`.
-        classes: How many classes there are, if the labels are ids.
-        generator: The source of randomness; by default torch's global one on the device of what the layer returns.
+        classes: The number of classes, if the labels are ids.
+        generator: The source of randomness; by default torch's global one on the device of the layer's output.
 
     Returns:
         What the model returned, and the mixed labels.
+
+    Raises:
+        TypeError: If an argument is of the wrong type, or if the layer returns no floating-point tensor.
+        ValueError: If ``alpha`` is not positive, labels do not match the batch or the classes, or examples cannot be
+            mixed at the layer: it does not run exactly once, with one row per example, outside of
+            ``torch.utils.checkpoint``.
+
+    Example:
+        >>> import torch, effdeg
+        >>> from torch.nn.functional import cross_entropy
+        >>> model = torch.nn.Sequential(torch.nn.EmbeddingBag(100, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> tokens, y = torch.randint(100, (16, 7)), torch.randint(2, (16,))
+        >>> logits, soft = effdeg.baselines.embedding_mixup(model, tokens, y, at="0", classes=2)
+        >>> loss = cross_entropy(logits, soft)
+        >>> soft.shape, bool((soft.sum(1) - 1).abs().max() < 1e-6)
+        (torch.Size([16, 2]), True)
     """
     check_alpha(alpha)
     check_generator(generator)

@@ -1,6 +1,6 @@
 """Join the points of paths to the calls of a model that another training loop makes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,19 +9,19 @@ from torch import Tensor, nn
 from effdeg.train._penalty import Penalty
 
 
-def replace_attribute(owner: object, name: str, value: Any) -> Callable[[], None]:
-    """Replace an attribute on this one object, and return a function that restores the object's own, or its class's."""
+@contextmanager
+def replace_attribute(owner: object, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute on this one object; afterwards restore the object's own, or its class's."""
     had = name in vars(owner)
     own = vars(owner).get(name)
     setattr(owner, name, value)
-
-    def restore() -> None:
+    try:
+        yield
+    finally:
         if had:
             setattr(owner, name, own)
         else:
             delattr(owner, name)
-
-    return restore
 
 
 @contextmanager
@@ -39,11 +39,8 @@ def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> I
         degrees.append(degree)
         return outputs
 
-    restore = replace_attribute(model, "forward", forward)
-    try:
+    with replace_attribute(model, "forward", forward):
         yield degrees
-    finally:
-        restore()
 
 
 def only(degrees: list[Tensor], what: str) -> Tensor:

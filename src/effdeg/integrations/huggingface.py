@@ -104,11 +104,8 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             batches = getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
             backward(loss + self._take_penalty() / batches, **options)
 
-        restore = replace_attribute(self.accelerator, "backward", with_penalty)
-        try:
+        with replace_attribute(self.accelerator, "backward", with_penalty):
             return super().training_step(*arguments, **keywords)
-        finally:
-            restore()
 
     def log(self, logs: dict[str, float], *arguments: Any, **keywords: Any) -> None:
         """Log the penalty next to the loss."""

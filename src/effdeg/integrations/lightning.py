@@ -1,6 +1,7 @@
 """PyTorch Lightning: the penalty as a callback for an ordinary LightningModule, and one that tracks the degree."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
@@ -67,7 +68,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     ) -> None:
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.model, self.labels = model, labels or _labels
-        self._restore: Callable[[], None] | None = None
+        self._replaced = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the training step."""
@@ -77,7 +78,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 "effdeg.Penalty in training_step itself."
             )
         _check_only_one(trainer)
-        self._restore_step()  # in case an earlier fit never ended
+        self._replaced.close()  # in case an earlier fit never ended
         model = _part(pl_module, self.model)
         step = pl_module.training_step
 
@@ -96,20 +97,15 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 return {**result, "loss": result["loss"] + weight * degree}
             return result + weight * degree
 
-        self._restore = replace_attribute(pl_module, "training_step", training_step)
+        self._replaced.enter_context(replace_attribute(pl_module, "training_step", training_step))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
-        """Restore the own training step of the module."""
-        self._restore_step()
+        """Restore the module's own training step."""
+        self._replaced.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002
-        """Restore the own training step of the module."""
-        self._restore_step()
-
-    def _restore_step(self) -> None:
-        restore, self._restore = self._restore, None
-        if restore is not None:
-            restore()
+        """Restore the module's own training step."""
+        self._replaced.close()
 
 
 class MeasureCallback(Callback):  # type: ignore[misc]

@@ -25,46 +25,40 @@ class TrainingBatch:
 
     Attributes:
         inputs: What the points are appended to: ``x``, or the arguments and the keywords of a call.
-        named: The inputs, named as messages name them, without labels.
+        examples: The tensors with one row per example, named as messages name them, without labels.
         model_labels: The ``labels`` among the inputs, from which a model may compute a loss.
         labels: The labels for anchoring: ``y``, or else those among the inputs.
         size: The number of examples.
     """
 
     inputs: Tree
-    named: Tree
+    examples: Tree
     model_labels: Any
     labels: Any
     size: int
 
     @classmethod
-    def of_inputs(cls, x: Tree, y: Tensor | None) -> "TrainingBatch":
-        """Return the batch that is given to a forward pass of the user's own."""
-        own = x.get("labels") if isinstance(x, Mapping) else None
-        return cls(x, _without_labels(x), own, own if y is None else y, count_examples(x))
-
-    @classmethod
     def of_call(cls, arguments: tuple[Any, ...], keywords: dict[str, Any], y: Tensor | None) -> "TrainingBatch":
         """Return the batch that a model is called with."""
-        inputs, own = (arguments, keywords), keywords.get("labels")
-        named = {f"[{position}]": argument for position, argument in enumerate(arguments)} | _without_labels(keywords)
-        return cls(inputs, named, own, own if y is None else y, count_examples(inputs))
+        named = {f"[{position}]": argument for position, argument in enumerate(arguments)} | keywords
+        return cls.of_inputs(named, y, call=(arguments, keywords))
 
-    def examples(self) -> Tree:
-        """Return the inputs with None in the place of all but tensors with one row per example."""
-        return examples_only(self.named, self.size)
+    @classmethod
+    def of_inputs(cls, x: Tree, y: Tensor | None, call: Tree = None) -> "TrainingBatch":
+        """Return the batch that a forward pass is given, if that is not a call of the model."""
+        named, size = isinstance(x, Mapping), count_examples(x)
+        own = x.get("labels") if named else None
+        rest = {name: leaf for name, leaf in x.items() if name != "labels"} if named else x
+        return cls(x if call is None else call, examples_only(rest, size), own, own if y is None else y, size)
 
     def points(self, pairs: Tensor, alpha: Tensor, *, between: bool) -> Tree:
-        """Make the inputs of points: between the examples, or, for paths that begin at a layer, stand-ins for them.
-
-        Tensors that do not have one row per example are the same for all. The model's labels are marked as to be left
-        out.
-        """
+        """Make the inputs of points: between the examples, or, for paths that begin at a layer, stand-ins for them."""
 
         def make(name: str, leaf: Any) -> Any:
             if not has_rows(leaf, self.size):
                 return leaf
             if name == "labels" and leaf is self.model_labels:
+                # The model's own loss leaves out the points.
                 return torch.full((alpha.numel(), *leaf.shape[1:]), IGNORED, device=leaf.device)
             first, second = ({name: leaf[end]} for end in pairs.to(leaf.device).unbind(1))
             if between:
@@ -74,13 +68,9 @@ class TrainingBatch:
         return named_map(make, self.inputs)
 
     def check_model_labels(self, model: object, *, anchored: bool) -> None:
-        """Raise if a model is given labels to compute a loss from, unless that loss is known to leave out the points.
-
-        Also raise if these labels are to be anchors and the model compares them with other outputs than their own.
-        """
-        module = as_module(model)
+        """Raise if the model's own loss may count the points, or if it shifts labels that are to be anchored."""
+        module, own = as_module(model), self.model_labels
         framework = framework_of(module)
-        own = self.model_labels
         if isinstance(own, Tensor) and not framework.leaves_out_ignored(module, own):
             raise OwnLossError(
                 "x holds 'labels', of which the model may make a loss of its own that counts the points too. Take them "
@@ -92,10 +82,6 @@ class TrainingBatch:
                 f"anchor_labels=True puts labels where the outputs are, but {type(module).__name__} compares each "
                 "output with the label of the next position. Use anchor_labels=False, or give shifted labels as y."
             )
-
-
-def _without_labels(x: Tree) -> Tree:
-    return {name: leaf for name, leaf in x.items() if name != "labels"} if isinstance(x, Mapping) else x
 
 
 def check_no_loss(returned: Any) -> None:

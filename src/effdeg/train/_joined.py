@@ -89,7 +89,7 @@ class _BatchOnly:
         if self._rest is None:
             return output
         rest, self._rest = self._rest, None
-        return torch.cat([output, _normalized_like(given[0], rest, module).to(output.dtype)])
+        return torch.cat([output, _normalize_like(given[0], rest, module).to(output.dtype)])
 
     def _check(self, module: _BatchNorm, rows: Tensor) -> None:
         if type(module).forward is not _BatchNorm.forward:
@@ -112,7 +112,7 @@ def _uses_batch(module: _BatchNorm) -> bool:
     return module.training or module.running_mean is None
 
 
-def _normalized_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
+def _normalize_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:
     """Normalize more rows with the statistics of a batch. These carry gradients, as those of the batch itself do."""
     dtype = torch.promote_types(batch.dtype, torch.float32)
     variance, mean = torch.var_mean(batch.to(dtype), [0, *range(2, batch.dim())], correction=0)

@@ -328,7 +328,7 @@ class Penalty(nn.Module):
 
     def _check(self, batch: TrainingBatch, model: object) -> None:
         """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
-        settings, examples, labels = self.settings, batch.examples(), batch.labels
+        settings, examples, labels = self.settings, batch.examples, batch.labels
         check_real(examples, "x")
         if settings.at is None:
             check_interpolable(examples, advice=partial(advice_for_integers, model))
