@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from effdeg import proxies
 from tests.batches import X, Y
-from tests.models import mlp
+from tests.models import TwoInputs, mlp
 
 
 def evaluate(model=None, data=(X, Y), loss=cross_entropy, **settings):
@@ -37,16 +37,19 @@ def test_a_loss_that_is_no_function():
         evaluate(loss="cross_entropy")
 
 
-@pytest.mark.parametrize("radius", [0, -0.1, float("nan"), float("inf"), "0.05"])
-def test_a_radius_must_be_positive(radius):
-    with pytest.raises(ValueError, match=r"rho=.* must be a positive number"):
+@pytest.mark.parametrize(
+    ("radius", "error"),
+    [(0, ValueError), (-0.1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("0.05", TypeError)],
+)
+def test_a_radius_must_be_positive(radius, error):
+    with pytest.raises(error, match=r"rho=.* must be .*positive.*how far the weights move, such as 0.05"):
         proxies.sharpness(mlp().double(), (X, Y), cross_entropy, rho=radius)
-    with pytest.raises(ValueError, match=r"sigma=.* must be a positive number"):
+    with pytest.raises(error, match=r"sigma=.* must be .*positive.*how far the weights move, such as 0.05"):
         proxies.average_sharpness(mlp().double(), (X, Y), cross_entropy, sigma=radius)
 
 
 def test_a_radius_in_a_name_must_be_positive():
-    with pytest.raises(ValueError, match=r"radius=-1.0 must be a positive number"):
+    with pytest.raises(ValueError, match=r"rho=-1.0 must be positive"):
         evaluate(names=["sharpness@-1"])
     with pytest.raises(ValueError, match="between 0 and 100"):
         evaluate(names=["margin@200"])
@@ -84,7 +87,7 @@ def test_a_loss_that_is_nan_from_the_start():
     [
         ("sharpnes@0.05", "not a known proxy. Did you mean 'sharpness@0.05'"),
         ("parameter_norm@3", "not a known proxy. Did you mean 'parameter_norm'"),
-        ("sharpness@big", "a number was expected behind the @, as in sharpness@0.05"),
+        ("sharpness@big", "a number was expected after the @, as in sharpness@0.05"),
     ],
 )
 def test_unknown_names(name, message):
@@ -213,6 +216,13 @@ def test_a_layer_that_is_not_there_is_found_out_before_any_work():
         evaluate(at="nope")
 
 
+def test_two_arguments_of_a_model_are_not_taken_for_inputs_and_labels_without_a_word():
+    with pytest.raises(TypeError, match="missing") as caught:
+        proxies.jacobian_norm(TwoInputs().double(), (X[:, :3], X[:, 3:]))
+    assert "((first, second), labels)" in caught.value.__notes__[0]
+    assert proxies.jacobian_norm(TwoInputs().double(), ((X[:, :3], X[:, 3:]), None)).value > 0
+
+
 def test_a_loss_that_is_a_sum():
     with pytest.raises(ValueError, match=r"is the sum of their losses.*reduction='mean'"):
         evaluate(loss=nn.CrossEntropyLoss(reduction="sum"))
@@ -224,9 +234,9 @@ def test_a_loss_without_a_gradient():
         proxies.sharpness(mlp().double(), (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels))
 
 
-@pytest.mark.parametrize("eta", [-1, float("nan"), "0.01"])
-def test_eta_is_checked(eta):
-    with pytest.raises(ValueError, match="eta="):
+@pytest.mark.parametrize(("eta", "error"), [(-1, ValueError), (float("nan"), ValueError), ("0.01", TypeError)])
+def test_eta_is_checked(eta, error):
+    with pytest.raises(error, match=r"eta=.* must be .*zero or positive"):
         proxies.sharpness(mlp().double(), (X, Y), cross_entropy, adaptive=True, eta=eta)
 
 

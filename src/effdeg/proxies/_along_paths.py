@@ -17,32 +17,28 @@ from effdeg.functional import DAMPING
 from effdeg.measure._estimator import DEGREE, NORMALIZED, Fit, collect, late
 from effdeg.measure._walk import Route, Stretch, Walk
 from effdeg.proxies._activations import KINKED, ActivationFlips
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import NotApplicable, Running, Study, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options, open_evaluator
 
 
-@proxy
-def effective_degree(
-    model: Model | Study, data: Any = None, *, normalized: bool = False, **running: Unpack[Running]
-) -> Result:
+@check_options
+def effective_degree(model: Model, data: Any, *, normalized: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Measure the effective degree: of probabilities, or, normalized, of logits; the two that the paper compares.
 
     Args:
         model: Any callable.
         data: Examples; labels are not needed.
         normalized: Measure the normalized effective degree of the logits.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error. :func:`effdeg.measure` gives more of it.
     """
-    with opened(model, data, **running) as study:
-        settings = {**study.route, "output": "identity" if normalized else "softmax"}
-        return _mean(study, f"effective_degree{'_normalized' if normalized else ''}", settings)
+    with open_evaluator(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
 
 
-@proxy
-def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the decision regions on a path between two examples: stretches of one predicted class.
 
     As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
@@ -51,61 +47,63 @@ def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[R
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
     """
-    with opened(model, data, **running) as study:
-        return _mean(study, "decision_regions", _nodes(study))
+    with open_evaluator(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "decision_regions")
 
 
-@proxy
-def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the linear regions that a path between two examples crosses: one, and one for each unit that flips.
 
     Args:
         model: A network with ReLU-like activations. Kinks of other kinds, such as those of a maximum, are not counted.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
     """
-    with opened(model, data, **running) as study:
-        study.count_activations = True
-        return _mean(study, "linear_regions", _nodes(study))
+    with open_evaluator(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "linear_regions")
 
 
-@proxy
-def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Measure the total variation of the probabilities along a path: all their rises and falls, averaged over classes.
 
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
     """
-    with opened(model, data, **running) as study:
-        return _mean(study, "total_variation", _nodes(study))
+    with open_evaluator(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "total_variation")
 
 
-def _nodes(study: Study) -> dict[str, int]:
-    return {name: study.route[name] for name in ("paths", "nodes")}
-
-
-def _mean(study: Study, name: str, settings: dict[str, Any]) -> Result:
+def compute_along_paths(study: Evaluator, name: str) -> Result:
+    """Compute one of the proxies of this module, by its name."""
+    study.count_activations |= name == "linear_regions"
     columns, problems = study.once(("paths", study.count_activations), lambda: _walk(study))
     if name in problems:
         raise problems[name]
+    settings: dict[str, Any] = dict(study.route)
+    if name.startswith("effective_degree"):
+        settings["output"] = "identity" if name.endswith("normalized") else "softmax"
+    else:
+        del settings["degree"]
     value, stderr = mean_and_stderr(columns[name])
     return Result(name, value, stderr, settings)
 
 
-def _walk(study: Study) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
+def _walk(study: Evaluator) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
     """Walk all paths once and give each proxy's value on every path, or the reason why there is none."""
     study.check_interpolable()
     paths, nodes, degree = (study.route[name] for name in ("paths", "nodes", "degree"))
