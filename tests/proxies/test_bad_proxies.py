@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from effdeg import proxies
 from tests.batches import X, Y
-from tests.models import TwoInputs, mlp
+from tests.models import mlp
 
 
 def evaluate(model=None, data=(X, Y), loss=cross_entropy, **settings):
@@ -218,9 +218,9 @@ def test_a_layer_that_is_not_there_is_found_out_before_any_work():
 
 def test_two_arguments_of_a_model_are_not_taken_for_inputs_and_labels_without_a_word():
     with pytest.raises(TypeError, match="missing") as caught:
-        proxies.jacobian_norm(TwoInputs().double(), (X[:, :3], X[:, 3:]))
+        proxies.jacobian_norm(nn.Bilinear(3, 3, 2).double(), (X[:, :3], X[:, 3:]))
     assert "((first, second), labels)" in caught.value.__notes__[0]
-    assert proxies.jacobian_norm(TwoInputs().double(), ((X[:, :3], X[:, 3:]), None)).value > 0
+    assert proxies.jacobian_norm(nn.Bilinear(3, 3, 2).double(), ((X[:, :3], X[:, 3:]), None)).value > 0
 
 
 def test_a_loss_that_is_a_sum():

@@ -269,8 +269,8 @@ def test_lanczos_of_small_matrices(size):
     assert abs(float(vector @ basis[:, -1])) == pytest.approx(1, abs=1e-12)
 
 
-def test_lanczos_says_when_it_has_not_settled(monkeypatch):
+def test_lanczos_says_when_it_has_not_converged(monkeypatch):
     monkeypatch.setattr("effdeg.proxies._lanczos._WORKING_SET", 0)
     values = 1 - torch.linspace(0, 1, 2000).double() ** 8  # flat at the top
-    with pytest.warns(UserWarning, match=rf"it has not settled after {MOST} products.* may be off by"):
+    with pytest.warns(UserWarning, match=rf"it has not converged after {MOST} products.* may be off by"):
         largest_eigenvalue(lambda x: values * x, torch.ones(2000).double(), tolerance=1e-13, what="it")

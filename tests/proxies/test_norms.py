@@ -7,15 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from effdeg.proxies import (
-    distance,
-    frobenius_product,
-    frobenius_sum,
-    parameter_norm,
-    spectral_product,
-    spectral_sum,
-)
-from effdeg.proxies._evaluator import open_evaluator
+from effdeg.proxies import distance, frobenius_product, frobenius_sum, parameter_norm, spectral_product, spectral_sum
+from effdeg.proxies._evaluator import Evaluator
 from effdeg.proxies._norms import linear_maps
 from tests.models import mlp
 
@@ -93,7 +86,7 @@ class Tied(nn.Module):
 
 def test_which_weights_are_linear_maps():
     model = Tied()
-    with open_evaluator(model) as evaluator:
+    with Evaluator.open(model) as evaluator:
         maps = {each.name: each.weight for each in linear_maps(evaluator)}
     # A shared weight once, the weight that weight norm makes, no positions, no biases.
     assert set(maps) == {"embedding.weight", "attention.in_proj_weight", "attention.out_proj.weight", "normed.weight"}

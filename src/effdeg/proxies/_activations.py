@@ -112,27 +112,15 @@ class ActivationFlips(TorchFunctionMode):
         self._flips.append(torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)]))
 
 
-def _at_zero(*_: Any, **__: Any) -> list[float]:
-    return [0.0]
-
-
-def _at_threshold(threshold: float, *_: Any, **__: Any) -> list[float]:
-    return [threshold]
-
-
-def _at_bounds(min_val: float = -1.0, max_val: float = 1.0, *_: Any, **__: Any) -> list[float]:
-    return [min_val, max_val]
-
-
 def _at_clamp(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
     return [bound for bound in (min, max) if isinstance(bound, int | float)]
 
 
 _KINKS: dict[str, Callable[..., list[float]]] = {
-    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), _at_zero),
-    "threshold": _at_threshold,
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), lambda *_, **__: [0.0]),
+    "threshold": lambda threshold, *_, **__: [threshold],
     "relu6": lambda *_, **__: [0.0, 6.0],
-    "hardtanh": _at_bounds,
+    "hardtanh": lambda min_val=-1.0, max_val=1.0, *_, **__: [min_val, max_val],
     "clamp": _at_clamp,
     "clip": _at_clamp,
     "clamp_min": lambda min: _at_clamp(min),  # noqa: A006
@@ -141,15 +129,6 @@ _KINKS: dict[str, Callable[..., list[float]]] = {
 KINKED = sorted(_KINKS)
 """Functions that are linear but for kinks."""
 
-_POOLED = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
-_LINEAR = (
-    WEIGHTED
-    | REORDERING
-    | QUERIES
-    | CASTS
-    | DROPOUT
-    | AVERAGES
-    | PRODUCTS
-    | _POOLED
-    | {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}
-)
+_POOLING = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
+_OTHERS = {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}
+_LINEAR = WEIGHTED.union(REORDERING, QUERIES, CASTS, DROPOUT, AVERAGES, PRODUCTS, _POOLING, _OTHERS)

@@ -17,7 +17,7 @@ from effdeg.functional import DAMPING
 from effdeg.measure._estimator import DEGREE, NORMALIZED, Fit, collect, late
 from effdeg.measure._walk import Route, Stretch, Walk
 from effdeg.proxies._activations import KINKED, ActivationFlips
-from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options, open_evaluator
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
 
 @check_options
@@ -33,7 +33,7 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
     Returns:
         The mean over paths and its standard error. :func:`effdeg.measure` gives more of it.
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
 
 
@@ -52,7 +52,7 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
     Returns:
         The mean over paths and its standard error.
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, "decision_regions")
 
 
@@ -68,7 +68,7 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
     Returns:
         The mean over paths and its standard error.
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, "linear_regions")
 
 
@@ -84,7 +84,7 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
     Returns:
         The mean over paths and its standard error.
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, "total_variation")
 
 

@@ -11,16 +11,7 @@ from effdeg._models.derivatives import PlainWeightNorm, double_differentiable
 from effdeg._models.inference import Model
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
-from effdeg.proxies._evaluator import (
-    Evaluator,
-    Loss,
-    NotApplicable,
-    Result,
-    RunOptions,
-    as_leaves,
-    check_options,
-    open_evaluator,
-)
+from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, as_leaves, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 
 
@@ -52,15 +43,14 @@ def hessian_eigenvalue(
     Example:
         The loss w₁² + 4 w₂² has the Hessian diag(2, 8):
 
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Linear(2, 1, bias=False)
         >>> data = torch.tensor([[2**0.5, 0], [0, 8**0.5]]), torch.zeros(2, 1)
-        >>> round(proxies.hessian_eigenvalue(model, data, torch.nn.functional.mse_loss).value, 3)
+        >>> round(effdeg.proxies.hessian_eigenvalue(model, data, torch.nn.functional.mse_loss).value, 3)
         8.0
     """
     check_number("tolerance", tolerance, "it is the largest relative error of the eigenvalue, such as 1e-3")
-    with open_evaluator(model, data, loss, **options) as evaluator:
+    with Evaluator.open(model, data, loss, **options) as evaluator:
         return compute_hessian_eigenvalue(evaluator, tolerance)
 
 
@@ -86,15 +76,14 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
     Example:
         The loss w₁² + 4 w₂² has the Hessian diag(2, 8), whose trace random signs find exactly:
 
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Linear(2, 1, bias=False)
         >>> data = torch.tensor([[2**0.5, 0], [0, 8**0.5]]), torch.zeros(2, 1)
-        >>> print(proxies.hessian_trace(model, data, torch.nn.functional.mse_loss).estimate)
+        >>> print(effdeg.proxies.hessian_trace(model, data, torch.nn.functional.mse_loss).estimate)
         10 ± 0
     """
     check_count("samples", samples, least=2)
-    with open_evaluator(model, data, loss, **options) as evaluator:
+    with Evaluator.open(model, data, loss, **options) as evaluator:
         return compute_hessian_trace(evaluator, samples)
 
 
@@ -174,7 +163,7 @@ class _Hessian:
 
         def add(each: slice, share: float) -> None:
             with torch.enable_grad():
-                loss, _ = self._evaluator.differentiable_loss(each, self._leaves)
+                loss, _ = self._evaluator.loss_and_outputs(each, self._leaves)
                 slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
                 # Where the loss is linear in a weight, its slope is a constant, without a derivative.
                 curved = [

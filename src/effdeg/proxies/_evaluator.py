@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +35,8 @@ class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
     """A proxy has no value for this model and these data; :func:`effdeg.proxies.evaluate` skips it.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
-        >>> proxies.parameter_norm(torch.tanh)
+        >>> import torch, effdeg
+        >>> effdeg.proxies.parameter_norm(torch.tanh)
         Traceback (most recent call last):
         ...
         effdeg.proxies._evaluator.NotApplicable: this proxy needs the weights of the model, ...
@@ -60,10 +59,9 @@ class RunOptions(TypedDict, total=False):
         degree: The highest degree fitted along a path.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
-        >>> options: proxies.RunOptions = {"examples": 50, "dtype": torch.float64}
-        >>> proxies.jacobian_norm(torch.nn.Linear(3, 2), torch.randn(100, 3), **options).settings["examples"]
+        >>> import torch, effdeg
+        >>> options: effdeg.proxies.RunOptions = {"examples": 50, "dtype": torch.float64}
+        >>> effdeg.proxies.jacobian_norm(torch.nn.Linear(3, 2), torch.randn(100, 3), **options).settings["examples"]
         50
     """
 
@@ -89,8 +87,8 @@ class Result:
         settings: What it was computed with.
 
     Example:
-        >>> from effdeg import proxies
-        >>> print(proxies.Result("margin@10", 0.25, 0.0312, {"examples": 500}))
+        >>> import effdeg
+        >>> print(effdeg.proxies.Result("margin@10", 0.25, 0.0312, {"examples": 500}))
         margin@10  0.25 ± 0.031  (examples=500)
     """
 
@@ -109,13 +107,7 @@ class Result:
         return format_estimate(self.value, self.stderr)
 
 
-_DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(RunOptions.__annotations__),
-    "seed": 0,
-    "paths": 400,
-    "nodes": 200,
-    "degree": 40,
-}
+_DEFAULTS = {"seed": 0, "paths": 400, "nodes": 200, "degree": 40}
 _LEAST = {"examples": 1, "batch_size": 1, "seed": 0, "paths": 1, "nodes": 1}
 
 
@@ -138,6 +130,37 @@ class Evaluator:
         self.batches = Batches(options["batch_size"], subject.device)
         self.weights = subject.weights()
         self._kept: dict[Hashable, tuple[Any, Exception | None]] = {}
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, model: Model, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
+    ) -> Iterator["Evaluator"]:
+        """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
+        chosen = {**dict.fromkeys(RunOptions.__annotations__), **_DEFAULTS, **options}
+        for name, least in _LEAST.items():
+            if chosen[name] is not _DEFAULTS.get(name):
+                chosen[name] = check_count(name, chosen[name], least=least)
+        if loss is not None and not callable(loss):
+            raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
+        check_fit(chosen["nodes"], chosen["degree"], least_degree=1)
+        if chosen["at"] is not None:
+            find_layer(model, chosen["at"])
+        # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
+        inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
+        with inference(inner, seed=chosen["seed"], device=chosen["device"], dtype=chosen["dtype"]) as subject, eager():
+            # Read within the context, which seeds the random state and restores it: a data set may draw.
+            examples = None if data is None else _read_examples(data, chosen["examples"], chosen["seed"])
+            try:
+                yield cls(subject, examples, loss, reference, chosen)
+            except TypeError as error:
+                if isinstance(data, tuple) and "missing" in str(error):
+                    error.add_note(
+                        "A proxy takes data=(inputs, labels) and calls the model on the inputs alone. For a model of "
+                        "several arguments write data=((first, second), labels), or ((first, second), None). "
+                        "(effdeg.measure, which needs no labels, takes (first, second).)"
+                    )
+                raise
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` returned when first called under this key, or raise what it raised then."""
@@ -232,15 +255,11 @@ class Evaluator:
                 f"the loss cannot be computed from outputs of shape {tuple(outputs.shape)} and {given}: {error} (For "
                 "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs less 1.)"
             ) from error
-        if self.count > 1:
-            self._check_mean()
-
-    def _check_mean(self) -> None:
-        """Raise if the loss of two examples is not one number, or is the sum of their losses."""
-        both = float(self.loss_of(slice(0, 2)))
-        total = float(self.loss_of(slice(0, 1))) + float(self.loss_of(slice(1, 2)))
-        near = 1e-3 * abs(total)
-        if abs(both - total) < near < abs(both - total / 2):
+        if self.count < 2:
+            return
+        both, first, second = (float(self.loss_and_outputs(slice(*rows))[0]) for rows in ((0, 2), (0, 1), (1, 2)))
+        total = first + second
+        if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
             raise ValueError(
                 f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
                 "expected. Use reduction='mean'."
@@ -253,21 +272,32 @@ class Evaluator:
         inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
-    def loss_of(self, part: slice | Tensor, weights: Weights | None = None, *, normalize: bool = False) -> Tensor:
-        """Return the mean loss of some examples, with ``weights`` in place of the model's own if they are given."""
-        return self._loss_and_outputs(part, weights, normalize)[0]
-
-    def differentiable_loss(self, part: slice, leaves: Weights, *, normalize: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of some examples, to be differentiated by ``leaves``, and the outputs."""
-        loss, outputs = self._loss_and_outputs(part, leaves, normalize)
-        if not loss.requires_grad:
+    def loss_and_outputs(
+        self, part: slice, weights: Weights | None = None, *, normalize: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and the outputs of some examples, with ``weights`` in place of the model's own."""
+        assert self.loss is not None
+        inputs, labels = self.fetch(part)
+        rows = len(tensors(inputs)[0])
+        outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
+        loss = self.loss(_normalize_logits(outputs) if normalize else outputs, labels)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ValueError(
+                f"the loss of a batch of {rows} is {given}; one number was expected, the mean over the batch. Use "
+                "reduction='mean'."
+            )
+        if torch.is_grad_enabled() and not loss.requires_grad:
             raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
-        return loss, outputs
+        return loss.reshape(()), outputs
 
     def mean_loss(self, weights: Weights, part: slice, *, normalize: bool = False) -> float:
         """Return the mean loss of some examples, batch by batch."""
-        losses = self.run_batches(part, lambda each, share: self.loss_of(each, weights, normalize=normalize) * share)
-        return float(torch.stack(losses).double().sum())
+
+        def run(each: slice, share: float) -> Tensor:
+            return self.loss_and_outputs(each, weights, normalize=normalize)[0] * share
+
+        return float(torch.stack(self.run_batches(part, run)).double().sum())
 
     def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
         """Run a function on some examples batch by batch; it takes the batch and its share of the examples."""
@@ -312,7 +342,7 @@ class Evaluator:
 
         def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
-                loss, outputs = self.differentiable_loss(each, leaves, normalize=normalize)
+                loss, outputs = self.loss_and_outputs(each, leaves, normalize=normalize)
                 found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
             for name, one in zip(gradient, found, strict=True):
                 if one is not None:
@@ -324,22 +354,6 @@ class Evaluator:
         if weights is self.weights and part == self.whole:
             self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
-
-    def _loss_and_outputs(
-        self, part: slice | Tensor, weights: Weights | None, normalize: bool
-    ) -> tuple[Tensor, Tensor]:
-        assert self.loss is not None
-        inputs, labels = self.fetch(part)
-        rows = len(tensors(inputs)[0])
-        outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
-        loss = self.loss(_normalize_logits(outputs) if normalize else outputs, labels)
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(
-                f"the loss of a batch of {rows} is {given}; one number was expected, the mean over the batch. Use "
-                "reduction='mean'."
-            )
-        return loss.reshape(()), outputs
 
 
 def as_leaves(weights: Weights) -> dict[str, Tensor]:
@@ -374,37 +388,6 @@ def check_finite(what: str, values: Tensor) -> None:
             f"the {what} are NaN or infinite at example {int(broken[0])} ({len(broken)} of {len(values)} in all). Look "
             "at the model there; in half precision, dtype=torch.float32 may be enough."
         )
-
-
-@contextmanager
-def open_evaluator(
-    model: Model, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Unpack[RunOptions]
-) -> Iterator[Evaluator]:
-    """Check the options, read the data and put the model into evaluation mode; restore the model afterwards."""
-    chosen: dict[str, Any] = {**_DEFAULTS, **options}
-    for name, least in _LEAST.items():
-        if chosen[name] is not _DEFAULTS[name]:
-            chosen[name] = check_count(name, chosen[name], least=least)
-    if loss is not None and not callable(loss):
-        raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
-    check_fit(chosen["nodes"], chosen["degree"], least_degree=1)
-    if chosen["at"] is not None:
-        find_layer(model, chosen["at"])
-    # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
-    inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
-    with inference(inner, seed=chosen["seed"], device=chosen["device"], dtype=chosen["dtype"]) as subject, eager():
-        # Read within the context, which seeds the random state and restores it: a data set may draw.
-        examples = None if data is None else _read_examples(data, chosen["examples"], chosen["seed"])
-        try:
-            yield Evaluator(subject, examples, loss, reference, chosen)
-        except TypeError as error:
-            if isinstance(data, tuple) and "missing" in str(error):
-                error.add_note(
-                    "A proxy takes data=(inputs, labels) and calls the model on the inputs alone. For a model of "
-                    "several arguments write data=((first, second), labels), or ((first, second), None). "
-                    "(effdeg.measure, which needs no labels, takes (first, second).)"
-                )
-            raise
 
 
 def _read_examples(data: Any, count: int | None, seed: int) -> Tree:

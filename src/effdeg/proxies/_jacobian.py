@@ -12,17 +12,12 @@ from effdeg._models.layers import changed_output
 from effdeg._models.outputs import Output, as_values, check_output, output_name
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
-from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finite, check_options, open_evaluator
+from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finite, check_options
 
 
 @check_options
 def jacobian_norm(
-    model: Model,
-    data: Any,
-    *,
-    projections: int = 1,
-    output: Output = "identity",
-    **options: Unpack[RunOptions],
+    model: Model, data: Any, *, projections: int = 1, output: Output = "identity", **options: Unpack[RunOptions]
 ) -> Result:
     """Measure the Frobenius norm of the Jacobian of the outputs f with respect to the inputs x, √E|∂f/∂x|².
 
@@ -44,14 +39,13 @@ def jacobian_norm(
         NotApplicable: The inputs are not continuous: give a layer with ``at=``.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
-        >>> proxies.jacobian_norm(lambda x: 3 * x, torch.randn(10, 4), projections=-1).value
+        >>> import torch, effdeg
+        >>> effdeg.proxies.jacobian_norm(lambda x: 3 * x, torch.randn(10, 4), projections=-1).value
         6.0
     """
     check_projections(projections)
     check_output(output)
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_jacobian_norm(evaluator, projections, output)
 
 

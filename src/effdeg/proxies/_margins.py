@@ -12,15 +12,7 @@ from effdeg._models.spaces import open_space
 from effdeg._utils.checks import check_count
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import take
-from effdeg.proxies._evaluator import (
-    Evaluator,
-    NotApplicable,
-    Result,
-    RunOptions,
-    check_finite,
-    check_options,
-    open_evaluator,
-)
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_finite, check_options
 from effdeg.proxies._norms import spectral_norms
 
 PERCENTILES = (10, 50)
@@ -50,14 +42,13 @@ def margin(
         NotApplicable: The labels are not class ids, or the model does not return several logits per example.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> logits = torch.tensor([[3.0, 1.0], [0.0, 4.0], [5.0, 2.0]])
-        >>> proxies.margin(torch.nn.Identity(), (logits, torch.tensor([0, 1, 0])), percentile=50).value
+        >>> effdeg.proxies.margin(torch.nn.Identity(), (logits, torch.tensor([0, 1, 0])), percentile=50).value
         3.0
     """
     check_percentile("percentile", percentile)
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_margin(evaluator, percentile, spectral)
 
 
@@ -86,14 +77,13 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
     Example:
         The logits (x, -x) have the boundary x = 0:
 
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> x = torch.tensor([[1.0], [3.0]])
-        >>> proxies.mixup_margin(lambda x: torch.cat([x, -x], 1), (x, torch.tensor([0, 0]))).value
+        >>> effdeg.proxies.mixup_margin(lambda x: torch.cat([x, -x], 1), (x, torch.tensor([0, 0]))).value
         2.0
     """
     check_count("pairs", pairs, least=2)
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_mixup_margin(evaluator, pairs)
 
 

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 from effdeg._models.inference import Model
 from effdeg._models.layers import as_module
-from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options, open_evaluator
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 
 TOLERANCE = 1e-4
@@ -25,25 +25,19 @@ TOLERANCE = 1e-4
 def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the L2 norm of all parameters, √Σ w².
 
-    Args:
-        model: An ``nn.Module``.
-        data: Not used; here so that all proxies are called alike.
-
-    Returns:
-        The norm.
+    ``data`` is not used; it is here so that all proxies are called alike.
 
     Raises:
         NotApplicable: The model has no parameters.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Linear(3, 3)
         >>> _ = torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
-        >>> proxies.parameter_norm(model).value
+        >>> effdeg.proxies.parameter_norm(model).value
         3.0
     """
-    with open_evaluator(model) as evaluator:
+    with Evaluator.open(model) as evaluator:
         return compute_parameter_norm(evaluator)
 
 
@@ -63,65 +57,52 @@ def distance(model: Model, reference: object) -> Result:
         NotApplicable: The model has no parameters, or ``reference`` is None.
 
     Example:
-        >>> import copy, torch
-        >>> from effdeg import proxies
+        >>> import copy, torch, effdeg
         >>> model = torch.nn.Linear(3, 3)
         >>> initial = copy.deepcopy(model)
         >>> _ = model.weight.data.add_(1.0)
-        >>> round(proxies.distance(model, initial).value, 4)
+        >>> round(effdeg.proxies.distance(model, initial).value, 4)
         3.0
     """
-    with open_evaluator(model, reference=reference) as evaluator:
+    with Evaluator.open(model, reference=reference) as evaluator:
         return compute_distance(evaluator)
 
 
 def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the product Π |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
 
-    Args:
-        model: An ``nn.Module``.
-        data: Not used; here so that all proxies are called alike.
-
-    Returns:
-        The product, which may be infinite; ``settings["logarithm"]`` still tells such models apart.
+    Where it exceeds a float, ``settings["logarithm"]`` still tells models apart. ``data`` is not used.
 
     Raises:
         NotApplicable: The model has no weight matrix, or is TorchScript.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
         >>> _ = [torch.nn.init.eye_(layer.weight) for layer in model]
-        >>> round(proxies.frobenius_product(model).value, 4)
+        >>> round(effdeg.proxies.frobenius_product(model).value, 4)
         4.0
     """
-    with open_evaluator(model) as evaluator:
+    with Evaluator.open(model) as evaluator:
         return compute_norms(evaluator, "frobenius", "product")
 
 
 def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the sum Σ |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
 
-    Args:
-        model: An ``nn.Module``.
-        data: Not used; here so that all proxies are called alike.
-
-    Returns:
-        The sum.
+    ``data`` is not used.
 
     Raises:
         NotApplicable: The model has no weight matrix, or is TorchScript.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Sequential(torch.nn.Linear(9, 9), torch.nn.Linear(9, 9))
         >>> _ = [torch.nn.init.eye_(layer.weight) for layer in model]
-        >>> round(proxies.frobenius_sum(model).value, 4)
+        >>> round(effdeg.proxies.frobenius_sum(model).value, 4)
         6.0
     """
-    with open_evaluator(model) as evaluator:
+    with Evaluator.open(model) as evaluator:
         return compute_norms(evaluator, "frobenius", "sum")
 
 
@@ -145,43 +126,30 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
         NotApplicable: The model has no weight matrix or is TorchScript, or convolutions come without data.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
         >>> _ = [layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]])) for layer in model]
-        >>> round(proxies.spectral_product(model).value, 4)
+        >>> round(effdeg.proxies.spectral_product(model).value, 4)
         9.0
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_norms(evaluator, "spectral", "product")
 
 
 @check_options
 def spectral_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:
-    """Return the sum Σ |W|₂ of the spectral norms of all linear maps, which are those of :func:`spectral_product`.
+    """Return the sum Σ |W|₂ of the spectral norms of all linear maps.
 
-    Args:
-        model: An ``nn.Module``.
-        data: At least one example, for the size of the feature maps; not needed without convolutions.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
-
-    Returns:
-        The sum.
-
-    Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range.
-        NotApplicable: The model has no weight matrix or is TorchScript, or convolutions come without data.
+    Arguments and errors are those of :func:`spectral_product`.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
         >>> _ = [layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]])) for layer in model]
-        >>> round(proxies.spectral_sum(model).value, 4)
+        >>> round(effdeg.proxies.spectral_sum(model).value, 4)
         6.0
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_norms(evaluator, "spectral", "sum")
 
 
@@ -300,22 +268,15 @@ def largest_singular_value(
     The adjoint is computed as the derivative of the map, which works for any padding, stride and dilation.
     """
     start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
-    square, _ = largest_eigenvalue(
-        lambda x: _normal_product(apply, x.view(shape)).flatten(),
-        start.flatten(),
-        tolerance=TOLERANCE,
-        what="a spectral norm's square",
-    )
+
+    def multiply(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            # The derivative of |A x|² / 2 is AᵀA x.
+            return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
+
+    square, _ = largest_eigenvalue(multiply, start.flatten(), tolerance=TOLERANCE, what="a spectral norm's square")
     return math.sqrt(max(square, 0.0))
-
-
-def _normal_product(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        image = apply(x)
-        # The derivative of |A x|² / 2 is AᵀA x.
-        (product,) = torch.autograd.grad(image.square().sum() / 2, x)
-    return product
 
 
 def _with_weight(layer: _ConvNd, weight: Tensor) -> Callable[[Tensor], Tensor]:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from effdeg._models.inference import Model
 from effdeg._utils.tree import map_tensors, tensors
 from effdeg.proxies._activations import CASTS, DROPOUT, PRODUCTS, QUERIES, REORDERING, WEIGHTED, storage
-from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options, open_evaluator
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
 
 @check_options
@@ -43,15 +43,14 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     Example:
         One input, two hidden units and one output, all weights 2, have two paths of weight 4:
 
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> layers = torch.nn.Linear(1, 2, bias=False), torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False)
         >>> model = torch.nn.Sequential(*layers)
         >>> _ = [torch.nn.init.constant_(weight, 2.0) for weight in model.parameters()]
-        >>> round(proxies.path_norm(model, torch.zeros(1, 1)).value ** 2, 4)
+        >>> round(effdeg.proxies.path_norm(model, torch.zeros(1, 1)).value ** 2, 4)
         32.0
     """
-    with open_evaluator(model, data, **options) as evaluator:
+    with Evaluator.open(model, data, **options) as evaluator:
         return compute_path_norm(evaluator)
 
 

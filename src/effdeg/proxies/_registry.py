@@ -11,39 +11,24 @@ from effdeg._utils.files import finite
 from effdeg._utils.progress import progress_bar
 from effdeg.proxies._along_paths import compute_along_paths
 from effdeg.proxies._curvature import compute_hessian_eigenvalue, compute_hessian_trace
-from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options, open_evaluator
+from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._jacobian import compute_jacobian_norm
 from effdeg.proxies._margins import PERCENTILES, check_percentile, compute_margin, compute_mixup_margin
 from effdeg.proxies._norms import check_reference, compute_distance, compute_norms, compute_parameter_norm
 from effdeg.proxies._path_norm import compute_path_norm
-from effdeg.proxies._sharpness import (
-    ADAPTIVE_RADII,
-    RADII,
-    check_radius,
-    compute_average_sharpness,
-    compute_sharpness,
-)
+from effdeg.proxies._sharpness import ADAPTIVE_RADII, RADII, check_radius, compute_average_sharpness, compute_sharpness
 
 Need = Literal["weights", "labels", "loss", "reference"]
 
 
 @dataclass(frozen=True)
 class _Family:
-    """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``.
-
-    Attributes:
-        compute: Computes the proxy.
-        needs: What it cannot do without.
-        number: The argument of ``compute`` that the number is given to; empty if there is none.
-        listed: The numbers that :func:`names` lists.
-        default: The number when none is given.
-        check: Raises on a number that is not valid.
-    """
+    """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``."""
 
     compute: Callable[..., Result]
     needs: tuple[Need, ...] = ()
-    number: str = ""
-    listed: Sequence[float] = ()
+    number: str = ""  # the argument of compute that the number is given to
+    listed: Sequence[float] = ()  # the numbers that names() lists
     default: float = 0.0
     check: Callable[[str, float], None] = lambda name, value: None  # noqa: ARG005
 
@@ -85,8 +70,8 @@ def names() -> list[str]:
         The names, in the order of a table.
 
     Example:
-        >>> from effdeg import proxies
-        >>> [name for name in proxies.names() if "margin" in name]
+        >>> import effdeg
+        >>> [name for name in effdeg.proxies.names() if "margin" in name]
         ['margin@10', 'margin@50', 'spectral_margin@10', 'spectral_margin@50', 'mixup_margin']
     """
     listed = []
@@ -106,9 +91,9 @@ def check_names(names: Iterable[str]) -> None:
         ValueError: A name is unknown, or its number is out of range.
 
     Example:
-        >>> from effdeg import proxies
-        >>> proxies.check_names(["path_norm", "sharpness@0.2"])
-        >>> proxies.check_names(["pathnorm"])
+        >>> import effdeg
+        >>> effdeg.proxies.check_names(["path_norm", "sharpness@0.2"])
+        >>> effdeg.proxies.check_names(["pathnorm"])
         Traceback (most recent call last):
         ...
         ValueError: 'pathnorm' is not a known proxy. Did you mean 'path_norm' or 'parameter_norm'?
@@ -126,9 +111,9 @@ class Table(Mapping[str, Result]):
         skipped: Proxies that do not apply to this model, with the reason; none if names were given.
 
     Example:
-        >>> from effdeg import proxies
-        >>> result = proxies.Result("path_norm", 2.5)
-        >>> table = proxies.Table({"path_norm": result}, {"margin@10": "this proxy needs labels"})
+        >>> import effdeg
+        >>> result = effdeg.proxies.Result("path_norm", 2.5)
+        >>> table = effdeg.proxies.Table({"path_norm": result}, {"margin@10": "this proxy needs labels"})
         >>> table.row()
         {'path_norm': 2.5}
         >>> print(table)
@@ -214,12 +199,11 @@ def evaluate(
         NotApplicable: One of ``names`` has no value for this model and these data.
 
     Example:
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Linear(2, 2, bias=False)
         >>> _ = torch.nn.init.eye_(model.weight)
         >>> data = torch.tensor([[2.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1])
-        >>> table = proxies.evaluate(model, data, names=["spectral_sum", "margin@50"])
+        >>> table = effdeg.proxies.evaluate(model, data, names=["spectral_sum", "margin@50"])
         >>> {name: round(value, 3) for name, value in table.row().items()}
         {'spectral_sum': 1.0, 'margin@50': 3.0}
     """
@@ -229,7 +213,7 @@ def evaluate(
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     with (
-        open_evaluator(model, data, loss, reference=reference, **options) as evaluator,
+        Evaluator.open(model, data, loss, reference=reference, **options) as evaluator,
         progress_bar("proxies", len(chosen), enabled=progress) as update,
     ):
         _check_needs(evaluator, needs if names is not None else set())

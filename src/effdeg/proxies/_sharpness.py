@@ -10,16 +10,7 @@ from effdeg._models.derivatives import ETA, steepest_ascent, weight_scales
 from effdeg._models.inference import Model
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
-from effdeg.proxies._evaluator import (
-    Evaluator,
-    Loss,
-    NotApplicable,
-    Result,
-    RunOptions,
-    Weights,
-    check_options,
-    open_evaluator,
-)
+from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options
 
 RADII = (0.01, 0.05, 0.1)
 """The paper's radii of sharpness."""
@@ -83,12 +74,11 @@ def sharpness(
     Example:
         For the loss w² at w = 1 the worst step within 0.1 goes to 1.1:
 
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> model = torch.nn.Linear(1, 1, bias=False)
         >>> _ = torch.nn.init.ones_(model.weight)
         >>> data = torch.ones(4, 1), torch.zeros(4, 1)
-        >>> round(proxies.sharpness(model, data, torch.nn.functional.mse_loss, rho=0.1).value, 4)
+        >>> round(effdeg.proxies.sharpness(model, data, torch.nn.functional.mse_loss, rho=0.1).value, 4)
         0.21
     """
     check_radius("rho", rho)
@@ -96,7 +86,7 @@ def sharpness(
     check_count("steps", steps, least=1)
     if micro_batch is not None:
         check_count("micro_batch", micro_batch, least=1)
-    with open_evaluator(model, data, loss, **options) as evaluator:
+    with Evaluator.open(model, data, loss, **options) as evaluator:
         return compute_sharpness(
             evaluator, rho, adaptive, steps=steps, eta=eta, micro_batch=micro_batch, normalize=normalize_logits
         )
@@ -143,17 +133,16 @@ def average_sharpness(
     Example:
         A loss that is linear in the weights rises as much as it falls:
 
-        >>> import torch
-        >>> from effdeg import proxies
+        >>> import torch, effdeg
         >>> data = torch.ones(4, 3), torch.zeros(4, 1)
-        >>> result = proxies.average_sharpness(torch.nn.Linear(3, 1), data, lambda outputs, _: outputs.mean())
+        >>> result = effdeg.proxies.average_sharpness(torch.nn.Linear(3, 1), data, lambda outputs, _: outputs.mean())
         >>> abs(result.value) < 1e-6
         True
     """
     check_radius("sigma", sigma)
     _check_eta(eta)
     check_count("samples", samples, least=2)
-    with open_evaluator(model, data, loss, **options) as evaluator:
+    with Evaluator.open(model, data, loss, **options) as evaluator:
         return compute_average_sharpness(
             evaluator, sigma, adaptive, samples=samples, eta=eta, normalize=normalize_logits
         )
@@ -260,14 +249,15 @@ class _Search:
     ) -> None:
         self._scales, self._rho, self._generator = scales, rho, generator
         self.highest = -math.inf
-        # Where to look next; the highest point since the start, with its gradient, and the size of steps from there,
-        # None for full ones.
-        self.point: list[Tensor]
-        self._best: float
-        self._top: list[Tensor]
-        self._slopes: list[Tensor]
-        self._size: float | None
         self._start(slopes)
+
+    def _start(self, slopes: list[Tensor]) -> None:
+        """Start at the edge, along a gradient or a random direction."""
+        self.point = self._step(self._rho, slopes)
+        # The highest point since the start, its loss and gradient, and the size of steps from it, None for full ones.
+        self._top, self._best, self._slopes = self.point, -math.inf, slopes
+        self._size: float | None = None
+        self._failed = self._steps = 0
 
     def advance(self, loss: float, slopes: list[Tensor]) -> None:
         """Record the loss and its gradient at the current point, and choose the next point."""
@@ -285,36 +275,21 @@ class _Search:
         if ended or not any(bool(slope.any()) for slope in slopes):
             self._start([_draw(slope, None, self._generator) for slope in slopes])
         elif self._size is None:
-            self.point = self._times(self._rho, self._uphill(slopes))
+            self.point = self._step(self._rho, slopes)
         else:
-            steps = self._times(self._size, self._uphill(self._slopes))
+            steps = self._step(self._size, self._slopes)
             self.point = self._project([one + step for one, step in zip(self._top, steps, strict=True)])
 
-    def _start(self, slopes: list[Tensor]) -> None:
-        """Start at the edge, along a gradient or a random direction."""
-        self.point = self._times(self._rho, self._uphill(slopes))
-        self._best, self._size, self._failed, self._steps = -math.inf, None, 0, 0
-
-    def _uphill(self, slopes: list[Tensor]) -> list[Tensor]:
-        return steepest_ascent(slopes, self._scales)
+    def _step(self, size: float, slopes: list[Tensor]) -> list[Tensor]:
+        return [size * each for each in steepest_ascent(slopes, self._scales)]
 
     def _project(self, point: list[Tensor]) -> list[Tensor]:
         """Shorten a step e to |e / T| = rho if it is longer."""
         scales = self._scales or [None] * len(point)
-        squares = [
-            float((e if t is None else _divide(e, t)).square().sum()) for e, t in zip(point, scales, strict=True)
-        ]
-        length = math.sqrt(math.fsum(squares))
-        return self._times(min(1.0, self._rho / length), point) if length > 0 else point
-
-    @staticmethod
-    def _times(factor: float, tensors: list[Tensor]) -> list[Tensor]:
-        return [factor * each for each in tensors]
-
-
-def _divide(step: Tensor, scale: Tensor) -> Tensor:
-    # A weight of scale 0 does not move.
-    return torch.where(scale > 0, step / scale, 0.0)
+        # A weight of scale 0 does not move.
+        ratios = (e if t is None else torch.where(t > 0, e / t, 0.0) for e, t in zip(point, scales, strict=True))
+        length = math.sqrt(math.fsum(float(ratio.square().sum()) for ratio in ratios))
+        return [min(1.0, self._rho / length) * each for each in point] if length > 0 else point
 
 
 def _as_double(gradient: Weights) -> list[Tensor]:
