@@ -1,4 +1,4 @@
-"""Counts the linear regions of a ReLU network that points lie in: on which side of its kinks each unit is."""
+"""Count how many units of a ReLU network cross a kink from one point to the next."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,34 +9,27 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg._utils.tree import tensors
 
-# Torch functions that are linear in what flows through a network, by name.
+# Names of torch functions that are linear in what flows through a network. With a weight as their second argument:
 WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
-"""Functions with a weight as their second argument."""
-
+# Only reorder numbers:
 REORDERING = {
     *("cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "t", "movedim"),
     *("contiguous", "squeeze", "unsqueeze", "expand", "expand_as", "chunk", "split", "unbind", "narrow", "getitem"),
     *("clone", "detach", "roll", "flip", "repeat"),
 }
-"""Functions that only reorder numbers."""
-
+# Do not depend on the numbers:
 QUERIES = {"dim", "size", "get", "numel", "len", "is_floating_point", "zeros", "new_zeros", "zeros_like"}
-"""Functions whose result does not depend on the numbers."""
-
+# Only change the precision:
 CASTS = {"to", "double", "float", "half", "bfloat16", "type", "type_as"}
-"""Functions that only change the precision."""
-
+# Do nothing in evaluation mode:
 DROPOUT = {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"}
-"""Functions that do nothing in evaluation mode."""
-
+# Sum or average, perhaps with weights:
 AVERAGES = {
     *("sum", "mean", "pad", "batch_norm"),
     *(f"{kind}avg_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)),
 }
-"""Functions that sum or average, perhaps with weights."""
-
+# Linear only if one factor is constant; a divisor must be:
 PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", "einsum"}
-"""Linear only if one factor is constant; a divisor must be."""
 
 
 def storage(tensor: Tensor) -> int | None:
@@ -127,7 +120,6 @@ _KINKS: dict[str, Callable[..., list[float]]] = {
     "clamp_max": lambda max: _at_clamp(None, max),  # noqa: A006
 }
 KINKED = sorted(_KINKS)
-"""Functions that are linear but for kinks."""
 
 _POOLING = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
 _OTHERS = {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}

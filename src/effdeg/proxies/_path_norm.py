@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -187,13 +186,10 @@ def _adaptive_average(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _average_pool(x: Tensor, kernel_size: Any, *rest: Any, **given: Any) -> Tensor:
     names = ("stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     options = {**dict(zip(names, rest, strict=False)), **given}
-    average: Callable[[Tensor], Tensor] = partial(F.avg_pool2d, kernel_size=kernel_size, **options)
-    added: Callable[[Tensor], Tensor] = partial(
-        F.avg_pool2d, kernel_size=kernel_size, **{**options, "divisor_override": 1}
-    )
+    ones, added = torch.ones_like(x), {**options, "divisor_override": 1}
     # What each sum is divided by, whatever the options; squared, as all weights are.
-    divisor = added(torch.ones_like(x)) / average(torch.ones_like(x))
-    return added(x) / divisor.square()
+    divisor = F.avg_pool2d(ones, kernel_size, **added) / F.avg_pool2d(ones, kernel_size, **options)
+    return F.avg_pool2d(x, kernel_size, **added) / divisor.square()
 
 
 def _pad(x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
@@ -219,9 +215,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "batch_norm": _batch_norm,
     "mean": _mean,
     "pad": _pad,
-    "adaptive_avg_pool1d": _adaptive_average(F.adaptive_avg_pool1d),
-    "adaptive_avg_pool2d": _adaptive_average(F.adaptive_avg_pool2d),
-    "adaptive_avg_pool3d": _adaptive_average(F.adaptive_avg_pool3d),
+    **{name: _adaptive_average(getattr(F, name)) for name in (f"adaptive_avg_pool{n}d" for n in (1, 2, 3))},
     "avg_pool2d": _average_pool,
     "max_pool2d": _max_pool,
 }
