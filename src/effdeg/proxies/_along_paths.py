@@ -88,13 +88,13 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
         return compute_along_paths(evaluator, "total_variation")
 
 
-def compute_along_paths(study: Evaluator, name: str) -> Result:
+def compute_along_paths(evaluator: Evaluator, name: str) -> Result:
     """Compute one of the proxies of this module, by its name."""
-    study.count_activations |= name == "linear_regions"
-    columns, problems = study.once(("paths", study.count_activations), lambda: _walk(study))
+    evaluator.count_activations |= name == "linear_regions"
+    columns, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
     if name in problems:
         raise problems[name]
-    settings: dict[str, Any] = dict(study.route)
+    settings: dict[str, Any] = dict(evaluator.route)
     if name.startswith("effective_degree"):
         settings["output"] = "identity" if name.endswith("normalized") else "softmax"
     else:
@@ -103,15 +103,15 @@ def compute_along_paths(study: Evaluator, name: str) -> Result:
     return Result(name, value, stderr, settings)
 
 
-def _walk(study: Evaluator) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
-    """Walk all paths once and give each proxy's value on every path, or the reason why there is none."""
-    study.check_interpolable()
-    paths, nodes, degree = (study.route[name] for name in ("paths", "nodes", "degree"))
+def _walk(evaluator: Evaluator) -> tuple[dict[str, Tensor], dict[str, NotApplicable]]:
+    """Return the value of each proxy on every path, from one pass along all paths, or why it has none."""
+    evaluator.check_interpolable()
+    paths, nodes, degree = (evaluator.route[name] for name in ("paths", "nodes", "degree"))
     fit = Fit.on(nodes, degree=degree, basis="chebyshev", components=None, damping=DAMPING)
-    flips = ActivationFlips(study.subject.state().values()) if study.count_activations else None
+    flips = ActivationFlips(evaluator.subject.state().values()) if evaluator.count_activations else None
     problems: dict[str, NotApplicable] = {}
     if flips is not None and any(
-        isinstance(part, torch.jit.ScriptModule) for part in named_layers(study.subject.model).values()
+        isinstance(part, torch.jit.ScriptModule) for part in named_layers(evaluator.subject.model).values()
     ):
         flips.problem = "a scripted module ran, into which nobody can look"
 
@@ -139,9 +139,9 @@ def _walk(study: Evaluator) -> tuple[dict[str, Tensor], dict[str, NotApplicable]
         return torch.stack(columns, dim=1)
 
     columns_of = COLUMNS if flips is not None else COLUMNS[:-1]
-    route = Route.draw(study.count, paths=paths, nodes=nodes, sampling="cosine", seed=study.seed)
-    space = open_space(study.subject, study.at)
-    walk = Walk(study.subject, space, Batch(study.inputs), route, study.batches.size)
+    route = Route.draw(evaluator.count, paths=paths, nodes=nodes, sampling="cosine", seed=evaluator.seed)
+    space = open_space(evaluator.subject, evaluator.at)
+    walk = Walk(evaluator.subject, space, Batch(evaluator.inputs), route, evaluator.batches.size)
     rows = ((stretch.block, receive(row(stretch))) for stretch in walk.run(keep, flips))
     table = collect(late(rows), route, columns=len(columns_of), tolerance=None, update=lambda *_: None)
     return dict(zip(columns_of, table.unbind(1), strict=True)), problems
