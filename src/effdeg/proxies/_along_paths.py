@@ -16,32 +16,28 @@ from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
 from effdeg.measure._walk import Route, Stretch, Walk
 from effdeg.proxies._activations import KINKED, ActivationFlips
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import NotApplicable, Running, Study, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
 
-@proxy
-def effective_degree(
-    model: Model | Study, data: Any = None, *, normalized: bool = False, **running: Unpack[Running]
-) -> Result:
+@check_options
+def effective_degree(model: Model, data: Any, *, normalized: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Measure the effective degree: of probabilities, or, normalized, of logits; the two that the paper compares.
 
     Args:
         model: Any callable.
         data: Examples; labels are not needed.
         normalized: Measure the normalized effective degree of the logits.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error. :func:`effdeg.measure` gives more of it.
     """
-    with opened(model, data, **running) as study:
-        settings = {**study.route, "output": "identity" if normalized else "softmax"}
-        return _mean(study, f"effective_degree{'_normalized' if normalized else ''}", settings)
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
 
 
-@proxy
-def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the decision regions on a path between two examples: stretches of one predicted class.
 
     As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
@@ -50,70 +46,73 @@ def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[R
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
     """
-    with opened(model, data, **running) as study:
-        return _mean(study, "decision_regions", _nodes(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "decision_regions")
 
 
-@proxy
-def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the linear regions that a path between two examples crosses: one, and one for each unit that flips.
 
     Args:
         model: A network with ReLU-like activations. Kinks of other kinds, such as those of a maximum, are not counted.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
     """
-    with opened(model, data, **running) as study:
-        study.count_activations = True
-        return _mean(study, "linear_regions", _nodes(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "linear_regions")
 
 
-@proxy
-def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Measure the total variation of the probabilities along a path: all their rises and falls, averaged over classes.
 
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
     """
-    with opened(model, data, **running) as study:
-        return _mean(study, "total_variation", _nodes(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "total_variation")
 
 
-def _nodes(study: Study) -> dict[str, int]:
-    return {name: study.route[name] for name in ("paths", "nodes")}
-
-
-def _mean(study: Study, name: str, settings: dict[str, Any]) -> Result:
-    table, problems = study.once(("paths", study.count_activations), lambda: _walk(study))
+def compute_along_paths(evaluator: Evaluator, name: str) -> Result:
+    """Compute one of the proxies of this module, by its name."""
+    evaluator.count_activations |= name == "linear_regions"
+    table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
     if name in problems:
         raise problems[name]
+    settings: dict[str, Any] = dict(evaluator.route)
+    if name.startswith("effective_degree"):
+        settings["output"] = "identity" if name.endswith("normalized") else "softmax"
+    else:
+        del settings["degree"]
     value, stderr = mean_and_stderr(table[name])
     return Result(name, value, stderr, settings)
 
 
-def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
-    """Walk all paths once and give each proxy's value on every path, or the reason why there is none."""
-    study.check_interpolable()
-    settings = PathSettings(paths=study.route["paths"], nodes=study.route["nodes"], seed=study.seed)
-    fit = FitSettings(degree=study.route["degree"])
+def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
+    """Return the value of each proxy on every path, from one pass along all paths, or why it has none."""
+    evaluator.check_interpolable()
+    route = evaluator.route
+    settings = PathSettings(paths=route["paths"], nodes=route["nodes"], seed=evaluator.seed)
+    fit = FitSettings(degree=route["degree"])
     fit.check_nodes(settings.nodes)
-    flips = ActivationFlips(study.subject.state().values()) if study.count_activations else None
+    flips = ActivationFlips(evaluator.subject.state().values()) if evaluator.count_activations else None
     problems: dict[str, NotApplicable] = {}
     if flips is not None and any(
-        isinstance(part, torch.jit.ScriptModule) for part in named_layers(study.subject.model).values()
+        isinstance(part, torch.jit.ScriptModule) for part in named_layers(evaluator.subject.model).values()
     ):
         flips.problem = "a scripted module ran, into which nobody can look"
 
@@ -140,11 +139,11 @@ def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
         return PathTable.of(columns)
 
     names = COLUMNS if flips is not None else COLUMNS[:-1]
-    route = Route.draw(study.count, settings)
-    space = open_space(study.subject, study.at)
-    walk = Walk(study.subject, space, Batch(study.inputs), route, study.batches.size)
+    drawn = Route.draw(evaluator.count, settings)
+    space = open_space(evaluator.subject, evaluator.at)
+    walk = Walk(evaluator.subject, space, Batch(evaluator.inputs), drawn, evaluator.batches.size)
     blocks = ((stretch.block, summarize_block(stretch)) for stretch in walk.run(keep, flips))
-    return collect(blocks, route, dict.fromkeys(names)), problems
+    return collect(blocks, drawn, dict.fromkeys(names)), problems
 
 
 COLUMNS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation", "linear_regions")
