@@ -10,7 +10,6 @@ from torch import nn
 from effdeg import Penalty
 from effdeg._models.frameworks import framework_of
 from effdeg._models.layers import as_module, find_layer
-from effdeg.integrations._frameworks import innermost
 from tests.batches import X, Y
 from tests.models import mlp
 
@@ -33,12 +32,11 @@ def named(name, package, **attributes):
 )
 def test_own_losses_go_by_the_name_and_the_package_of_a_class(name, package, leaves_out, shifts):
     module = named(name, package)
-    adapted = named("PeftModel", "peft", get_base_model=lambda _: module)
-    for each in (module, adapted):
-        assert framework_of(each).leaves_out_ignored(each, Y) is leaves_out
-        assert not framework_of(each).leaves_out_ignored(each, X)
-        assert framework_of(each).shifts_labels(each) is shifts
-        assert innermost(each) is module
+    framework, adapted = framework_of(module), named("PeftModel", "peft", get_base_model=lambda _: module)
+    assert framework.leaves_out_ignored(module, Y) is leaves_out
+    assert not framework.leaves_out_ignored(module, X)
+    assert framework.shifts_labels(module) is shifts
+    assert framework_of(adapted).base_model(adapted) is framework.base_model(module) is module
 
 
 def test_a_plain_function_has_no_framework():

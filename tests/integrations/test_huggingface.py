@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, l1_loss, mse_loss
 
 import effdeg
 from effdeg import Penalty
-from effdeg.train._batch import OwnLossError
+from effdeg.train._points import OwnLossError
 from tests import batches
 
 transformers = pytest.importorskip("transformers")
@@ -343,22 +343,31 @@ def test_a_loss_function_that_is_given_counts_items_as_ever(tmp_path):
     assert_same_weights(models[1], models[0])
 
 
+def llama():
+    torch.manual_seed(0)
+    shape = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=32))
+
+
+def test_labels_of_the_next_position_are_no_anchors(tmp_path):
+    penalty, batch = Penalty(at="model.embed_tokens", anchor_labels=True), tokens(labels=tokens()["input_ids"])
+    with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
+        penalty(llama(), batch)
+    with pytest.raises(ValueError, match="the label of the next position"):
+        trainer_for(llama(), batch, penalty, tmp_path)
+
+
 def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbours):
     """Here transformers passes num_items_in_batch: the parts' losses are shares of the whole."""
-
-    def model():
-        torch.manual_seed(0)
-        shape = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=32))
 
     labels = tokens()["input_ids"].clone()
     labels[:5, 3:] = -100  # the parts hold unequal numbers of tokens
     penalty = Penalty(at="model.embed_tokens", sampling="chebyshev")
-    large, parts, plain = model(), model(), model()
+    large, parts, plain = llama(), llama(), llama()
     train(large, tokens(labels=labels), penalty, tmp_path)
     train(parts, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4)
     assert_same_weights(parts, large)
-    weightless = model()
+    weightless = llama()
     train(weightless, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4, weight=0.0)
     train(plain, tokens(labels=labels), None, tmp_path, batch_size=4, accumulated=4)
     assert_same_weights(weightless, plain)

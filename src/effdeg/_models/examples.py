@@ -21,6 +21,7 @@ from effdeg._utils.tree import (
     Tree,
     concatenate,
     entry,
+    has_rows,
     map_tensors,
     named_leaves,
     named_tensors,
@@ -360,12 +361,7 @@ def _shapes(tree: Tree) -> str:
 
 
 def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one.
-
-    Args:
-        inputs: The inputs.
-        **more: Further keywords, which the inputs must not hold.
-    """
+    """Return the arguments for a model: a mapping becomes keywords, a tuple or list arguments, anything else one."""
     if isinstance(inputs, Mapping):
         if twice := sorted(set(inputs) & set(more)):
             raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
@@ -385,11 +381,6 @@ def count_examples(x: Tree) -> int:
         f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
         "or a tuple or mapping of tensors, with the examples in the first dimension."
     )
-
-
-def has_rows(leaf: Any, count: int) -> bool:
-    """Return whether a leaf of a batch is a tensor with this many rows, one per example."""
-    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count
 
 
 def examples_only(x: Tree, count: int) -> Tree:

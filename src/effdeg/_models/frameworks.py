@@ -1,22 +1,27 @@
 """What the library asks about the models of other frameworks. The answers are in :mod:`effdeg.integrations`."""
 
 import importlib
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class Framework:
     """What must be known about a module. These answers are those for plain PyTorch."""
 
-    def unwrap(self, module: nn.Module) -> nn.Module | None:  # noqa: ARG002
+    def unwrap(self, module: Any) -> Any:  # noqa: ARG002
         """Return the module that a wrapper calls, or None for what is no wrapper."""
         return None
 
-    def leaves_out_ignored(self, module: nn.Module | None, labels: Tensor) -> bool:  # noqa: ARG002
+    def base_model(self, module: Any) -> Any:
+        """Return the module that computes the loss, within a model that was adapted for fine-tuning."""
+        return module
+
+    def leaves_out_ignored(self, module: Any, labels: Tensor) -> bool:  # noqa: ARG002
         """Return whether a model's own loss is cross entropy that leaves out the label -100."""
         return False
 
-    def shifts_labels(self, module: nn.Module | None) -> bool:  # noqa: ARG002
+    def shifts_labels(self, module: Any) -> bool:  # noqa: ARG002
         """Return whether a model compares its output at each position with the label of the next."""
         return False
 
@@ -25,7 +30,7 @@ _PLAIN = Framework()
 _KNOWN: dict[str, Framework] = {}
 
 
-def framework_of(module: nn.Module | None) -> Framework:
+def framework_of(module: object) -> Framework:
     """Return what is known about the framework that a module's class is defined in."""
     load_frameworks()
     return _KNOWN.get(type(module).__module__.partition(".")[0], _PLAIN)

@@ -30,18 +30,15 @@ def as_module(model: object) -> nn.Module | None:
     """Find the module behind a model: a wrapper's inside, a bound method's object; None behind a plain function."""
     model = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
     while isinstance(model, nn.Module):
-        inner = _wrapped(model)
-        if inner is None:
+        if isinstance(model, (DistributedDataParallel, nn.DataParallel, AveragedModel)):
+            inner = model.module
+        else:
+            compiled = getattr(model, "_orig_mod", None)  # where torch.compile keeps what it was given
+            inner = framework_of(model).unwrap(model) if compiled is None else compiled
+        if not isinstance(inner, nn.Module):
             return model
         model = inner
     return None
-
-
-def _wrapped(module: nn.Module) -> nn.Module | None:
-    if isinstance(module, (DistributedDataParallel, nn.DataParallel, AveragedModel)):
-        return module.module
-    compiled = getattr(module, "_orig_mod", None)  # where torch.compile keeps what it was given
-    return compiled if isinstance(compiled, nn.Module) else framework_of(module).unwrap(module)
 
 
 def named_layers(model: object) -> dict[str, nn.Module]:

@@ -76,6 +76,11 @@ def entry(whole: str, name: str) -> str:
     return f"{whole} ({name!r})" if name else whole
 
 
+def has_rows(leaf: Any, count: int) -> bool:
+    """Return whether a leaf is a tensor with this many rows."""
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count
+
+
 def take(tree: Tree, indices: Tensor | slice) -> Tree:
     """Take rows of every tensor of a tree."""
     return map_tensors(lambda leaf: leaf[indices if isinstance(indices, slice) else indices.to(leaf.device)], tree)

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import effdeg
+from effdeg._models.frameworks import framework_of
+from effdeg._models.layers import as_module
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
-from effdeg.integrations._frameworks import Transformers, innermost
-from effdeg.train._batch import OwnLossError
+from effdeg.integrations._frameworks import Transformers
 from effdeg.train._penalty import Penalty
+from effdeg.train._points import OwnLossError
 from effdeg.train._schedules import Schedule, as_schedule
 
 try:
@@ -65,12 +67,13 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         super().__init__(*arguments, **options)
-        if penalty.settings.anchor_labels and Transformers().shifts_labels(innermost(self.model)):
+        inner = _base_model(self.accelerator.unwrap_model(self.model))
+        if penalty.settings.anchor_labels and Transformers().shifts_labels(inner):
             raise ValueError(
                 "anchor_labels=True puts labels where the outputs are, but this model compares each output with the "
                 "label of the next position. Use anchor_labels=False."
             )
-        if self.compute_loss_func is None and "Classification" in type(self._innermost(self.model)).__name__:
+        if self.compute_loss_func is None and "Classification" in type(inner).__name__:
             # Added up, their loss would grow with accumulation, against the penalty's.
             self.model_accepts_loss_kwargs = False
         self._degree: Tensor | None = None
@@ -82,7 +85,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)
         labels: Any = inputs.get("labels")
-        inner = self._innermost(model)
+        inner = _base_model(self.accelerator.unwrap_model(model))
         here = self._makes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not ids of classes
@@ -118,27 +121,22 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             self._sum_of_degrees, self._count_of_degrees = None, 0
         super().log(logs, *arguments, **keywords)
 
-    def _innermost(self, model: nn.Module) -> Any:
-        """Return the model within the wrappers of parallel training, of torch.compile and of PEFT."""
-        return innermost(self.accelerator.unwrap_model(model))
-
     def _makes_loss_here(self, inner: Any, labels: Any) -> bool:
         """Return whether the known loss of a model in transformers is all that labels that are numbers are used for.
 
         Such labels cannot be marked as to be left out, so the model must not make this loss of the points itself.
         """
-        if self.compute_loss_func is not None or self.label_smoother is not None or not isinstance(labels, Tensor):
+        replaced = self.compute_loss_func is not None or self.label_smoother is not None
+        if replaced or super().compute_loss.__func__ is not Trainer.compute_loss:
             return False
-        if super().compute_loss.__func__ is not Trainer.compute_loss:
-            return False
-        return _takes_numbers(inner, labels)
+        return isinstance(labels, Tensor) and _takes_numbers(inner, labels)
 
     def _loss_of_trainer(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
-        advice = "labels" in inputs and self.compute_loss_func is None
+        has_labels = "labels" in inputs  # which the Trainer may take out
         try:
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
         except OwnLossError as error:
-            if not advice:
+            if not has_labels or self.compute_loss_func is not None:
                 raise
             raise OwnLossError(
                 f"{error} With a Trainer, give compute_loss_func=…: transformers then takes the labels out of the "
@@ -183,6 +181,12 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
         if round(state.epoch) % self.every_n_epochs == 0:
             measured = effdeg.measure(model, self.inputs, **self.settings)
             self.trainer.log({"effective_degree": measured.value, "effective_degree_stderr": measured.stderr})
+
+
+def _base_model(model: object) -> Any:
+    """Return the model within the wrappers of parallel training, of torch.compile and of PEFT."""
+    module = as_module(model)
+    return framework_of(module).base_model(module)
 
 
 def _takes_numbers(model: Any, labels: Tensor) -> bool:

@@ -77,7 +77,13 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
                 "PenaltyCallback adds to the loss that training_step returns, but this module optimizes by hand. Use "
                 "effdeg.Penalty in training_step itself."
             )
-        _check_only_one(trainer)
+        penalties = sum(isinstance(callback, PenaltyCallback) for callback in trainer.callbacks)
+        if penalties > 1:
+            # Each would also run the other's points, as if they were examples.
+            raise ValueError(
+                f"the trainer has {penalties} PenaltyCallbacks, where there can be one: they would put paths between "
+                "each other's points. Keep one of them, or use effdeg.Penalty in training_step itself."
+            )
         self._replaced.close()  # in case an earlier fit never ended
         model = _part(pl_module, self.model)
         step = pl_module.training_step
@@ -141,16 +147,6 @@ class MeasureCallback(Callback):  # type: ignore[misc]
 def _part(module: LightningModule, name: str | None) -> nn.Module:
     part: nn.Module = module if name is None else find_layer(module, name)[1]
     return part
-
-
-def _check_only_one(trainer: Trainer) -> None:
-    penalties = sum(isinstance(callback, PenaltyCallback) for callback in trainer.callbacks)
-    if penalties > 1:
-        # Each would also run the other's points along, as if they were examples.
-        raise ValueError(
-            f"the trainer has {penalties} PenaltyCallbacks, where there can be one: they would put paths between each "
-            "other's points. Keep one of them, or use effdeg.Penalty in training_step itself."
-        )
 
 
 def _labels(batch: Any) -> Tensor:

@@ -17,9 +17,8 @@ from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
 from effdeg.functional._bases import Basis
-from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._joined import BatchNorm, run_joined
-from effdeg.train._points import Points
+from effdeg.train._points import Points, TrainingBatch, check_no_loss
 from effdeg.train._settings import TRAINING_DAMPING, PenaltySettings
 
 
@@ -151,11 +150,6 @@ class Penalty(nn.Module):
         It is not in the paper. It was compared with the efficient configuration once (CIFAR-10, one seed, 36 of the
         paper's 300 epochs; ``effdeg lab table cifar10-methods --runs results/lab``): a step cost less, the accuracy was
         about the same, and the network less simple.
-
-        Example:
-            >>> import effdeg
-            >>> effdeg.Penalty.cheap()
-            Penalty(degree=2, nodes=3, pairs=0.5, anchor_labels=True)
         """
         return cls.efficient(**{"degree": 2, "nodes": 3, **changes})
 
@@ -208,18 +202,7 @@ class Penalty(nn.Module):
         keywords: dict[str, Any],
         y: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do what a call does, for a model that is run in another way than by calling it.
-
-        Args:
-            run: Runs the model on arguments and keywords.
-            model: The model whose layers are meant.
-            arguments: The arguments for a batch.
-            keywords: The keywords for it.
-            y: Labels for anchoring.
-
-        Returns:
-            What the model would have returned for the batch, and the effective degree.
-        """
+        """Do what a call does, where ``run`` runs the model on the arguments and keywords for a batch."""
         batch = TrainingBatch.of_call(arguments, keywords, y)
         batch.check_model_labels(model, anchored=self.settings.anchor_labels)
         self._check(batch, model)
@@ -321,9 +304,8 @@ class Penalty(nn.Module):
             value = getattr(self.settings, name)
             if name in {"degree", "nodes", "pairs", "anchor_labels"} or value != parameter.default:
                 plain = value is None or isinstance(value, str | int | float)
-                shown.append(
-                    f"{name}={value!r}" if plain else f"{name}={getattr(value, '__name__', type(value).__name__)}"
-                )
+                short = repr(value) if plain else getattr(value, "__name__", type(value).__name__)
+                shown.append(f"{name}={short}")
         return ", ".join(shown)
 
     def _check(self, batch: TrainingBatch, model: object) -> None:
@@ -375,11 +357,12 @@ class Penalty(nn.Module):
                 _check_pairs(pairs, batch.size)
             if own_alpha is not None:
                 _check_alpha(alpha, settings)
+        inner = settings.inner
         return Points(
-            inputs=batch.points(pairs, alpha[:, settings.inner], between=settings.at is None),
+            inputs=batch.points(pairs, alpha[:, inner], between=settings.at is None),
             pairs=pairs,
             alpha=alpha,
-            inner=settings.inner,
+            inner=inner,
             labels=batch.labels[pairs.to(batch.labels.device)].to(device) if settings.anchor_labels else None,
             batch=batch.size,
         )
