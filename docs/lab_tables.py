@@ -10,6 +10,7 @@ from typing import Any
 import along_training
 import numpy as np
 
+from effdeg._utils.checks import pluralize
 from effdeg.lab import Store, all_recipes, find_recipe
 from effdeg.lab.report import Result, result_of
 from effdeg.lab.report.blocks import Block
@@ -20,7 +21,6 @@ from effdeg.lab.report.text import document
 from effdeg.lab.report.wording import degree, points, strengths
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
-from effdeg.ranking._tables import counted
 
 RESULTS = Path(__file__).parent.parent / "results"
 BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"
@@ -96,7 +96,7 @@ def recipe_table() -> str:
 
 
 def _runs(count: int, epochs: int | None) -> str:
-    return counted(count, "run") + (f" of {epochs} epochs" if epochs else "")
+    return pluralize(count, "run") + (f" of {epochs} epochs" if epochs else "")
 
 
 def lab_methods() -> str:
@@ -107,7 +107,7 @@ def lab_methods() -> str:
 
 def _methods(block: Block) -> str:
     lines = [
-        f"| CIFAR-10, ViT-Tiny, {block.epochs} epochs, {counted(len(block.seeds), 'seed')} | hyperparameters | "
+        f"| CIFAR-10, ViT-Tiny, {block.epochs} epochs, {pluralize(len(block.seeds), 'seed')} | hyperparameters | "
         f"{block.paper} | here | in ED's time | training | effective degree | step |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
