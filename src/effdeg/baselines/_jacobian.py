@@ -39,10 +39,6 @@ class JacobianSettings:
         check_output(self.output)
         check_generator(self.generator)
 
-    def count_taken(self, batch: int) -> int:
-        """Return the number of examples whose Jacobian is computed in a batch of this size."""
-        return max(1, round(self.share * batch))
-
 
 class JacobianPenalty(nn.Module):
     """The size of a model's Jacobian on a batch, to be added to the loss (Hoffman et al., 2019).
@@ -83,8 +79,7 @@ class JacobianPenalty(nn.Module):
 
     Raises:
         TypeError: If a setting has the wrong type.
-        ValueError: If ``projections`` is neither -1 nor positive, ``share`` does not lie in (0, 1], or ``output`` is
-            not known.
+        ValueError: If a setting is out of range or not known.
     """
 
     def __init__(
@@ -143,7 +138,7 @@ class JacobianPenalty(nn.Module):
 @torch._disable_dynamo  # type: ignore[attr-defined]
 def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> tuple[Any, Tensor]:
     batch, training = count_examples(parts), torch.is_grad_enabled()
-    whole, taken = settings.share == 1, settings.count_taken(batch)
+    whole, taken = settings.share == 1, max(1, round(settings.share * batch))
     entered: list[Tensor] = []
 
     def enter(tensor: Tensor) -> Tensor:

@@ -120,26 +120,18 @@ def _setting_names(function: Callable[..., Any]) -> list[str]:
 class _Part:
     """A single method: its function or class, the slot of :class:`Method` it fills, and where in a step it acts."""
 
-    function: Callable[..., Any] | None
+    function: Callable[..., Any]
     slot: str
     acts_on: tuple[str, ...]
     weight: float | None = None
 
-    @property
-    def settings(self) -> list[str]:
-        """The names of its settings."""
-        return [] if self.function is None else _setting_names(self.function)
-
     def fill(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the slot with its content."""
-        if self.function is None:
-            return {}
-        own = {name: value for name, value in settings.items() if name in self.settings}
+        own = {name: value for name, value in settings.items() if name in _setting_names(self.function)}
         return {self.slot: self.function(**own) if self.slot == "penalty" else partial(self.function, **own)}
 
 
 _PARTS = {
-    "plain": _Part(None, "", ()),
     "mixup": _Part(mixup, "mix", ("the batch",)),
     "embedding-mixup": _Part(embedding_mixup, "run", ("the batch", "the loss")),
     "sam": _Part(SAM, "wrap", ("the optimizer",)),
@@ -167,7 +159,7 @@ def names() -> list[str]:
         >>> names()
         ['plain', 'mixup', 'embedding-mixup', 'sam', 'asam', 'jacobian', 'ed']
     """
-    return list(_PARTS)
+    return ["plain", *_PARTS]
 
 
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
@@ -212,7 +204,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         raise TypeError(f"a method goes by its name, such as 'mixup+ed', but {name!r} was given.")
     name = "+".join(each.strip().lower() for each in name.split("+"))
     parts = _find_parts(name)
-    known = [setting for part in parts.values() for setting in part.settings]
+    known = [setting for part in parts.values() for setting in _setting_names(part.function)]
     for setting in settings:
         if setting not in known:
             hint = suggest(setting, dict.fromkeys(known)) if known else "It has none."
@@ -236,12 +228,12 @@ def _find_parts(name: str) -> dict[str, _Part]:
     """Return the parts of a method by name; raise if two act in the same place."""
     acting: dict[str, str] = {}
     for each in name.split("+"):
-        check_choice("method", each, _PARTS)
-        for place in _PARTS[each].acts_on:
+        check_choice("method", each, names())
+        for place in _PARTS[each].acts_on if each in _PARTS else ():
             if place in acting:
                 raise ValueError(
                     f"method {name!r} joins {acting[place]!r} and {each!r}, which both act on {place}. Join only "
                     "methods that act in different places: the batch, the loss, the optimizer."
                 )
             acting[place] = each
-    return {each: _PARTS[each] for each in name.split("+")}
+    return {each: _PARTS[each] for each in name.split("+") if each in _PARTS}

@@ -1,6 +1,6 @@
 """Mixup: train on interpolations of pairs of examples and of their labels."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -105,13 +105,17 @@ class Mixing:
 
     def mix(self, x: Tree) -> Tree:
         """Mix the examples of a batch, or anything with one row for each of them."""
-        rows = examples_only(x, len(self.partners))
-        return _put_into(x, interpolate(rows, take(rows, self.partners), self.share))
+        return self._combine(x, lambda rows, others: interpolate(rows, others, self.share))
 
     def join_masks(self, x: Tree) -> Tree:
         """Join the masks of a batch with those of the partners; leave everything else as it is."""
+        return self._combine(x, join_masks)
+
+    def _combine(self, x: Tree, combine: Callable[[Tree, Tree], Tree]) -> Tree:
         rows = examples_only(x, len(self.partners))
-        return _put_into(x, join_masks(rows, take(rows, self.partners)))
+        combined = combine(rows, take(rows, self.partners))
+        # Leaves without a row per example stay as they are.
+        return tree_map(lambda own, new: own if new is None else new, x, combined)
 
 
 def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
@@ -157,8 +161,3 @@ def check_no_labels(x: Tree) -> None:
             "x holds 'labels', which are not mixed there, and from which a model may compute its own loss. Give them "
             "as y instead, and compute the loss from the outputs and the mixed labels."
         )
-
-
-def _put_into(x: Tree, rows: Tree) -> Tree:
-    """Replace the rows of a batch by mixed ones; leaves without rows stay."""
-    return tree_map(lambda own, mixed: own if mixed is None else mixed, x, rows)

@@ -150,13 +150,11 @@ class SAM(_SharpnessAware):
     distance ρ to first order. The base steps from w along the second one, towards weights around which the loss is low.
 
     Parameter groups may each have their own ``rho``; the norm of the gradient is over all of them. Groups and state are
-    those of the base, so learning-rate schedulers and checkpoints work as usual. After a step the weights are restored
-    from a copy made before the climb, also if the closure raised; parameters without a gradient do not move. Dropout
-    and other randomness are drawn anew in the second pass.
+    those of the base, so learning-rate schedulers and checkpoints work as usual. Weights come back exactly from the
+    climb, also if the closure raises. Dropout and other randomness are drawn anew in the second pass.
 
     The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model``, or else by
-    recording which modules the closure calls in the first step, which then runs uncompiled; give ``model`` if other
-    modules are called later.
+    recording which modules the closure calls in the first step, which then runs uncompiled.
 
     A step can be captured in a CUDA graph if that of the base can, after a first step outside of it. ``GradScaler``
     does not support closures: train in float32 or under bf16 autocast. Weights in bf16 have too few digits to climb.
@@ -180,7 +178,7 @@ class SAM(_SharpnessAware):
         params: Parameters, named parameters or parameter groups, as for any torch optimizer.
         base: The class of the optimizer that makes the steps, or a function that is called like one.
         rho: ρ, how far to climb.
-        model: The model whose BatchNorm layers should take their running statistics from the first pass only.
+        model: The model with the BatchNorm layers; needed if later steps call other modules than the first.
         **base_options: Further options of the base, such as ``lr``.
 
     Raises:
@@ -208,12 +206,7 @@ class ASAM(_SharpnessAware):
         >>> from effdeg.baselines import ASAM
         >>> weight = torch.nn.Parameter(torch.tensor(2.0))
         >>> optimizer = ASAM([("weight", weight)], torch.optim.SGD, rho=0.5, eta=0.0, lr=0.1)
-        >>> def closure():
-        ...     optimizer.zero_grad()
-        ...     loss = weight.square() / 2  # its gradient is w
-        ...     loss.backward()
-        ...     return loss
-        >>> loss = optimizer.step(closure)
+        >>> optimizer.step(lambda: (weight.square() / 2).backward())  # the gradient is w
         >>> round(weight.item(), 4)  # w - 0.1 (w + 0.5 |w|)
         1.7
 
