@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from effdeg.distributed import rank_and_size
+from effdeg.lab.training.turns import shares_gpu
 from effdeg.version import __version__
 
 
@@ -17,6 +18,7 @@ def environment(device: torch.device) -> dict[str, str | int]:
         "python": platform.python_version(),
         "effdeg": __version__,
         "processes": rank_and_size()[1],
+        **({"shared": True} if shares_gpu(device) else {}),
     }
 
 
