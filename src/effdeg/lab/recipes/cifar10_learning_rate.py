@@ -6,20 +6,20 @@ Cost on one H200: about one minute per run of 60 epochs, a minute and a half wit
 it decides the settings of all other experiments.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from effdeg.lab.recipe import Recipe, Row
 from effdeg.lab.recipes.cifar10_methods import ED, PLAIN, SETTINGS
 from effdeg.lab.training import train
 
-_METHODS = {"plain": ("Baseline", PLAIN), "ed": ("ED", ED)}
 
-
-def _row(method: str, rate: float, clip: float | None) -> Row:
-    title, changes = _METHODS[method]
+def _row(title: str, method: Mapping[str, Any], rate: float, clip: float | None) -> Row:
     name, words = ("", "clipped") if clip else ("-no-clip", "not clipped")
-    return Row(f"{method}-{rate}{name}", f"{title}, lr {rate}, {words}", {**changes, "lr": rate, "clip": clip})
+    changes = {**method, "lr": rate, "clip": clip}
+    return Row(f"{method['method']}-{rate}{name}", f"{title}, lr {rate}, {words}", changes)
 
 
 RECIPE = Recipe(
@@ -30,7 +30,11 @@ RECIPE = Recipe(
     cost="1 min per plain run on one H200, 1.5 with ED",
     settings=replace(SETTINGS, epochs=60, warm_up_epochs=10, held_out=5000, measure_every=0),
     train=train,
-    rows=tuple(_row(*each) for each in product(_METHODS, (0.001, 0.005), (1.0, None))),
+    rows=tuple(
+        _row(title, method, rate, clip)
+        for title, method in (("Baseline", PLAIN), ("ED", ED))
+        for rate, clip in product((0.001, 0.005), (1.0, None))
+    ),
     departs=(
         "Accuracies are on 5,000 held-out training images, and runs are shorter than those that the rate is for; but "
         "the rate rises for the paper's 10 epochs, whatever the length of a run. Clipped gradients have a norm of at "
