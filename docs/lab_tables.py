@@ -14,16 +14,21 @@ from effdeg.lab import Store, all_recipes, find_recipe
 from effdeg.lab.report import Result, result_of
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
-from effdeg.lab.report.pool import REFERENCE, ModelPool
+from effdeg.lab.report.pool import DEGREES, RANDOM_PIXELS, REFERENCE, TEST_DEGREES, ModelPool
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.text import document
 from effdeg.lab.report.wording import degree, points, strengths
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
+from effdeg.ranking import rank
 from effdeg.ranking.tables import counted
 
 RESULTS = Path(__file__).parent.parent / "results"
 BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"
+# From this training accuracy on a network is said to fit its training images.
+FIT = 0.99
+# What pools are measured by besides effective degrees and the paper's other measures.
+OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
 
 def tables() -> dict[str, str]:
@@ -33,7 +38,8 @@ def tables() -> dict[str, str]:
         "lab-pool": lab_pool(),
         "lab-runs": lab_runs(),
         "engine": engine(),
-        "vit-pool": vit_pool(),
+        "resnet-pool": pool_table("cifar10-resnet18-pool"),
+        "vit-pool": pool_table("cifar10-vit-pool"),
         "recipes": recipe_table(),
         "along-training": along_training.table(followed()),
         **values(),
@@ -157,33 +163,34 @@ def lab_pool() -> str:
     return "\n".join(f"- {sentence}" for sentence in result.findings[result.blocks[0]].sentences) + "\n"
 
 
-def vit_pool() -> str:
-    """Tabulate the pool of ViT-Tinys, with and without the learning rate at which networks hardly learned."""
-    rows = models_of(lab("cifar10-vit-pool").blocks[0]).table
-    highest = max(row["lr"] for row in rows)
-    learned = [row for row in rows if row["lr"] < highest]
+def pool_table(name: str) -> str:
+    """Tabulate how measures rank a pool: all its networks, and those that fit their training images."""
+    pool = models_of(lab(name).blocks[0])
+    rows = fitted(pool)
+    axes = [axis for axis in pool.axes if axis not in pool.inert]
+    best = [score.measure for score in pool.best.values()]
+    others = [measure for measure in OTHERS if measure in pool.measures]
+    names = list(dict.fromkeys([*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS, *best, *others, REFERENCE]))
+    assert pool.ranking is not None
+    every = pool.ranking.scores
+    fit = rank(rows, target="gap", measures=names, hyperparameters=pool.axes, clusters=axes).scores
     lines = [
-        f"| Pearson's correlation with the gap | all {len(rows)} networks | the {len(learned)} with lr < {highest:g} |",
-        "|---|---:|---:|",
+        f"| correlation with the gap | all {len(pool.table)}: Pearson | Kendall | the {len(rows)} that fit: Pearson | "
+        "Kendall |",
+        "|---|---:|---:|---:|---:|",
     ]
-    for name in _vit_measures():
-        label = "training accuracy (for reference)" if name == REFERENCE else f"`{name}`"
-        lines.append(f"| {label} | {_pearson(rows, name):.2f} | {_pearson(learned, name):.2f} |")
-    stuck = [row[REFERENCE] for row in rows if row["lr"] == highest]
-    others = [row[REFERENCE] for row in learned]
-    note = (
-        f"At lr = {highest:g} training accuracies are {min(stuck):.0%} to {max(stuck):.0%}, at the lower rates "
-        f"{min(others):.0%} to {max(others):.0%}."
-    )
+    for measure in names:
+        label = "training accuracy (for reference)" if measure == REFERENCE else f"`{measure}`"
+        cells = [each for scores in (every, fit) for each in (scores[measure].pearson, scores[measure].kendall)]
+        lines.append(f"| {label} | {' | '.join(str(cell or '–') for cell in cells)} |")
+    rest = [row[REFERENCE] for row in pool.table if row[REFERENCE] < FIT]
+    note = f"Fit: {FIT:.0%} of the training images or more are right; of the others {min(rest):.0%} to {max(rest):.0%}."
     return "\n".join([*lines, "", note]) + "\n"
 
 
-def _vit_measures() -> list[str]:
-    """Return both effective degrees, the paper's other three measures at their best radius, and training accuracy."""
-    pool = models_of(lab("cifar10-vit-pool").blocks[0])
-    degrees = [name for name in pool.measures if name.startswith("effective_degree") and "random" not in name]
-    others = [score.measure for score in pool.best.values() if score.measure not in degrees]
-    return [*degrees, *others, REFERENCE]
+def fitted(pool: ModelPool) -> list[Mapping[str, Any]]:
+    """Return the networks of a pool that fit their training images."""
+    return [row for row in pool.table if row[REFERENCE] >= FIT]
 
 
 def _pearson(rows: Sequence[Mapping[str, Any]], name: str) -> float:
@@ -195,7 +202,7 @@ def _pearson(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 def values() -> dict[str, str]:
     """Return the numbers that stand within sentences."""
     resnets, vits = (models_of(lab(f"cifar10-{name}-pool").blocks[0]) for name in ("resnet18", "vit"))
-    learned = [row for row in vits.table if row["lr"] < max(row["lr"] for row in vits.table)]
+    learned = fitted(vits)
     methods = lab("cifar10-methods").blocks[0]
     numbers = {
         "resnet-ed": _pearson(resnets.table, "effective_degree"),
