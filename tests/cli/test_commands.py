@@ -90,12 +90,12 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path):
     assert code == 0
     names = {file.name for file in folder.iterdir()}
     figures = {
-        f"{name}-{theme}.png" for name in ("method", "training", "comparison", "contest") for theme in ("light", "dark")
+        f"{name}-{theme}.png" for name in ("method", "training", "comparison", "penalty") for theme in ("light", "dark")
     }
-    assert names == figures | {"index.html", "comparison.json", "contest.json", "digits.npy", "gentle.pt", "hasty.pt"}
-    contest = json.loads((folder / "contest.json").read_text())
-    assert len(contest["plain"]) == len(contest["penalized"]) == len(contest["seeds"])
-    assert contest["differences"]["degree"]["high"] < 0  # whatever else it does, the penalty makes networks simpler
+    assert names == figures | {"index.html", "comparison.json", "penalty.json", "digits.npy", "gentle.pt", "hasty.pt"}
+    effect = json.loads((folder / "penalty.json").read_text())
+    assert len(effect["plain"]) == len(effect["penalized"]) == len(effect["seeds"])
+    assert effect["differences"]["degree"]["high"] < 0  # whatever else it does, the penalty makes networks simpler
     page = (folder / "index.html").read_text()
     assert "width=device-width, initial-scale=1" in page
     # On a phone, tables and figures scroll by themselves, not the page.

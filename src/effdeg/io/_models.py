@@ -16,14 +16,14 @@ from effdeg._models.inference import Model
 from effdeg._utils.checks import shorten
 from effdeg._utils.code import find_code, importing_from_here
 from effdeg._utils.optional import require
-from effdeg.io._files import read_as, read_safetensors, read_torch
+from effdeg.io._data import read_file, read_safetensors, read_torch
 
 _NESTED = ("state_dict", "model_state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
 def load_model(source: str, weights: str | Path | None = None) -> Model:
-    """Load a model.
+    """Load a model from code, from a Hugging Face folder, or from an exported program.
 
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
@@ -33,22 +33,32 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
 
     Returns:
         The model.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If there is no such code, it does not return a model, or the weights do not fit.
+        ImportError: If a Hugging Face folder or ``.safetensors`` weights need a package that is not installed.
+
+    Example:
+        >>> from effdeg.io import load_model
+        >>> load_model("torch.nn:Identity")
+        Identity()
     """
     path = Path(source)
     if path.suffix == ".pt2" or path.is_dir():
         if weights is not None:
-            raise ValueError(f"{source} brings its own weights; --weights is for a model package.module:callable.")
-        return _exported(path) if path.suffix == ".pt2" else _huggingface(path)
+            raise ValueError(f"{source} brings its own weights; weights= is for a model package.module:callable.")
+        return _load_exported(path) if path.suffix == ".pt2" else _load_huggingface(path)
     if ":" not in source:
         raise ValueError(
             f"{source!r} is not a model: expected package.module:callable, a Hugging Face model folder, or a .pt2 file "
             "of torch.export."
         )
-    model = _from_code(source)
+    model = _load_code(source)
     if weights is not None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
-        fill(model, Path(weights))
+        _fill(model, Path(weights))
     return model
 
 
@@ -71,7 +81,7 @@ def checksum(files: Iterable[Path]) -> str | None:
     return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
-def fill(model: nn.Module, file: Path) -> None:
+def _fill(model: nn.Module, file: Path) -> None:
     """Fill a model with the weights of a file, or say what does not fit."""
     state = _read_weights(file)
     own = model.state_dict()
@@ -83,11 +93,11 @@ def fill(model: nn.Module, file: Path) -> None:
     except Exception as error:
         problems = str(error)
         with suppress(Exception):  # a model whose own hooks refuse the weights says best itself what they miss
-            problems = _misfits(model, state) or problems
+            problems = _describe_misfits(model, state) or problems
         raise ValueError(f"{file} does not fit {type(model).__name__}: {problems}.") from error
 
 
-def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
+def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     """Describe why ``load_state_dict`` refuses weights, in one sentence."""
     own = model.state_dict()
     shapes = {
@@ -108,7 +118,7 @@ def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
     return ", ".join(filter(None, problems))
 
 
-def _from_code(source: str) -> Model:
+def _load_code(source: str) -> Model:
     found = find_code(source)
     if isinstance(found, nn.Module):
         return found
@@ -142,7 +152,7 @@ def _check_factory(source: str, factory: Any) -> None:
     )
 
 
-def _huggingface(folder: Path) -> Model:
+def _load_huggingface(folder: Path) -> Model:
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is a folder without config.json, so not a Hugging Face model.")
     transformers = require("transformers", extra="huggingface", purpose="a Hugging Face model folder")
@@ -156,7 +166,7 @@ def _huggingface(folder: Path) -> Model:
         raise ValueError(f"{folder} cannot be loaded as {names[0]}: {error}") from error
 
 
-def _exported(file: Path) -> Model:
+def _load_exported(file: Path) -> Model:
     _check_file(file)
     try:
         with _silent("torch.export"):  # which logs a traceback before it raises
@@ -191,7 +201,7 @@ def _read_weights(file: Path) -> dict[str, Any]:
         )
     stored: Any
     if file.suffix == ".safetensors":
-        stored = read_as(file, read_safetensors)
+        stored = read_file(file, read_safetensors)
     else:
         stored = read_torch(file, expected="model.state_dict()")
     for key in _NESTED:
