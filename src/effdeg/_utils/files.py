@@ -37,7 +37,7 @@ def write_figure(figure: "Figure", file: Path) -> None:
 
 def write_json(file: Path, value: Any) -> None:
     """Write JSON for people and programs: indented, with null for NaN and infinities."""
-    write_atomically(file, json.dumps(finite(value), indent=1, allow_nan=False).encode() + b"\n")
+    write_atomically(file, json.dumps(replace_nonfinite(value), indent=1, allow_nan=False).encode() + b"\n")
 
 
 def dump(write: Callable[[io.BytesIO], object]) -> bytes:
@@ -48,7 +48,7 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def make_folder(folder: Path, what: str = "runs") -> None:
-    """Make a folder; raise if what is to be kept there cannot be."""
+    """Make a folder; raise if it cannot be made, naming what was to be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -58,15 +58,15 @@ def make_folder(folder: Path, what: str = "runs") -> None:
 
 def to_json(value: Any) -> str:
     """Return JSON in one line, with null for NaN and infinities, which JSON does not have."""
-    return json.dumps(finite(value), allow_nan=False)
+    return json.dumps(replace_nonfinite(value), allow_nan=False)
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """Return numbers in dicts and lists with None in place of NaN and infinities; tuples become lists."""
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: replace_nonfinite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [replace_nonfinite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Update = Callable[..., object]
-"""Takes how much is done (None: as much as before) and, if there is something to say, a note."""
+"""Takes how much is done (None: as much as before) and, if it changes, a note that is shown next to the bar."""
 
 
 def ignore(done: float | None = None, note: str | None = None) -> None:

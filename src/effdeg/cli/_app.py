@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from effdeg._utils.code import importing_from_here
+from effdeg._utils.imports import importing_from_here
 from effdeg._version import __version__
 from effdeg.cli._compare import compare
 from effdeg.cli._demo import demo

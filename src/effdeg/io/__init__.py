@@ -1,6 +1,6 @@
 """Models and data from files, in the layouts people already have."""
 
-from effdeg._utils.code import find_code
+from effdeg._utils.imports import find_code
 from effdeg.io._data import ImageOptions, LoadedData, load_data
 from effdeg.io._models import load_model
 

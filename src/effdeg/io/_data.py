@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from effdeg._models.examples import LABELS
 from effdeg._utils.checks import shorten
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 
@@ -114,7 +114,8 @@ class ImageOptions:
 def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> LoadedData:
     """Load examples from a file or folder, as inputs for :func:`effdeg.measure`.
 
-    Bytes (uint8) are scaled to [0, 1], and labels next to the examples are left out.
+    Bytes (uint8) are scaled to [0, 1], and labels next to the examples are left out. No code in a file is run. Images,
+    ``.parquet`` and ``.safetensors`` need ``pip install 'effdeg[files]'``.
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
@@ -127,8 +128,7 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
-        ValueError: If the file cannot be read, holds no examples or pickled objects, or has no array ``key``.
-        ImportError: If the package that reads such files is not installed.
+        ValueError: If the file cannot be read, holds no examples, holds pickled objects, or has no array ``key``.
 
     Example:
         >>> import tempfile

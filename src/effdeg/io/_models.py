@@ -14,8 +14,7 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as co
 
 from effdeg._models.inference import Model
 from effdeg._utils.checks import shorten
-from effdeg._utils.code import find_code, importing_from_here
-from effdeg._utils.optional import require
+from effdeg._utils.imports import find_code, importing_from_here, require
 from effdeg.io._data import read_file, read_safetensors, read_torch
 
 _NESTED = ("state_dict", "model_state_dict", "model")
@@ -24,6 +23,9 @@ _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 def load_model(source: str, weights: str | Path | None = None) -> Model:
     """Load a model from code, from a Hugging Face folder, or from an exported program.
+
+    A file that does not exist is a ``FileNotFoundError``. Hugging Face folders need ``pip install
+    'effdeg[huggingface]'``, ``.safetensors`` weights ``pip install 'effdeg[files]'``.
 
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
@@ -35,9 +37,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
         The model.
 
     Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If there is no such code, it does not return a model, or the weights do not fit.
-        ImportError: If a Hugging Face folder or ``.safetensors`` weights need a package that is not installed.
+        ValueError: If there is no such code, it does not return a model, or the weights do not fit it.
 
     Example:
         >>> from effdeg.io import load_model

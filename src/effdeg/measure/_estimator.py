@@ -12,11 +12,11 @@ from effdeg._models.layers import Layer
 from effdeg._models.outputs import Described, Output, OutputReader, output_name
 from effdeg._models.paths import BLOCK, Sampling
 from effdeg._utils.checks import check_choice, check_components, check_count, check_damping, check_fit, check_number
-from effdeg._utils.distributed import rank_and_size, shared_from_first, sum_over_ranks
+from effdeg._utils.device import receive, send
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size, sum_over_ranks
 from effdeg._utils.progress import Update, progress_bar
 from effdeg._utils.shapes import Float
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
-from effdeg._utils.transfer import receive, send
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional._bases import BASES, Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -163,7 +163,7 @@ def measure(
         rows = ((s.block, receive(fitted.table(s.by_path(), s.alpha))) for s in stretches)
         table = collect(late(rows), walk.route, columns=fitted.columns, tolerance=tolerance, update=update)
     # The first paths are the first process's.
-    described = shared_from_first(read.described)
+    described = broadcast_from_first(read.described)
     return as_measurement(
         table,
         walk.route.pairs,

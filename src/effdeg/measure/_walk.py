@@ -16,11 +16,10 @@ from effdeg._models.inference import Model, Subject, check_runnable, inference, 
 from effdeg._models.layers import Layer, as_module
 from effdeg._models.paths import Sampling, blocks, draw_nodes, draw_pairs
 from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
-from effdeg._utils.batches import Batches
 from effdeg._utils.checks import check_choice, check_count
-from effdeg._utils.distributed import rank_and_size, shared_from_first
+from effdeg._utils.device import Batches, send
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.transfer import send
 from effdeg._utils.tree import Tree, concatenate, named_tensors, take
 
 Keep = Callable[[Any, int], Tree]
@@ -125,7 +124,7 @@ class Walk:
             "dtype": precision_name(self._subject.dtype),
             "model": self.model,
             # The first paths are the first process's.
-            "fingerprint": shared_from_first(self._fingerprint),
+            "fingerprint": broadcast_from_first(self._fingerprint),
         }
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:

@@ -11,8 +11,8 @@ from effdeg._models.inference import Model
 from effdeg._models.layers import named_layers
 from effdeg._models.outputs import shaped_values
 from effdeg._models.spaces import open_space
+from effdeg._utils.device import receive
 from effdeg._utils.statistics import mean_and_stderr
-from effdeg._utils.transfer import receive
 from effdeg.functional import DAMPING
 from effdeg.measure._estimator import DEGREE, NORMALIZED, Fit, collect, late
 from effdeg.measure._walk import Route, Stretch, Walk

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from effdeg._utils.checks import suggest
-from effdeg._utils.files import finite
+from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_estimate
 
 
@@ -70,7 +70,7 @@ class Table(Mapping[str, Result]):
             name: {"value": result.value, "stderr": result.stderr, "settings": result.settings}
             for name, result in self.results.items()
         }
-        return {"results": finite(results), "skipped": dict(self.skipped)}
+        return {"results": replace_nonfinite(results), "skipped": dict(self.skipped)}
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.results, *self.skipped)), default=0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._tables import Array
 

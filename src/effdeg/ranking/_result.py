@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from effdeg._utils.checks import check_choice
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.ranking._advantage import Advantage
 from effdeg.ranking._pool import FEWEST_CLUSTERS, Pool
 from effdeg.ranking._score import STATISTICS, Score, Statistic

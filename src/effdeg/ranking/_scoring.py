@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from effdeg._utils.checks import check_count
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.ranking._correlations import scaled
 from effdeg.ranking._evaluation import Evaluation, draw
 from effdeg.ranking._pool import FEWEST_CLUSTERS, Pool

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 
 Array = NDArray[np.float64]
 Columns = dict[str, list[Any]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from effdeg._models.examples import LABELS
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.io import load_data
 from effdeg.io._data import IMAGES, ImageList
 from effdeg.lab.data.cache import cached
