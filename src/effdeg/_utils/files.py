@@ -27,7 +27,12 @@ def write_atomically(file: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _sync_folder(file.parent)
+    if os.name == "posix":  # make the new name survive a power cut; on Windows folders cannot be opened for that
+        handle = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_figure(figure: "Figure", file: Path) -> None:
@@ -68,13 +73,3 @@ def replace_nonfinite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_nonfinite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where folders can be opened for that (not on Windows)."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

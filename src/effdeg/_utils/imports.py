@@ -78,9 +78,8 @@ def _import(name: str, source: str) -> Any:
             raise ValueError(
                 f"{source!r}: there is no Python module {error.name!r} here or among the installed packages."
             ) from error
-        own = {__file__, importlib.__file__}
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename not in own]
-        frames = [each for each in frames if not each.filename.startswith("<")]
+        own = (__file__, importlib.__file__, "<")
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
         # The message of a syntax error has its place already.
         place = f" by {frames[-1].filename}, line {frames[-1].lineno}," if frames else ""
         error.add_note(f"Raised{place} while {name!r} was imported.")

@@ -21,13 +21,8 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    ]
+    before, after = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    columns = [before, BarColumn(), MofNCompleteColumn(), after, TimeRemainingColumn()]
     console = Console(stderr=True)
     # On a terminal the bar goes when the work is done; in a log its last state stays.
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:

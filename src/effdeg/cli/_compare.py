@@ -47,18 +47,14 @@ def compare(
     better, but not always: where there are labels to check with, check.
     """
     check_plot(plot)
-    from effdeg._utils.distributed import process_group, rank_and_size
-
     named = _match(models, weights or [], path_options.seed)
-    settings = {**asdict(path_options), **asdict(fit_options), **run_options.settings()}
+    running = {**run_options.settings(), "progress": not (json or quiet)}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
-    with process_group(), o.hint_at_layout(examples):
-        first = rank_and_size()[0] == 0
-        if first:
-            o.warn_if_untrained(named.values())
-        progress = not (json or quiet)
-        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=progress, **settings)
+    with o.run_models(named.values(), examples) as first:
+        found = effdeg.compare(
+            loaded, examples.inputs, normalized=normalized, **asdict(path_options), **asdict(fit_options), **running
+        )
     if not first:
         return
     measurements = {name: named[name].record(each, examples) for name, each in found.measurements.items()}

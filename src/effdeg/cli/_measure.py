@@ -50,17 +50,12 @@ def measure(
     check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
-    from effdeg._utils.distributed import process_group, rank_and_size
-
     running = {**asdict(path_options), **run_options.settings(), "progress": not (json or quiet)}
     fit = asdict(fit_options)
     examples = read_options.load(data)
     named = o.NamedModel(model, weights, path_options.seed)
     loaded = named.load()
-    with process_group(), o.hint_at_layout(examples):
-        first = rank_and_size()[0] == 0
-        if first:
-            o.warn_if_untrained([named])
+    with o.run_models([named], examples) as first:
         if plot is None:
             measured = effdeg.measure(loaded, examples.inputs, **fit, **running, tolerance=tolerance)
         else:

@@ -170,7 +170,25 @@ class NamedModel:
         return replace(measured, settings=settings)
 
 
-def warn_if_untrained(models: Iterable[NamedModel]) -> None:
+@contextmanager
+def run_models(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bool]:
+    """Share the work among the processes that ``torchrun`` started, if any; yield whether this one reports."""
+    from effdeg._utils.distributed import process_group, rank_and_size
+    from effdeg.io._data import describe_channels_last
+
+    with process_group():
+        first = rank_and_size()[0] == 0
+        if first:
+            _warn_if_untrained(models)
+        try:
+            yield first
+        except RuntimeError as error:
+            if (hint := describe_channels_last(data.inputs, data.source)) is not None:
+                error.add_note(hint)
+            raise
+
+
+def _warn_if_untrained(models: Iterable[NamedModel]) -> None:
     """Print a note if a model has the weights that its code makes, which are untrained in most cases."""
     seeds = {each.source: each.seed for each in models if not each.weights_files()}
     if seeds:
@@ -181,19 +199,6 @@ def warn_if_untrained(models: Iterable[NamedModel]) -> None:
             "that code loads trained weights.",
             "[yellow]",
         )
-
-
-@contextmanager
-def hint_at_layout(data: "LoadedData") -> Iterator[None]:
-    """Add the layout of the images to the error of a model, where it may be the reason."""
-    from effdeg.io._data import describe_channels_last
-
-    try:
-        yield
-    except RuntimeError as error:
-        if (hint := describe_channels_last(data.inputs, data.source)) is not None:
-            error.add_note(hint)
-        raise
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

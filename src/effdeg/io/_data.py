@@ -157,9 +157,8 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
 
 def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
     """Describe what to do about images of the layout N × height × width × channels; return None for other examples."""
-    if not isinstance(inputs, Tensor) or inputs.dim() != 4:
-        return None
-    if inputs.shape[3] not in _CHANNELS or min(inputs.shape[1:3]) <= max(_CHANNELS):
+    is_image = isinstance(inputs, Tensor) and inputs.dim() == 4
+    if not is_image or inputs.shape[3] not in _CHANNELS or min(inputs.shape[1:3]) <= max(_CHANNELS):
         return None
     return (
         f"{path} seems to hold images as N × height × width × channels, {tuple(inputs.shape)}; models in PyTorch "
@@ -305,20 +304,16 @@ def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Any, bool]:
 
 def _are_labels(inputs: Any, other: Any) -> bool:
     """Return whether the second of two entries can only be the labels of the first: one number per example."""
-    return (
-        isinstance(inputs, Tensor)
-        and isinstance(other, Tensor)
-        and inputs.dim() > 1
-        and other.shape in {inputs.shape[:1], (*inputs.shape[:1], 1)}
-        and inputs.shape != other.shape
-    )
+    if not (isinstance(inputs, Tensor) and isinstance(other, Tensor)) or inputs.dim() < 2:
+        return False
+    return inputs.shape != other.shape and other.shape in {inputs.shape[:1], (*inputs.shape[:1], 1)}
 
 
 def _as_tensor(value: Any, path: Path, name: str = "") -> Tensor:
-    numeric = isinstance(value, np.ndarray) and value.dtype.kind in "buifc"
-    tensor = torch.from_numpy(value) if numeric else value
-    if isinstance(tensor, Tensor):
-        return tensor
+    if isinstance(value, np.ndarray) and value.dtype.kind in "buifc":
+        return torch.from_numpy(value)
+    if isinstance(value, Tensor):
+        return value
     if isinstance(value, tuple | list) and value and all(isinstance(each, Tensor) for each in value):
         raise ValueError(
             f"{path} holds a {type(value).__name__} of {len(value)} tensors. Save one tensor with the examples first: "

@@ -2,8 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,10 @@ def _fill(model: nn.Module, file: Path) -> None:
     state = _read_weights(file)
     own = model.state_dict()
     # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
-    while not own.keys() & state.keys() and (prefix := _common_prefix(state)):
+    while state and not own.keys() & state.keys():
+        prefix = next((each for each in _PREFIXES if all(name.startswith(each) for name in state)), None)
+        if prefix is None:
+            break
         consume_prefix(state, prefix)
     try:
         model.load_state_dict(state)
@@ -108,14 +111,14 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     # What is missing is for load_state_dict to say: it fills in what old checkpoints did not have.
     judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
     missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
-    problems = [
-        f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})" if missing else "",
-        f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})"
-        if unexpected
-        else "",
-        f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})" if shapes else "",
-    ]
-    return ", ".join(filter(None, problems))
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})")
+    if unexpected:
+        problems.append(f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})")
+    if shapes:
+        problems.append(f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})")
+    return ", ".join(problems)
 
 
 def _load_code(source: str) -> Model:
@@ -168,11 +171,14 @@ def _load_huggingface(folder: Path) -> Model:
 
 def _load_exported(file: Path) -> Model:
     _check_file(file)
+    logger = logging.getLogger("torch.export")
+    disabled, logger.disabled = logger.disabled, True  # it logs a traceback before it raises
     try:
-        with _silent("torch.export"):  # which logs a traceback before it raises
-            program = torch.export.load(file)
+        program = torch.export.load(file)
     except Exception as error:
         raise ValueError(f"{file} is not a program that torch.export saved, or it is damaged: {error}.") from error
+    finally:
+        logger.disabled = disabled
     inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     batches = [inputs[name].meta["val"].shape[0] for name in program.graph_signature.user_inputs if name in inputs]
     if any(isinstance(batch, int) for batch in batches):
@@ -183,42 +189,24 @@ def _load_exported(file: Path) -> Model:
     return program.module()
 
 
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = disabled
-
-
 def _read_weights(file: Path) -> dict[str, Any]:
     _check_file(file)
     if file.suffix in {".npy", ".npz"}:
         raise ValueError(
             f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
         )
-    stored: Any
-    if file.suffix == ".safetensors":
-        stored = read_file(file, read_safetensors)
-    else:
-        stored = read_torch(file, expected="model.state_dict()")
+    is_safetensors = file.suffix == ".safetensors"
+    stored = read_file(file, read_safetensors) if is_safetensors else read_torch(file, expected="model.state_dict()")
     for key in _NESTED:
         if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
             stored = stored[key]
-    if not isinstance(stored, dict) or not all(map(_is_weight, stored, stored.values())):
+    # Besides tensors a state dict may hold the extra state that some modules keep.
+    if not isinstance(stored, dict) or not all(
+        isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
+        for name, value in stored.items()
+    ):
         raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
     return stored
-
-
-def _is_weight(name: Any, value: Any) -> bool:
-    """Return whether this is an entry of a state dict: a tensor, or the extra state that some modules keep."""
-    return isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
-
-
-def _common_prefix(names: Iterable[str]) -> str | None:
-    return next((prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in names)), None)
 
 
 def _check_file(file: Path) -> None:
