@@ -44,14 +44,14 @@ def compare(
     """Rank models by their effective degree on the same paths, and say which differences are real.
 
     No labels are needed. Among models that fit the same training data equally well, a simpler one often generalizes
-    better, but not always: where there are labels to check with, check.
+    better, but not always: where you have labels, check.
     """
     check_plot(plot)
     named = _match(models, weights or [], path_options.seed)
     running = {**run_options.settings(), "progress": not (json or quiet)}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
-    with o.run_models(named.values(), examples) as first:
+    with o.prepare_run(named.values(), examples) as first:
         found = effdeg.compare(
             loaded, examples.inputs, normalized=normalized, **asdict(path_options), **asdict(fit_options), **running
         )

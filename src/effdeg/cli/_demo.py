@@ -18,8 +18,8 @@ from effdeg.cli._output import check_figures, check_writable, print_json, write
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("effdeg-demo"),
-    seed: Annotated[int, typer.Option(help="Determines the labelled digits, the networks and the paths.")] = 0,
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("effdeg-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the labelled digits, the networks and the paths.")] = 0,
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:

@@ -36,7 +36,7 @@ def measure(
     tolerance: o.Tolerance = None,
     run_options: o.RunOptions,
     read_options: o.ReadOptions,
-    save: Annotated[Path | None, typer.Option(help="Keep the measurement (.json, .safetensors).")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json, .safetensors).")] = None,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
@@ -55,7 +55,7 @@ def measure(
     examples = read_options.load(data)
     named = o.NamedModel(model, weights, path_options.seed)
     loaded = named.load()
-    with o.run_models([named], examples) as first:
+    with o.prepare_run([named], examples) as first:
         if plot is None:
             measured = effdeg.measure(loaded, examples.inputs, **fit, **running, tolerance=tolerance)
         else:

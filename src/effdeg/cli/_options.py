@@ -34,7 +34,7 @@ Data = Annotated[
     ),
 ]
 Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw a figure into this file (.png, .pdf, .svg).")]
+Plot = Annotated[Path | None, typer.Option(help="Save a figure to this file (.png, .pdf, .svg).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")]
 
@@ -47,7 +47,7 @@ class PathOptions:
     nodes: Annotated[int, _fitted(help="Points on each path.")] = 200
     sampling: Annotated[Literal["cosine", "chebyshev", "uniform"], _fitted(help="Where the points lie.")] = "cosine"
     at: Annotated[str | None, _fitted(help="Layer at which the paths live, for token ids.")] = None
-    seed: Annotated[int, _fitted(help="Determines pairs and points, and weights that a model draws.")] = 0
+    seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that a model draws.")] = 0
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class FitOptions:
 
     degree: Annotated[int, _fitted(help="Highest degree of the fit.")] = 40
     basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials.")] = "chebyshev"
-    output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="What of the output is fitted.")] = (
-        "softmax"
-    )
+    output: Annotated[
+        Literal["softmax", "identity", "sigmoid"], _fitted(help="Transformation of the outputs before the fit.")
+    ] = "softmax"
     components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
 
 
@@ -171,8 +171,8 @@ class NamedModel:
 
 
 @contextmanager
-def run_models(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bool]:
-    """Share the work among the processes that ``torchrun`` started, if any; yield whether this one reports."""
+def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bool]:
+    """Join the processes of ``torchrun``, warn of untrained models, explain errors; yield whether this one reports."""
     from effdeg._utils.distributed import process_group, rank_and_size
     from effdeg.io._data import describe_channels_last
 

@@ -35,7 +35,7 @@ class RankOptions:
     measure: Annotated[
         list[str] | None,
         _option(
-            help="A measure, once for each; a leading minus (-margin) turns it round. Every column of numbers if none."
+            help="A measure, once for each; a leading minus (-margin) reverses it. Every column of numbers if none."
         ),
     ] = None
     against: Annotated[str | None, _option(help="Test every other measure against this one.")] = None
@@ -74,7 +74,7 @@ def rank(
     options: RankOptions,
     plot: Annotated[
         Path | None,
-        _option(help="Where to draw the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
+        _option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
     json: o.Json = False,
