@@ -9,7 +9,7 @@ import effdeg
 from effdeg import ranking
 from effdeg.cli._compare import compare
 from effdeg.cli._measure import measure
-from effdeg.cli._options import FitOptions, PathOptions, ReadOptions, RunOptions, unbundle
+from effdeg.cli._options import DeviceOptions, FitOptions, PathOptions, ReadOptions, unbundle
 from effdeg.cli._rank import RankOptions
 from effdeg.io import ImageOptions
 
@@ -23,7 +23,7 @@ def defaults(function):
 
 
 def test_the_settings_of_a_measurement_are_those_of_the_library():
-    declared = defaults(PathOptions) | defaults(FitOptions) | defaults(RunOptions) | {"tolerance": None}
+    declared = defaults(PathOptions) | defaults(FitOptions) | defaults(DeviceOptions) | {"tolerance": None}
     expected = defaults(effdeg.measure)
     assert declared == {name: value for name, value in expected.items() if name not in ONLY_IN_PYTHON}
     assert defaults(effdeg.trace).keys() <= expected.keys()
@@ -43,7 +43,7 @@ def test_the_settings_of_images_are_those_of_the_library():
 @pytest.mark.parametrize("command", [measure, compare])
 def test_a_command_has_the_options_of_its_bundles(command):
     parameters = signature(command).parameters
-    for bundle in (PathOptions, FitOptions, RunOptions, ReadOptions):
+    for bundle in (PathOptions, FitOptions, DeviceOptions, ReadOptions):
         for field in fields(bundle):
             assert parameters[field.name].default == field.default
             assert parameters[field.name].annotation == field.type

@@ -35,7 +35,7 @@ def compare(
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
-    run_options: o.RunOptions,
+    device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
@@ -48,7 +48,7 @@ def compare(
     """
     check_plot(plot)
     named = _match(models, weights or [], path_options.seed)
-    running = {**run_options.settings(), "progress": not (json or quiet)}
+    running = {**device_options.settings(), "progress": not (json or quiet)}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
     with o.prepare_run(named.values(), examples) as first:

@@ -34,7 +34,7 @@ def measure(
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,
-    run_options: o.RunOptions,
+    device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
     save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json, .safetensors).")] = None,
     plot: o.Plot = None,
@@ -50,7 +50,7 @@ def measure(
     check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
-    running = {**asdict(path_options), **run_options.settings(), "progress": not (json or quiet)}
+    running = {**asdict(path_options), **device_options.settings(), "progress": not (json or quiet)}
     fit = asdict(fit_options)
     examples = read_options.load(data)
     named = o.NamedModel(model, weights, path_options.seed)

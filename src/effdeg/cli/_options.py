@@ -63,7 +63,7 @@ class FitOptions:
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class DeviceOptions:
     """Where and how a model is run, by the names that :func:`effdeg.measure` gives them."""
 
     batch_size: Annotated[int | None, _run(help="Points per forward pass.")] = None
