@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg._utils.transfer import send
+from effdeg._utils.device import send
 from effdeg._utils.tree import Tree, map_tensors
 
 Model = Callable[..., Any]

@@ -23,7 +23,7 @@ def suggest(name: str, options: Iterable[str]) -> str:
 
 
 def shorten(names: Sequence[str], most: int = 3) -> str:
-    """List the first few of some names."""
+    """Join names with commas, leaving out those after the first ``most``."""
     return ", ".join([*names[:most], "…"] if len(names) > most else names)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.ranking._pool import Indices, Pool, format_cell
 from effdeg.ranking._tables import Array, is_number
 

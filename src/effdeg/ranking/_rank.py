@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from effdeg._utils.checks import check_count
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.ranking._conditional import ConditionalInformation, Neighbours
 from effdeg.ranking._correlations import kendall, pearson, scale_down, signs, spearman
 from effdeg.ranking._pool import MIN_CLUSTERS, Indices, Pool

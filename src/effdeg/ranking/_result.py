@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.ranking._conditional import Environment
 from effdeg.ranking._pool import MIN_CLUSTERS, Pool
 from effdeg.ranking._tables import Array

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.checks import pluralize
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 
 Array = NDArray[np.float64]
 Columns = dict[str, list[Any]]

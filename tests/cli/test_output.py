@@ -2,7 +2,7 @@
 
 import pytest
 
-from effdeg.cli._wording import in_options, use_spellings
+from effdeg.cli._output import spell_as_options, use_spellings
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +36,9 @@ def _options():
     ],
 )
 def test_settings_are_written_as_options(message, shown):
-    assert in_options(message) == shown
+    assert spell_as_options(message) == shown
 
 
 def test_without_options_nothing_changes():
     use_spellings({})
-    assert in_options("degree=3") == "degree=3"
+    assert spell_as_options("degree=3") == "degree=3"

@@ -1,4 +1,4 @@
-"""Code that users name as ``package.module:name``."""
+"""Code that users name as ``package.module:name``, and packages that only some functions need."""
 
 import importlib
 import sys
@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from effdeg._utils.checks import suggest
@@ -26,8 +27,33 @@ def importing_from_here() -> Iterator[None]:
             sys.path.remove(here)
 
 
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import an optional package, or raise an error that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs {module.split('.')[0]}: pip install 'effdeg[{extra}]'") from error
+
+
 def find_code(source: str) -> Any:
-    """Return what ``package.module:name`` names, among installed packages and in the working directory."""
+    """Return what a name of the form ``package.module:name`` stands for.
+
+    An error that the module itself raises passes through, with a note that says where it arose.
+
+    Args:
+        source: A module, among installed packages or in the working directory, and a name in it.
+
+    Returns:
+        The object of that name.
+
+    Raises:
+        ValueError: If this is not such a name, or there is no such module or no such object in it.
+
+    Example:
+        >>> from effdeg.io import find_code
+        >>> find_code("math:tau")
+        6.283185307179586
+    """
     module_name, _, attribute = source.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
         path = Path(module_name.removesuffix(".py"))
@@ -52,9 +78,8 @@ def _import(name: str, source: str) -> Any:
             raise ValueError(
                 f"{source!r}: there is no Python module {error.name!r} here or among the installed packages."
             ) from error
-        own = {__file__, importlib.__file__}
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename not in own]
-        frames = [each for each in frames if not each.filename.startswith("<")]
+        own = (__file__, importlib.__file__, "<")
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
         # The message of a syntax error has its place already.
         place = f" by {frames[-1].filename}, line {frames[-1].lineno}," if frames else ""
         error.add_note(f"Raised{place} while {name!r} was imported.")

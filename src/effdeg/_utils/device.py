@@ -1,9 +1,10 @@
-"""Many examples in batches that fit the device."""
+"""Running many examples on a device: batches that fit its memory, and transfers that do not keep it waiting."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
@@ -33,3 +34,28 @@ class Batches:
             self.size = max(1, min(self.size, part.stop - part.start) // 2)
             torch.cuda.empty_cache()
         return kept
+
+
+def send(tensor: Tensor, device: torch.device | None) -> Tensor:
+    """Move a tensor; from the CPU to a GPU without waiting for what the GPU is doing."""
+    if device is not None and device.type == "cuda" and tensor.device.type == "cpu":
+        # Only from pinned memory is the copy asynchronous; torch keeps the pinned buffer until the copy is done.
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def receive(tensor: Tensor) -> Callable[[], Tensor]:
+    """Start copying a tensor to the CPU; return a function that waits for the copy and returns it."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu
+    # A plain tensor.cpu() later on would also wait for all the work that is given to the GPU in between.
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy.copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(tensor.device))
+
+    def wait() -> Tensor:
+        copied.synchronize()
+        return copy
+
+    return wait
