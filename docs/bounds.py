@@ -6,7 +6,7 @@ Run by ``make figures``; everything here is a closed form or read from ``results
 import math
 from collections.abc import Mapping, Sequence
 
-from effdeg.demo._digits import load_digits
+from effdeg.demo import load_digits
 
 DIMENSION = 3 * 32 * 32  # d of CIFAR-10
 EXAMPLES = 50_000  # n of CIFAR-10

@@ -10,20 +10,24 @@ from typing import Any
 import along_training
 import numpy as np
 
+from effdeg._utils.checks import pluralize
 from effdeg.lab import Store, all_recipes, find_recipe
 from effdeg.lab.report import Result, result_of
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
-from effdeg.lab.report.pool import REFERENCE, ModelPool
+from effdeg.lab.report.pool import DEGREES, RANDOM_PIXELS, REFERENCE, TEST_DEGREES, ModelPool
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.text import document
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
-from effdeg.ranking import read_table
-from effdeg.ranking._tables import counted
+from effdeg.ranking import rank, read_table
 
 RESULTS = Path(__file__).parent.parent / "results"
 BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"
+# From this training accuracy on a network is said to fit its training images.
+FIT = 0.99
+# What pools are measured by besides effective degrees and the paper's other measures.
+OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
 
 def tables() -> dict[str, str]:
@@ -32,7 +36,8 @@ def tables() -> dict[str, str]:
         "results": results(),
         "lab-runs": lab_runs(),
         "engine": engine(),
-        "vit-pool": vit_pool(),
+        "resnet-pool": pool_table("cifar10-resnet18-pool"),
+        "vit-pool": pool_table("cifar10-vit-pool"),
         "recipes": recipe_table(),
         "along-training": along_training.table(find_tracked_runs()),
         **values(),
@@ -95,7 +100,7 @@ def recipe_table() -> str:
 
 
 def _runs(count: int, epochs: int | None) -> str:
-    return counted(count, "run") + (f" of {epochs} epochs" if epochs else "")
+    return pluralize(count, "run") + (f" of {epochs} epochs" if epochs else "")
 
 
 def results() -> str:
@@ -104,23 +109,26 @@ def results() -> str:
     for title, name in (("ResNet-18s", "resnet18"), ("ViT-Tinys", "vit")):
         block = lab(f"cifar10-{name}-pool").blocks[0]
         pool = models_of(block)
-        others = {"training accuracy": REFERENCE, "sharpness": pool.best["sharpness"].measure}
-        setting = f"{len(pool.table)} {title}, CIFAR-10, {block.epochs} epochs"
-        lines.append(_correlations(setting, pool.table, others))
+        others = {
+            "sharpness": pool.best["sharpness"].measure,
+            "adaptive sharpness": pool.best["adaptive sharpness"].measure,
+            "margin": "-margin@50",
+        }
+        for rows, kind in ((pool.table, title), (fitted(pool), f"{title} that fit")):
+            lines.append(_correlations(f"{len(rows)} {kind}, CIFAR-10, {block.epochs} epochs", rows, others))
     rows = digits_pool()
-    lines.append(
-        _correlations(f"{len(rows)} MLPs, digits", rows, {"path norm": "path_norm", "sharpness": "sharpness@0.1"})
-    )
+    others = {"sharpness": "sharpness@0.1", "adaptive sharpness": "adaptive_sharpness@0.1", "margin": "-margin@50"}
+    lines.append(_correlations(f"{len(rows)} MLPs, digits", rows, others))
     methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
-    setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {counted(len(methods.seeds), 'seed')}"
+    setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {pluralize(len(methods.seeds), 'seed')}"
     lines.append(_accuracies(setting, {line.row.name: line for line in methods.done}))
     small = lab("digits-methods").blocks[0]
     assert small.equal_time is not None
-    setting = f"MLP, 100 digits, equal time, {counted(len(small.seeds), 'seed')}"
+    setting = f"MLP, 100 digits, equal time, {pluralize(len(small.seeds), 'seed')}"
     lines.append(_accuracies(setting, {name: line for name, (line, _) in small.equal_time.lines.items()}))
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
-    setting = f"MLP, 50 digits, {counted(len(record['seeds']), 'seed')}"
+    setting = f"MLP, 50 digits, {pluralize(len(record['seeds']), 'seed')}"
     lines.append(f"| test accuracy, {setting} | {penalized:.1%} | plain {plain:.1%} |")
     return "\n".join(lines) + "\n"
 
@@ -128,7 +136,8 @@ def results() -> str:
 def _correlations(setting: str, rows: Sequence[Mapping[str, Any]], others: Mapping[str, str]) -> str:
     """Return the row of a pool: Pearson's correlations with the gap."""
     found = ", ".join(f"{label} {_signed(_pearson(rows, name))}" for label, name in others.items())
-    return f"| correlation with the gap, {setting} | {_signed(_pearson(rows, 'effective_degree'))} | {found} |"
+    raw, normalized = (_signed(_pearson(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
+    return f"| correlation with the gap, {setting} | {raw}; normalized {normalized} | {found} |"
 
 
 def _accuracies(setting: str, lines: Mapping[str, Line]) -> str:
@@ -160,45 +169,47 @@ def engine() -> str:
     return "\n".join(lines) + "\n"
 
 
-def vit_pool() -> str:
-    """Tabulate the pool of ViT-Tinys, with and without the learning rate at which networks hardly learned."""
-    rows = models_of(lab("cifar10-vit-pool").blocks[0]).table
-    highest = max(row["lr"] for row in rows)
-    learned = [row for row in rows if row["lr"] < highest]
+def pool_table(name: str) -> str:
+    """Tabulate how measures rank a pool: all its networks, and those that fit their training images."""
+    pool = models_of(lab(name).blocks[0])
+    rows = fitted(pool)
+    axes = [axis for axis in pool.axes if axis not in pool.inert]
+    best = [score.measure for score in pool.best.values()]
+    others = [measure for measure in OTHERS if measure in pool.measures]
+    names = list(dict.fromkeys([*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS, *best, *others, REFERENCE]))
+    assert pool.ranking is not None
+    every = pool.ranking.scores
+    fit = rank(rows, target="gap", measures=names, hyperparameters=pool.axes, clusters=axes).scores
     lines = [
-        f"| Pearson's correlation with the gap | all {len(rows)} networks | the {len(learned)} with lr < {highest:g} |",
-        "|---|---:|---:|",
+        f"| correlation with the gap | all {len(pool.table)}: Pearson | Kendall | the {len(rows)} that fit: Pearson | "
+        "Kendall |",
+        "|---|---:|---:|---:|---:|",
     ]
-    for name in _vit_measures():
-        label = "training accuracy (for reference)" if name == REFERENCE else f"`{name}`"
-        lines.append(f"| {label} | {_pearson(rows, name):.2f} | {_pearson(learned, name):.2f} |")
-    stuck = [row[REFERENCE] for row in rows if row["lr"] == highest]
-    others = [row[REFERENCE] for row in learned]
-    note = (
-        f"At lr = {highest:g} training accuracies are {min(stuck):.0%} to {max(stuck):.0%}, at the lower rates "
-        f"{min(others):.0%} to {max(others):.0%}."
-    )
+    for measure in names:
+        label = "training accuracy (for reference)" if measure == REFERENCE else f"`{measure}`"
+        cells = [each for scores in (every, fit) for each in (scores[measure].pearson, scores[measure].kendall)]
+        lines.append(f"| {label} | {' | '.join(str(cell or '–') for cell in cells)} |")
+    rest = [row[REFERENCE] for row in pool.table if row[REFERENCE] < FIT]
+    note = f"Fit: {FIT:.0%} of the training images or more are right; of the others {min(rest):.0%} to {max(rest):.0%}."
     return "\n".join([*lines, "", note]) + "\n"
 
 
-def _vit_measures() -> list[str]:
-    """Return both effective degrees, the paper's other three measures at their best radius, and training accuracy."""
-    pool = models_of(lab("cifar10-vit-pool").blocks[0])
-    degrees = [name for name in pool.measures if name.startswith("effective_degree") and "random" not in name]
-    others = [score.measure for score in pool.best.values() if score.measure not in degrees]
-    return [*degrees, *others, REFERENCE]
+def fitted(pool: ModelPool) -> list[Mapping[str, Any]]:
+    """Return the networks of a pool that fit their training images."""
+    return [row for row in pool.table if row[REFERENCE] >= FIT]
 
 
 def _pearson(rows: Sequence[Mapping[str, Any]], name: str) -> float:
     """Correlate a column with the gap; an effective degree measured on test images alone goes by ``…_test``."""
+    sign, name = (-1, name[1:]) if name.startswith("-") else (1, name)
     column = next(each for each in (name, f"{name}_test") if all(each in row for row in rows))
-    return float(np.corrcoef([row[column] for row in rows], [row["gap"] for row in rows])[0, 1])
+    return sign * float(np.corrcoef([row[column] for row in rows], [row["gap"] for row in rows])[0, 1])
 
 
 def values() -> dict[str, str]:
     """Return the numbers that stand within sentences."""
     resnets, vits = (models_of(lab(f"cifar10-{name}-pool").blocks[0]) for name in ("resnet18", "vit"))
-    learned = [row for row in vits.table if row["lr"] < max(row["lr"] for row in vits.table)]
+    learned = fitted(vits)
     methods = lab("cifar10-methods").blocks[0]
     numbers = {
         "resnet-ed": _pearson(resnets.table, "effective_degree"),

@@ -23,9 +23,8 @@ import numpy as np
 from lab_tables import find_tracked_runs, lab, models_of, studies
 from matplotlib.figure import Figure
 
-from effdeg.demo import _contest as contest
-from effdeg.demo._page import plot_contest
-from effdeg.demo._story import tell
+from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, select_network
+from effdeg.demo._page import plot_penalty
 from effdeg.lab.report.figures import drawings, plot_curves
 from effdeg.lab.report.text import document
 from effdeg.plots import THEMES, drawing, plot_method
@@ -58,14 +57,14 @@ TRAINING = {
 def draw() -> None:
     """Draw the demo's figures."""
     FIGURES.mkdir(exist_ok=True)
-    story = tell(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
-    held = contest.hold(seed=0, report=lambda doing, done: print(f"{done:3d}  {doing}"))
+    selection = select_network(seed=0, report=print)
+    effect = apply_penalty(seed=0, report=print)
     CONTEST.parent.mkdir(parents=True, exist_ok=True)
-    CONTEST.write_text(json.dumps(held.to_dict(), indent=1) + "\n")
-    simpler = story.comparison.ranking[0]
+    CONTEST.write_text(json.dumps(effect.to_dict(), indent=1) + "\n")
+    simpler = selection.comparison.ranking[0]
     for theme in THEMES:
-        plot_method(story.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
-        plot_contest(held, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
+        plot_method(selection.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
+        plot_penalty(effect, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
     draw_lab()
@@ -221,10 +220,10 @@ def earlier_runs() -> str:
 
 
 def contest_findings() -> str:
-    """Describe what the contest of the demo found."""
+    """Describe what the demo's experiment with the penalty found."""
     record = json.loads(CONTEST.read_text())
-    sides = {side: [contest.Outcome(**outcome) for outcome in record[side]] for side in ("plain", "penalized")}
-    return "\n".join(f"- {finding}" for finding in contest.Contest(record["seeds"], **sides).findings()) + "\n"
+    sides = {side: [Scores(**each) for each in record[side]] for side in ("plain", "penalized")}
+    return "\n".join(f"- {finding}" for finding in PenaltyEffect(record["seeds"], **sides).findings()) + "\n"
 
 
 def render_pages() -> dict[Path, str]:

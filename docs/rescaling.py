@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from effdeg import proxies
-from effdeg.demo._digits import load_digits
+from effdeg.demo import load_digits
 
 RECORD = Path(__file__).parent.parent / "results" / "rescaling.json"
 SCALES = [2.0**power for power in range(-4, 5)]

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import effdeg
-from effdeg.demo._digits import load_digits, network
+from effdeg.demo import load_digits, network
 
 STEPS = 200
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import effdeg
-from effdeg.demo._digits import load_digits, network
+from effdeg.demo import load_digits, network
 from effdeg.integrations.lightning import MeasureCallback, PenaltyCallback
 
 EPOCHS = 60

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import effdeg
-from effdeg.demo._digits import load_digits, network
+from effdeg.demo import load_digits, network
 
 STEPS = 60
 half = sys.argv[1:] == ["fp16"]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from effdeg import proxies, ranking
-from effdeg.demo._digits import load_digits
+from effdeg.demo import load_digits
 
 GRID = {"width": (32, 128, 512), "lr": (3e-4, 1e-3, 3e-3), "weight_decay": (0.0, 0.1, 1.0)}
 # A large margin is a good sign, so its sign is turned for the ranking; Hessians are left out for the sake of time.

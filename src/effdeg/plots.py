@@ -1,4 +1,4 @@
-"""Every figure the library draws: light or dark, safe for colour-blind readers, fit for a paper."""
+"""The figures of the library: light or dark, safe for colour-blind readers, fit for a paper."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a figure: its ground and ink, and the two that tell simple from complex (Okabe and Ito's)."""
+    """The colours of a figure: background, ink, faint lines, Okabe and Ito's for simple and complex, and steepness."""
 
     ground: str
     ink: str
@@ -49,7 +49,7 @@ THEMES = {
 
 @contextmanager
 def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figure]]:
-    """Open a figure in a theme; the reader's own matplotlib settings are left alone."""
+    """Open a figure in a theme, ``"light"`` or ``"dark"``; the user's own matplotlib settings are left alone."""
     check_choice("theme", theme, THEMES)
     colours = THEMES[theme]
     style = {

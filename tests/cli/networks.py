@@ -6,6 +6,9 @@ import numpy as np
 import torch
 from torch import nn
 
+SMALL = "tests.cli.networks:small"
+FAST = ["--paths", "20", "--nodes", "12", "--degree", "6"]
+
 
 def small():
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))

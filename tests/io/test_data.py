@@ -11,11 +11,15 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import effdeg
-from effdeg.io import ImageOptions, load_data, read_data
+from effdeg.io import ImageOptions, load_data
 from tests.cli import networks
 
 RNG = np.random.default_rng(0)
 X = RNG.random((6, 4), dtype=np.float32)
+
+
+def load(*arguments, **options):
+    return load_data(*arguments, **options).inputs
 
 
 def picture(seed, size=(8, 6), mode="RGB"):
@@ -36,17 +40,17 @@ def test_arrays(tmp_path):
     torch.save(torch.from_numpy(X), tmp_path / "a.pt")
     save_file({"x": torch.from_numpy(X)}, tmp_path / "a.safetensors")
     for name in ("a.npy", "one.npz", "a.pt", "a.safetensors"):
-        np.testing.assert_array_equal(load_data(tmp_path / name).numpy(), X)
-    np.testing.assert_array_equal(load_data(tmp_path / "two.npz", key="x_train").numpy(), X + 1)
-    assert set(load_data(tmp_path / "two.npz")) == {"x_test", "x_train"}
+        np.testing.assert_array_equal(load(tmp_path / name).numpy(), X)
+    np.testing.assert_array_equal(load(tmp_path / "two.npz", key="x_train").numpy(), X + 1)
+    assert set(load(tmp_path / "two.npz")) == {"x_test", "x_train"}
 
 
-def test_labels_beside_the_inputs_are_left_out(tmp_path):
+def test_labels_next_to_the_inputs_are_left_out(tmp_path):
     np.savez(tmp_path / "xy.npz", images=X, labels=np.arange(6))
     np.savez(tmp_path / "short.npz", x=X, y=np.arange(6))
     torch.save((torch.from_numpy(X), torch.arange(6)), tmp_path / "pair.pt")
     for name in ("xy.npz", "short.npz", "pair.pt"):
-        np.testing.assert_array_equal(load_data(tmp_path / name).numpy(), X)
+        np.testing.assert_array_equal(load(tmp_path / name).numpy(), X)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
@@ -69,9 +73,9 @@ def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
         ImageOptions(size=8),
         ImageOptions(size=20),
     ):
-        expected = torch.stack(list(load_data(tmp_path / "files", images=options)))
+        expected = torch.stack(list(load(tmp_path / "files", images=options)))
         for name in ("bytes.npy", "bytes.npz", "floats.pt"):
-            found = load_data(tmp_path / name, images=options)
+            found = load(tmp_path / name, images=options)
             # Pillow and torch resize with one filter, but round differently.
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if options.size is None else 1.5 / 255)
 
@@ -82,34 +86,34 @@ def test_what_was_done_to_the_examples_is_said(tmp_path):
     np.savez(tmp_path / "xy.npz", x=X, y=np.arange(6))
     np.save(tmp_path / "plain.npy", X)
     options = ImageOptions(size=4, mean=(0.49, 0.48, 0.45), std=(0.25,))
-    assert read_data(tmp_path / "bytes.npy").preprocessing == "bytes scaled to [0, 1]"
+    assert load_data(tmp_path / "bytes.npy").preprocessing == "bytes scaled to [0, 1]"
     done = "size 4, mean 0.49,0.48,0.45, std 0.25, bytes scaled to [0, 1]"
-    assert read_data(tmp_path / "bytes.npy", images=options).preprocessing == done
-    assert read_data(tmp_path / "xy.npz").preprocessing == "labels left out"
-    assert read_data(tmp_path / "xy.npz", key="x").preprocessing is None
-    assert read_data(tmp_path / "plain.npy").preprocessing is None
+    assert load_data(tmp_path / "bytes.npy", images=options).preprocessing == done
+    assert load_data(tmp_path / "xy.npz").preprocessing == "labels left out"
+    assert load_data(tmp_path / "xy.npz", key="x").preprocessing is None
+    assert load_data(tmp_path / "plain.npy").preprocessing is None
 
 
 def test_options_for_images_are_refused_for_what_is_none(tmp_path):
     options = ImageOptions(mean=(0.5,))
     np.save(tmp_path / "a.npy", X)
     with pytest.raises(ValueError, match=r"are for images: bytes .*a.npy holds float32 of the shape \(6, 4\)"):
-        load_data(tmp_path / "a.npy", images=options)
+        load(tmp_path / "a.npy", images=options)
     np.save(tmp_path / "integers.npy", np.zeros((4, 3, 8, 8), dtype=np.int64))
     with pytest.raises(ValueError, match=r"integers.npy holds int64 of the shape \(4, 3, 8, 8\)"):
-        load_data(tmp_path / "integers.npy", images=options)
+        load(tmp_path / "integers.npy", images=options)
     np.savez(tmp_path / "two.npz", a=np.zeros((4, 3, 8, 8)), b=np.zeros((4, 3, 8, 8)))
-    with pytest.raises(ValueError, match=r"two.npz holds a, b; choose the images with --key"):
-        load_data(tmp_path / "two.npz", images=options)
+    with pytest.raises(ValueError, match=r"two.npz holds a, b; choose the images with key="):
+        load(tmp_path / "two.npz", images=options)
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "numbers.parquet")
     with pytest.raises(ValueError, match=r"numbers.parquet has none, but numbers in a, b"):
-        load_data(tmp_path / "numbers.parquet", images=options)
+        load(tmp_path / "numbers.parquet", images=options)
     np.save(tmp_path / "hwc.npy", np.zeros((4, 8, 8, 3)))
     with pytest.raises(ValueError, match=r"N × height × width × channels, \(4, 8, 8, 3\).*x.transpose\(0, 3, 1, 2\)"):
-        load_data(tmp_path / "hwc.npy", images=options)
+        load(tmp_path / "hwc.npy", images=options)
     np.save(tmp_path / "large.npy", np.full((4, 3, 8, 8), 255.0))
     with pytest.warns(UserWarning, match=r"pixels in \[0, 1\], but the pixels of .*large.npy lie between 255 and 255"):
-        load_data(tmp_path / "large.npy", images=options)
+        load(tmp_path / "large.npy", images=options)
 
 
 @pytest.mark.parametrize(
@@ -125,27 +129,27 @@ def test_options_for_images_are_refused_for_what_is_none(tmp_path):
 def test_a_list_of_tensors_is_not_taken_for_its_first(tmp_path, saved):
     torch.save(saved, tmp_path / "list.pt")
     with pytest.raises(ValueError, match=rf"of {len(saved)} tensors.*torch.stack\(list\).*torch.cat\(list\)"):
-        load_data(tmp_path / "list.pt")
+        load(tmp_path / "list.pt")
 
 
 @pytest.mark.parametrize("labels", [torch.arange(6), torch.rand(6), torch.arange(6)[:, None], torch.zeros(6) > 1])
 def test_labels_saved_with_the_inputs_are_left_out(tmp_path, labels):
     torch.save([torch.from_numpy(X), labels], tmp_path / "pair.pt")
-    loaded = read_data(tmp_path / "pair.pt")
+    loaded = load_data(tmp_path / "pair.pt")
     np.testing.assert_array_equal(loaded.inputs.numpy(), X)
     assert loaded.preprocessing == "labels left out"
 
 
 def test_bytes_are_scaled_as_images_are(tmp_path):
     np.save(tmp_path / "bytes.npy", np.array([[0, 255], [51, 102]], dtype=np.uint8))
-    torch.testing.assert_close(load_data(tmp_path / "bytes.npy"), torch.tensor([[0.0, 1.0], [0.2, 0.4]]))
+    torch.testing.assert_close(load(tmp_path / "bytes.npy"), torch.tensor([[0.0, 1.0], [0.2, 0.4]]))
 
 
 def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
     images = [picture(seed) for seed in range(5)]
     cells = [{"bytes": png(image), "path": None} for image in images]
     pq.write_table(pa.table({"img": cells, "label": list(range(5))}), tmp_path / "hub.parquet")
-    data = load_data(tmp_path / "hub.parquet")
+    data = load(tmp_path / "hub.parquet")
     assert len(data) == 5
     expected = np.asarray(images[3], dtype=np.float32).transpose(2, 0, 1) / 255
     np.testing.assert_allclose(data[3].numpy(), expected)
@@ -154,19 +158,19 @@ def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array([png(image) for image in images], kind)
         pq.write_table(pa.table({"picture": column, "size": [{"width": 8}] * 5}), tmp_path / "plain.parquet")
-        np.testing.assert_allclose(load_data(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
-        np.testing.assert_allclose(load_data(tmp_path / "plain.parquet")[3].numpy(), expected)
+        np.testing.assert_allclose(load(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
+        np.testing.assert_allclose(load(tmp_path / "plain.parquet")[3].numpy(), expected)
 
 
 def test_parquet_with_numbers(tmp_path):
     columns = {"a": X[:, 0], "b": X[:, 1], "name": list("uvwxyz"), "label": np.arange(6)}
     pq.write_table(pa.table(columns), tmp_path / "numbers.parquet")
-    np.testing.assert_array_equal(load_data(tmp_path / "numbers.parquet").numpy(), X[:, :2])
-    np.testing.assert_array_equal(load_data(tmp_path / "numbers.parquet", key="b").numpy(), X[:, 1:2])
+    np.testing.assert_array_equal(load(tmp_path / "numbers.parquet").numpy(), X[:, :2])
+    np.testing.assert_array_equal(load(tmp_path / "numbers.parquet", key="b").numpy(), X[:, 1:2])
     with pytest.raises(ValueError, match="has no column 'c'; it has a, b, name, label"):
-        load_data(tmp_path / "numbers.parquet", key="c")
+        load(tmp_path / "numbers.parquet", key="c")
     with pytest.raises(ValueError, match="neither images nor numbers in name"):
-        load_data(tmp_path / "numbers.parquet", key="name")
+        load(tmp_path / "numbers.parquet", key="name")
 
 
 def test_a_folder_of_images(tmp_path):
@@ -174,67 +178,67 @@ def test_a_folder_of_images(tmp_path):
         (tmp_path / f"class{index % 2}").mkdir(exist_ok=True)
         picture(index, mode=mode).save(tmp_path / f"class{index % 2}" / f"{index}.png")
     (tmp_path / "notes.txt").write_text("not an image")
-    data = load_data(tmp_path)
+    data = load(tmp_path)
     assert len(data) == 3
     assert data[0].shape == data[1].shape == (3, 6, 8)  # class0/2.png is grey, but the first image is not
-    resized = load_data(tmp_path, images=ImageOptions(size=4, mean=(0.5, 0.4, 0.3), std=(0.2,)))
-    plain = load_data(tmp_path, images=ImageOptions(size=4))
+    resized = load(tmp_path, images=ImageOptions(size=4, mean=(0.5, 0.4, 0.3), std=(0.2,)))
+    plain = load(tmp_path, images=ImageOptions(size=4))
     expected = (plain[0] - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / 0.2
     torch.testing.assert_close(resized[0], expected)
     (tmp_path / "a").mkdir()
     picture(3, mode="L").save(tmp_path / "a" / "grey.png")
-    assert load_data(tmp_path)[3].shape == (1, 6, 8)
-    with pytest.raises(ValueError, match="--mean has 3 values, the images have 1 channels"):
-        load_data(tmp_path, images=ImageOptions(mean=(0.5, 0.4, 0.3)))[0]
+    assert load(tmp_path)[3].shape == (1, 6, 8)
+    with pytest.raises(ValueError, match="mean= has 3 values, the images have 1 channels"):
+        load(tmp_path, images=ImageOptions(mean=(0.5, 0.4, 0.3)))[0]
     # Images of unequal shape: no straight line joins them, and the error comes before any forward pass.
     picture(4, size=(5, 5)).save(tmp_path / "a" / "small.png")
     with pytest.raises(ValueError, match=r"unequal shapes, \(1, 5, 5\) and \(1, 6, 8\).*resize images to one size"):
-        effdeg.measure(lambda x: pytest.fail("ran"), load_data(tmp_path))
+        effdeg.measure(lambda x: pytest.fail("ran"), load(tmp_path))
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent.npy does not exist"):
-        load_data(tmp_path / "absent.npy")
+        load(tmp_path / "absent.npy")
     (tmp_path / "data.csv").write_text("1,2")
     with pytest.raises(ValueError, match=r"suffix '.csv'; known are .npy, .npz, .pt"):
-        load_data(tmp_path / "data.csv")
+        load(tmp_path / "data.csv")
     for suffix in (".npy", ".npz", ".pt", ".safetensors", ".parquet"):
         (tmp_path / f"broken{suffix}").write_bytes(b"nonsense")
         with pytest.raises(ValueError, match=rf"broken{suffix} cannot be read as {suffix}"):
-            load_data(tmp_path / f"broken{suffix}")
+            load(tmp_path / f"broken{suffix}")
     (tmp_path / "pictures").mkdir()
     with pytest.raises(ValueError, match="holds no images"):
-        load_data(tmp_path / "pictures")
+        load(tmp_path / "pictures")
     (tmp_path / "pictures" / "a.png").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"a.png cannot be read as an image"):
-        load_data(tmp_path / "pictures")
+        load(tmp_path / "pictures")
     pq.write_table(pa.table({"img": pa.array([], pa.binary())}), tmp_path / "zero.parquet")
     with pytest.raises(ValueError, match=r"zero.parquet holds no examples: it has no rows"):
-        load_data(tmp_path / "zero.parquet")
+        load(tmp_path / "zero.parquet")
     pq.write_table(pa.table({"img": pa.array([b"nonsense", None], pa.binary())}), tmp_path / "bad.parquet")
     with pytest.raises(
         ValueError, match=r"image 0 of .*bad.parquet cannot be read as an image: Pillow does not know"
     ) as raised:
-        load_data(tmp_path / "bad.parquet")
+        load(tmp_path / "bad.parquet")
     assert "BytesIO" not in str(raised.value)
     pq.write_table(pa.table({"img": pa.array([png(picture(0)), None], pa.binary())}), tmp_path / "empty.parquet")
     with pytest.raises(ValueError, match=r"image 1 of .*empty.parquet is missing"):
-        load_data(tmp_path / "empty.parquet")[1]
+        load(tmp_path / "empty.parquet")[1]
     np.savez(tmp_path / "words.npz", x=X, names=np.array(list("abcdef")))
-    with pytest.raises(ValueError, match=r"holds an array of <U1 under 'names'; choose the examples with --key"):
-        load_data(tmp_path / "words.npz")
+    with pytest.raises(ValueError, match=r"holds an array of <U1 under 'names'; choose the examples with key="):
+        load(tmp_path / "words.npz")
     torch.save({"seed": 3}, tmp_path / "labels.pt")
     with pytest.raises(ValueError, match=r"holds a value of type int under 'seed'; choose"):
-        load_data(tmp_path / "labels.pt")
+        load(tmp_path / "labels.pt")
     np.savez(tmp_path / "y.npz", y=np.arange(3))
     with pytest.raises(ValueError, match=r"y.npz holds no examples: it has y"):
-        load_data(tmp_path / "y.npz")
+        load(tmp_path / "y.npz")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="cannot be read"):
-        load_data(tmp_path / "objects.npy")
+        load(tmp_path / "objects.npy")
     np.savez(tmp_path / "some.npz", a=X, b=X)
     with pytest.raises(ValueError, match="has no array 'c'; it has a, b"):
-        load_data(tmp_path / "some.npz", key="c")
+        load(tmp_path / "some.npz", key="c")
 
 
 def test_real_cifar10():
@@ -242,7 +246,7 @@ def test_real_cifar10():
     file = Path(root or "") / "cifar10" / "test-00000-of-00001.parquet"
     if root is None or not file.is_file():
         pytest.skip("needs CIFAR-10 as the hub stores it: set EFFDEG_DATA to a folder with cifar10/*.parquet")
-    data = load_data(file)
+    data = load(file)
     assert len(data) == 10_000
     assert data[0].shape == (3, 32, 32)
     torch.manual_seed(0)

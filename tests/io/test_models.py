@@ -27,7 +27,7 @@ def test_a_plain_function_is_a_model_but_takes_no_weights(tmp_path):
         load_model("tests.cli.networks:plain_function", tmp_path / "w.pt")
 
 
-def test_a_script_beside_the_user(tmp_path, monkeypatch):
+def test_a_script_in_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "my_script.py").write_text("from torch import nn\n\ndef make():\n    return nn.Linear(3, 2)\n")
     monkeypatch.chdir(tmp_path)
     assert isinstance(load_model("my_script:make"), nn.Linear)
@@ -72,6 +72,9 @@ def test_weights_that_do_not_fit(tmp_path):
     torch.save(state, tmp_path / "shape.pt")
     with pytest.raises(ValueError, match=r"1.weight is \(8, 13\) in the file and \(8, 12\) in the model"):
         load_model("tests.cli.networks:small", tmp_path / "shape.pt")
+    torch.save({}, tmp_path / "empty.pt")
+    with pytest.raises(ValueError, match=r"empty.pt does not fit Sequential: 4 weights of the model are not in the"):
+        load_model("tests.cli.networks:small", tmp_path / "empty.pt")
 
 
 def test_files_that_are_not_weights(tmp_path):

@@ -2,6 +2,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from effdeg._files import write_json
 
 from effdeg.lab.jobs import equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.store import Store
@@ -99,6 +100,8 @@ def test_the_runs_at_equal_time(tmp_path):
         Toy("ed", 2.0, epochs=2),
         Toy("ed", 2.0, seed=1, epochs=2),
     ]
+    write_json(store.run(Toy("ed", 2.0)).folder / "environment.json", {"device": "none", "shared": True})
+    assert equal_time_jobs(RECIPE, finals, store, "ed")[0] == []  # the time of one that shared its GPU says nothing
     with pytest.raises(ValueError, match=r"method='edd' is not known. Did you mean 'ed'"):
         equal_time_jobs(RECIPE, finals, store, "edd")
     with pytest.raises(ValueError, match="killed is not among the lines of this sweep"):

@@ -54,6 +54,14 @@ def test_the_longest_runs_decide(store):
     assert (choice.changes, choice.epochs, len(choice.tried)) == ({"weight": 7.0}, 10, 2)
 
 
+def test_a_single_strength_is_not_tuning_where_several_were_tried(store):
+    tried(store, {7.0: 0.99}, epochs=60)  # a run of another experiment on held-out examples
+    assert chosen(RECIPE, ED, store.records()).changes == {"weight": 7.0}
+    tried(store, {2.0: 0.9, 7.0: 0.8})
+    choice = chosen(RECIPE, ED, store.records())
+    assert (choice.changes, choice.epochs, len(choice.tried)) == ({"weight": 2.0}, 2, 2)
+
+
 def test_only_finished_runs_count(store):
     tried(store, {2.0: 0.6})
     run = store.run(replace(TUNING, weight=7.0))

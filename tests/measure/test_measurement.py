@@ -13,7 +13,6 @@ from scipy import stats
 from torch.utils.data import DataLoader, TensorDataset
 
 import effdeg
-from effdeg._utils.statistics import student_quantile
 from effdeg.measure._measurement import RESIDUAL_LIMIT
 from tests.models import mlp
 
@@ -85,12 +84,6 @@ def test_the_interval_is_students(measured):
     assert (low, high) == pytest.approx(expected, rel=1e-6)
     assert measured.stderr == pytest.approx(float(stats.sem(measured.per_path.numpy())))
     assert measured.interval(normalized=True)[0] < measured.normalized < measured.interval(normalized=True)[1]
-
-
-@pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
-@pytest.mark.parametrize(("freedom", "error"), [(1, 1e-9), (2, 1e-9), (3, 0.02), (10, 1e-4), (399, 1e-9)])
-def test_student_quantiles(probability, freedom, error):
-    assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=error)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])

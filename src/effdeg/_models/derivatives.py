@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from effdeg._models.layers import as_module, eager
 from effdeg._utils.checks import check_count
+from effdeg._utils.device import send
 from effdeg._utils.shapes import Float
-from effdeg._utils.transfer import send
 
 ETA = 0.01
 """What ASAM adds to the size of a weight, so that weights near zero can move too."""

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.examples import as_arguments
-from effdeg._utils.transfer import send
+from effdeg._utils.device import send
 from effdeg._utils.tree import Tree, map_tensors
 
 Model = Callable[..., Any]

@@ -1,1 +1,1 @@
-"""What any room may use: trees of tensors, checks, batches, transfers, progress, files, optional imports."""
+"""Helpers that any package may use: trees of tensors, checks, devices, processes, progress, files and imports."""

@@ -23,8 +23,13 @@ def suggest(name: str, options: Iterable[str]) -> str:
 
 
 def shorten(names: Sequence[str], most: int = 3) -> str:
-    """List the first few of some names."""
+    """Join names with commas, leaving out those after the first ``most``."""
     return ", ".join([*names[:most], "…"] if len(names) > most else names)
+
+
+def pluralize(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 model, 2 models."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def check_count(name: str, value: object, *, least: int) -> int:

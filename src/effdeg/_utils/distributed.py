@@ -39,7 +39,7 @@ def union_over_ranks(parts: dict[int, Any]) -> dict[int, Any]:
     return {key: part for each in gathered for key, part in each.items()}
 
 
-def shared_from_first(value: T) -> T:
+def broadcast_from_first(value: T) -> T:
     """Return to every process what the first one holds."""
     if rank_and_size()[1] == 1:
         return value

@@ -27,7 +27,12 @@ def write_atomically(file: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _sync_folder(file.parent)
+    if os.name == "posix":  # make the new name survive a power cut; on Windows folders cannot be opened for that
+        handle = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_figure(figure: "Figure", file: Path) -> None:
@@ -37,7 +42,7 @@ def write_figure(figure: "Figure", file: Path) -> None:
 
 def write_json(file: Path, value: Any) -> None:
     """Write JSON for people and programs: indented, with null for NaN and infinities."""
-    write_atomically(file, json.dumps(finite(value), indent=1, allow_nan=False).encode() + b"\n")
+    write_atomically(file, json.dumps(replace_nonfinite(value), indent=1, allow_nan=False).encode() + b"\n")
 
 
 def dump(write: Callable[[io.BytesIO], object]) -> bytes:
@@ -48,7 +53,7 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def make_folder(folder: Path, what: str = "runs") -> None:
-    """Make a folder; raise if what is to be kept there cannot be."""
+    """Make a folder; raise if it cannot be made, naming what was to be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -58,23 +63,13 @@ def make_folder(folder: Path, what: str = "runs") -> None:
 
 def to_json(value: Any) -> str:
     """Return JSON in one line, with null for NaN and infinities, which JSON does not have."""
-    return json.dumps(finite(value), allow_nan=False)
+    return json.dumps(replace_nonfinite(value), allow_nan=False)
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """Return numbers in dicts and lists with None in place of NaN and infinities; tuples become lists."""
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: replace_nonfinite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [replace_nonfinite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where folders can be opened for that (not on Windows)."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

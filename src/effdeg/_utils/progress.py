@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Update = Callable[..., object]
-"""Takes how much is done (None: as much as before) and, if there is something to say, a note."""
+"""Takes how much is done (None: as much as before) and, if it changes, a note that is shown next to the bar."""
 
 
 def ignore(done: float | None = None, note: str | None = None) -> None:
@@ -21,13 +21,8 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    ]
+    before, after = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    columns = [before, BarColumn(), MofNCompleteColumn(), after, TimeRemainingColumn()]
     console = Console(stderr=True)
     # On a terminal the bar goes when the work is done; in a log its last state stays.
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:

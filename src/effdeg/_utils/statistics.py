@@ -1,4 +1,4 @@
-"""Means and how sure of them one can be."""
+"""Means, their standard errors and their intervals."""
 
 import math
 from statistics import NormalDist

@@ -35,10 +35,10 @@ def named_map(function: Callable[..., Any], tree: Tree, *rest: Tree, name: str =
         entries = [named_map(function, *entry, name=name) for entry in zip(tree, *rest, strict=True)]
         return type(tree)(*entries) if hasattr(tree, "_fields") else type(tree)(entries)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        names = [field.name for field in dataclasses.fields(tree) if field.init]
         changes = {
-            each: named_map(function, getattr(tree, each), *(getattr(other, each) for other in rest), name=each)
-            for each in names
+            field.name: named_map(function, *(getattr(each, field.name) for each in (tree, *rest)), name=field.name)
+            for field in dataclasses.fields(tree)
+            if field.init
         }
         return dataclasses.replace(tree, **changes)
     return function(name, tree, *rest)

@@ -12,7 +12,7 @@ from effdeg._models.layers import FoundLayer, Layer, as_module, find_layer, repl
 from effdeg._models.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree
-from effdeg.baselines._batchnorm import buffers_lent
+from effdeg.baselines._jacobian import use_buffer_copies
 from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
 
 
@@ -92,7 +92,7 @@ def _run(
     run = model if inner is None or not isinstance(model, nn.Module) else inner
     try:
         # On the batch as it is, with masks that are not joined yet.
-        with replaced(_stop), buffers_lent(inner):
+        with replaced(_stop), use_buffer_copies(inner):
             run(*arguments, **keywords)
     except _Reached as reached:
         hidden = reached.hidden

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from effdeg._utils.code import importing_from_here
+from effdeg._utils.imports import importing_from_here
 from effdeg._version import __version__
-from effdeg.cli import _compare as compare
-from effdeg.cli import _demo as demo
-from effdeg.cli import _measure as measure
-from effdeg.cli import _rank as rank
-from effdeg.cli._wording import print_aside, use_spellings
+from effdeg.cli._compare import compare
+from effdeg.cli._demo import demo
+from effdeg.cli._measure import measure
+from effdeg.cli._output import print_to_stderr, use_spellings
+from effdeg.cli._rank import rank
 
 
 class _Lab(TyperGroup):
@@ -48,10 +48,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("measure")(measure.measure)
-app.command("compare")(compare.compare)
-app.command("rank")(rank.rank)
-app.command("demo")(demo.demo)
+for _command in (measure, compare, rank, demo):
+    app.command()(_command)
 app.add_typer(typer.Typer(cls=_Lab, no_args_is_help=True), name="lab", help="The paper's experiments, to be run again.")
 
 
@@ -94,12 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if _state["traceback"]:
             raise
-        print_aside(str(error), "[bold red]error:[/] ")
+        print_to_stderr(str(error), "[bold red]error:[/] ")
         for note in getattr(error, "__notes__", ()):
-            print_aside(note)
+            print_to_stderr(note)
         if not isinstance(error, _PLAIN):
             kind = type(error).__name__
-            print_aside(
+            print_to_stderr(
                 f"({kind}, probably raised by the code of a model or recipe; effdeg --traceback … shows where)", "[dim]"
             )
         raise SystemExit(2) from error
@@ -107,4 +105,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Show a warning in one line, without the code that raised it."""
-    print_aside(" ".join(str(message).split()), "[bold yellow]warning:[/] ")
+    print_to_stderr(" ".join(str(message).split()), "[bold yellow]warning:[/] ")

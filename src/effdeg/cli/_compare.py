@@ -1,9 +1,10 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
-import json as json_module
+from dataclasses import asdict
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,10 +14,10 @@ from rich.table import Table
 import effdeg
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._subject import Candidate, Data, record, warn_if_untrained
-from effdeg.cli._wording import print_notes
+from effdeg.cli._output import check_plot, print_json, print_notes, write
 
 
+@o.unbundle
 def compare(
     models: Annotated[
         list[str],
@@ -26,27 +27,16 @@ def compare(
         ),
     ],
     data: o.Data,
+    *,
     weights: Annotated[
         list[Path] | None,
         typer.Option(help="Weights, once for each model; or several for one model.", show_default=False),
     ] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
-    paths: o.Paths = 400,
-    nodes: o.Nodes = 200,
-    degree: o.Degree = 40,
-    basis: o.Basis = "chebyshev",
-    sampling: o.Sampling = "cosine",
-    output: o.Output = "softmax",
-    components: o.Components = None,
-    at: o.At = None,
-    seed: o.Seed = 0,
-    batch_size: o.BatchSize = None,
-    device: o.Device = None,
-    dtype: o.Dtype = None,
-    key: o.Key = None,
-    size: o.Size = None,
-    mean: o.Mean = "",
-    std: o.Std = "",
+    path_options: o.PathOptions,
+    fit_options: o.FitOptions,
+    device_options: o.DeviceOptions,
+    read_options: o.ReadOptions,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
@@ -54,43 +44,37 @@ def compare(
     """Rank models by their effective degree on the same paths, and say which differences are real.
 
     No labels are needed. Among models that fit the same training data equally well, a simpler one often generalizes
-    better, but not always: where there are labels to check with, check.
+    better, but not always: where you have labels, check.
     """
-    o.check_plot(plot)
-    from effdeg._utils.distributed import process_group, rank_and_size
-
-    candidates = {name: Candidate(*each, seed) for name, each in _candidates(models, weights or []).items()}
-    where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
-    route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
-    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": output, "components": components}
-    examples = Data.read(data, key=key, size=size, mean=mean, std=std)
-    loaded = {name: candidate.load() for name, candidate in candidates.items()}
-    with process_group(), examples.explaining():
-        first = rank_and_size()[0] == 0
-        if first:
-            warn_if_untrained(*candidates.values())
-        running = {**route, **fit, **where, "progress": not (json or quiet)}
-        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, **running)
+    check_plot(plot)
+    named = _match(models, weights or [], path_options.seed)
+    running = {**device_options.settings(), "progress": not (json or quiet)}
+    examples = read_options.load(data)
+    loaded = {name: each.load() for name, each in named.items()}
+    with o.prepare_run(named.values(), examples) as first:
+        found = effdeg.compare(
+            loaded, examples.inputs, normalized=normalized, **asdict(path_options), **asdict(fit_options), **running
+        )
     if not first:
         return
-    measurements = {name: record(each, candidates[name], examples) for name, each in found.measurements.items()}
+    measurements = {name: named[name].record(each, examples) for name, each in found.measurements.items()}
     comparison = effdeg.Comparison(measurements, normalized)
     console = Console(quiet=json)
     if json:
-        print(json_module.dumps(comparison.to_dict()))
+        print_json(comparison.to_dict())
     console.print(_table(comparison))
     console.print(_verdict(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
     print_notes(console, comparison.warnings())
     if plot is not None:
-        o.write(plot, partial(write_figure, comparison.plot()), console)
+        write(plot, partial(write_figure, comparison.plot()), console)
 
 
-def _candidates(models: list[str], weights: list[Path]) -> dict[str, tuple[str, Path | None]]:
+def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; the names are as short as they can be."""
     if len(models) == 1 and len(weights) > 1:
-        pairs: list[tuple[str, Path | None]] = [(models[0], file) for file in weights]
+        found = [o.NamedModel(models[0], file, seed) for file in weights]
         names = [file.stem for file in weights]
         full = [str(file) for file in weights]
     elif weights and len(weights) != len(models):
@@ -98,15 +82,15 @@ def _candidates(models: list[str], weights: list[Path]) -> dict[str, tuple[str, 
             f"{len(models)} models and {len(weights)} weights: give one for each, or several for one model."
         )
     else:
-        pairs = [(model, weights[index] if weights else None) for index, model in enumerate(models)]
+        found = [o.NamedModel(*each, seed) for each in zip_longest(models, weights)]
         names = full = models
-    if len(pairs) < 2:
+    if len(found) < 2:
         raise ValueError("a comparison needs at least two models, or one model and two --weights.")
     if len(set(names)) < len(names):
         names = full
     if len(set(names)) < len(names):
         names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
-    return dict(zip(names, pairs, strict=True))
+    return dict(zip(names, found, strict=True))
 
 
 def _table(comparison: "effdeg.Comparison") -> Table:

@@ -1,9 +1,9 @@
 """``effdeg demo``: the main job on real data, in under two minutes."""
 
-import json as json_module
 import os
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +14,12 @@ from rich.markup import escape
 from effdeg._utils.files import make_folder
 from effdeg._utils.progress import progress_bar
 from effdeg.cli import _options as o
+from effdeg.cli._output import check_figures, check_writable, print_json, write
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("effdeg-demo"),
-    seed: Annotated[int, typer.Option(help="Determines the labelled digits, the networks and the paths.")] = 0,
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("effdeg-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the labelled digits, the networks and the paths.")] = 0,
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
@@ -26,30 +27,29 @@ def demo(
 
     Writes a folder with figures, checkpoints and a small HTML page.
     """
-    o.check_figures()
+    check_figures()
     make_folder(out, "--out: the demonstration")
-    o.check_writable("--out", out)
-    from effdeg.demo import _contest as contest
-    from effdeg.demo import _story as story
+    check_writable("--out", out)
+    from effdeg.demo._experiments import QUESTION, STAGES, apply_penalty, select_network
     from effdeg.demo._page import compare_command, write_page
 
-    first, second = story.stages(), contest.stages()
-    with progress_bar("demo", first + second, enabled=not (json or quiet)) as update:
-        told = story.tell(seed=seed, report=lambda doing, done: update(done, doing))
-        held = contest.hold(seed=seed, report=lambda doing, done: update(first + done, doing))
-        update(first + second)
+    done = count()
+    with progress_bar("demo", STAGES, enabled=not (json or quiet)) as update:
+        selection = select_network(seed=seed, report=lambda stage: update(next(done), stage))
+        effect = apply_penalty(seed=seed, report=lambda stage: update(next(done), stage))
+        update(STAGES)
     page = out / "index.html"
     console = Console(soft_wrap=True, highlight=False, quiet=json)
     if json:
-        findings = [*told.findings(), *held.findings()]
-        found = {"findings": findings, "page": str(page), "contest": held.to_dict(), **told.comparison.to_dict()}
-        print(json_module.dumps(found))
-    for sentence in told.findings():
+        findings = [*selection.findings(), *effect.findings()]
+        found = {"findings": findings, "page": str(page), "penalty": effect.to_dict(), **selection.comparison.to_dict()}
+        print_json(found)
+    for sentence in selection.findings():
         console.print(f"• {escape(sentence)}")
-    console.print(contest.QUESTION)
-    for sentence in held.findings():
+    console.print(QUESTION)
+    for sentence in effect.findings():
         console.print(f"• {escape(sentence)}")
-    o.write(page, lambda _: write_page(told, held, out), console)
+    write(page, lambda _: write_page(selection, effect, out), console)
     console.print("To repeat the comparison from the saved checkpoints:")
     console.print(escape(f"  {compare_command(out, _program())}"))
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from effdeg._utils.files import to_json, write_atomically, write_figure
 from effdeg.cli import _lab_options as lo
-from effdeg.cli import _options as o
+from effdeg.cli._output import check_figures, check_plot, check_target
 from effdeg.lab import Recipe, all_recipes, find_recipe
 from effdeg.lab.report import Result, plain, result_of
 from effdeg.lab.report.shared_runs import run_and_not
@@ -43,8 +43,8 @@ def table(
     """Show what was found of an experiment next to the paper's numbers, at equal epochs and at equal time."""
     found = find_recipe(name)
     kept = parsed(found.settings, changes or ())
-    o.check_plot(plot)
-    o.check_target("--csv", csv, {".csv"})
+    check_plot(plot)
+    check_target("--csv", csv, {".csv"})
     if csv is not None and found.shows != "pool":
         raise ValueError(f"--csv {csv}: {name} is no pool of models, only those have such a table.")
     result = result_of(found, lo.records_in(runs), kept)
@@ -75,8 +75,8 @@ def report(
 ) -> None:
     """Write one page with all tables and figures, which needs no other file and no network."""
     found: list[Recipe[Any]] = [find_recipe(name) for name in names] if names else list(all_recipes().values())
-    o.check_figures()
-    o.check_target("--out", out, {".html"})
+    check_figures()
+    check_target("--out", out, {".html"})
     records = lo.records_in(runs)
     from effdeg.lab.report.page import page
 

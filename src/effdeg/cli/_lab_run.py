@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from effdeg._utils.distributed import process_group, rank_and_size, shared_from_first
+from effdeg._utils.distributed import broadcast_from_first, process_group, rank_and_size
 from effdeg.cli import _lab_options as lo
 from effdeg.cli import _options as o
 from effdeg.lab import Recipe, Row, Store, Task, chosen, find_recipe
@@ -48,7 +48,7 @@ def run(
     console = Console(highlight=False)
     with process_group():
         # The first decides for all: what another sees in the folder may already be something else.
-        strengths, about_strengths = shared_from_first(
+        strengths, about_strengths = broadcast_from_first(
             _tuned(found, row, store, wanted) if rank_and_size()[0] == 0 else ({}, "")
         )
         settings = found.resolved(row, {**strengths, **wanted})
@@ -58,7 +58,7 @@ def run(
             console.print(f"[bold]{escape(found.name)}[/]: {escape(row.title)}, seed {settings.seed}")
             if about_strengths:
                 console.print(escape(about_strengths), soft_wrap=True)
-        finished = shared_from_first(work.finished)
+        finished = broadcast_from_first(work.finished)
         if not finished:
             found.train(settings, Task(work, data, where, progress=speaks))
         if rank_and_size()[0] > 0:

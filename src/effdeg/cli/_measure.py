@@ -1,9 +1,9 @@
 """``effdeg measure``: the effective degree of one model."""
 
-import json as json_module
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,10 +13,10 @@ from rich.table import Table
 import effdeg
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._subject import Candidate, Data, record, warn_if_untrained
-from effdeg.cli._wording import print_notes
+from effdeg.cli._output import check_plot, check_target, print_json, print_notes, write
 
 
+@o.unbundle
 def measure(
     model: Annotated[
         str,
@@ -27,27 +27,16 @@ def measure(
         ),
     ],
     data: o.Data,
+    *,
     weights: Annotated[
         Path | None, typer.Option(help="Weights for package.module:callable (.safetensors, .pt).", show_default=False)
     ] = None,
-    paths: o.Paths = 400,
-    nodes: o.Nodes = 200,
-    degree: o.Degree = 40,
-    basis: o.Basis = "chebyshev",
-    sampling: o.Sampling = "cosine",
-    output: o.Output = "softmax",
-    components: o.Components = None,
-    at: o.At = None,
+    path_options: o.PathOptions,
+    fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,
-    seed: o.Seed = 0,
-    batch_size: o.BatchSize = None,
-    device: o.Device = None,
-    dtype: o.Dtype = None,
-    key: o.Key = None,
-    size: o.Size = None,
-    mean: o.Mean = "",
-    std: o.Std = "",
-    save: Annotated[Path | None, typer.Option(help="Keep the measurement (.json, .safetensors).")] = None,
+    device_options: o.DeviceOptions,
+    read_options: o.ReadOptions,
+    save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json, .safetensors).")] = None,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
@@ -57,40 +46,33 @@ def measure(
     No labels are needed. Low means simple: along the straight line between two examples, the model's output changes
     like a polynomial of low degree.
     """
-    o.check_plot(plot)
-    o.check_target("--save", save, {".json", ".safetensors"})
+    check_plot(plot)
+    check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
-    from effdeg._utils.distributed import process_group, rank_and_size
-
-    where: dict[str, Any] = {"device": o.pick_device(device), "dtype": o.pick_dtype(dtype), "batch_size": batch_size}
-    route: dict[str, Any] = {"paths": paths, "nodes": nodes, "sampling": sampling, "at": at, "seed": seed}
-    fit: dict[str, Any] = {"degree": degree, "basis": basis, "output": output, "components": components}
-    examples = Data.read(data, key=key, size=size, mean=mean, std=std)
-    candidate = Candidate(model, weights, seed)
-    loaded = candidate.load()
-    with process_group(), examples.explaining():
-        progress, first = not (json or quiet), rank_and_size()[0] == 0
-        if first:
-            warn_if_untrained(candidate)
+    running = {**asdict(path_options), **device_options.settings(), "progress": not (json or quiet)}
+    fit = asdict(fit_options)
+    examples = read_options.load(data)
+    named = o.NamedModel(model, weights, path_options.seed)
+    loaded = named.load()
+    with o.prepare_run([named], examples) as first:
         if plot is None:
-            running = {**route, **where, "tolerance": tolerance, "progress": progress}
-            measured = effdeg.measure(loaded, examples.inputs, **fit, **running)
+            measured = effdeg.measure(loaded, examples.inputs, **fit, **running, tolerance=tolerance)
         else:
-            trace = effdeg.trace(loaded, examples.inputs, **route, **where, progress=progress)
+            trace = effdeg.trace(loaded, examples.inputs, **running)
             measured = trace.fit(**fit)
     if not first:
         return
-    measured = record(measured, candidate, examples)
+    measured = named.record(measured, examples)
     console = Console(quiet=json)
     if json:
-        print(json_module.dumps(measured.to_dict()))
+        print_json(measured.to_dict())
     console.print(_table(model, measured))
     print_notes(console, measured.warnings())
     if save is not None:
-        o.write(save, measured.save, console)
+        write(save, measured.save, console)
     if plot is not None:
-        o.write(plot, partial(write_figure, trace.plot(**fit)), console)
+        write(plot, partial(write_figure, trace.plot(**fit)), console)
 
 
 def _table(name: str, measured: "effdeg.Measurement") -> Table:

@@ -1,21 +1,29 @@
-"""The options that commands share, and what they mean together."""
+"""The options that commands share, declared once in bundles, and the devices, models and examples that they name."""
 
-import tempfile
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial, wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+
+from effdeg.cli._output import print_to_stderr
 
 # torch is imported by the functions that need it: the help of a command should not wait for it.
 if TYPE_CHECKING:
     import torch
 
-_SAMPLING = "How the paths are drawn and fitted"
-_RUNNING = "How the model is run"
-_DATA = "How the data are read"
+    from effdeg._models.inference import Model
+    from effdeg.io import LoadedData
+    from effdeg.measure import Measurement
+
+_fitted = partial(typer.Option, rich_help_panel="How the paths are drawn and fitted")
+_run = partial(typer.Option, rich_help_panel="How the model is run")
+_read = partial(typer.Option, rich_help_panel="How the data are read")
 
 Data = Annotated[
     str,
@@ -25,48 +33,88 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-Paths = Annotated[int, typer.Option(help="Paths between random pairs of examples.", rich_help_panel=_SAMPLING)]
-Nodes = Annotated[int, typer.Option(help="Points on each path.", rich_help_panel=_SAMPLING)]
-Degree = Annotated[int, typer.Option(help="Highest degree of the fit.", rich_help_panel=_SAMPLING)]
-Basis = Annotated[Literal["chebyshev", "legendre"], typer.Option(help="Polynomials.", rich_help_panel=_SAMPLING)]
-Sampling = Annotated[
-    Literal["cosine", "chebyshev", "uniform"], typer.Option(help="Where the points lie.", rich_help_panel=_SAMPLING)
-]
-Output = Annotated[
-    Literal["softmax", "identity", "sigmoid"],
-    typer.Option(help="What of the output is fitted.", rich_help_panel=_SAMPLING),
-]
-Components = Annotated[
-    int | None, typer.Option(help="Principal components of the outputs to keep.", rich_help_panel=_SAMPLING)
-]
-At = Annotated[
-    str | None, typer.Option(help="Layer at which the paths live, for token ids.", rich_help_panel=_SAMPLING)
-]
-Tolerance = Annotated[
-    float | None, typer.Option(help="Stop at this relative standard error, e.g. 0.02.", rich_help_panel=_SAMPLING)
-]
-Seed = Annotated[
-    int, typer.Option(help="Determines pairs and points, and weights that a model draws.", rich_help_panel=_SAMPLING)
-]
-BatchSize = Annotated[int | None, typer.Option(help="Points per forward pass.", rich_help_panel=_RUNNING)]
-Device = Annotated[
-    str | None, typer.Option(help="Where to run; a GPU if there is one.", rich_help_panel=_RUNNING, show_default=False)
-]
-Dtype = Annotated[
-    Literal["float64", "float32", "bfloat16", "float16"] | None,
-    typer.Option(help="Precision to run in; the model's own if not given.", rich_help_panel=_RUNNING),
-]
-Key = Annotated[str | None, typer.Option(help="Which array or column of the file.", rich_help_panel=_DATA)]
-Size = Annotated[
-    int | None, typer.Option(help="Resize images to N × N pixels.", metavar="N", min=1, rich_help_panel=_DATA)
-]
-Mean = Annotated[
-    str, typer.Option(help="Subtract from images in [0, 1], by channel, e.g. 0.49,0.48,0.45.", rich_help_panel=_DATA)
-]
-Std = Annotated[str, typer.Option(help="Then divide images by, e.g. 0.25,0.24,0.26.", rich_help_panel=_DATA)]
-Plot = Annotated[Path | None, typer.Option(help="Draw a figure into this file (.png, .pdf, .svg).")]
+Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
+Plot = Annotated[Path | None, typer.Option(help="Save a figure to this file (.png, .pdf, .svg).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")]
+
+
+@dataclass(frozen=True)
+class PathOptions:
+    """The settings of the paths, by the names that :func:`effdeg.measure` gives them."""
+
+    paths: Annotated[int, _fitted(help="Paths between random pairs of examples.")] = 400
+    nodes: Annotated[int, _fitted(help="Points on each path.")] = 200
+    sampling: Annotated[Literal["cosine", "chebyshev", "uniform"], _fitted(help="Where the points lie.")] = "cosine"
+    at: Annotated[str | None, _fitted(help="Layer at which the paths live, for token ids.")] = None
+    seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that a model draws.")] = 0
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """The settings of the fit, by the names that :func:`effdeg.measure` gives them."""
+
+    degree: Annotated[int, _fitted(help="Highest degree of the fit.")] = 40
+    basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials.")] = "chebyshev"
+    output: Annotated[
+        Literal["softmax", "identity", "sigmoid"], _fitted(help="Transformation of the outputs before the fit.")
+    ] = "softmax"
+    components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where and how a model is run, by the names that :func:`effdeg.measure` gives them."""
+
+    batch_size: Annotated[int | None, _run(help="Points per forward pass.")] = None
+    device: Annotated[str | None, _run(help="Where to run; a GPU if there is one.", show_default=False)] = None
+    dtype: Annotated[
+        Literal["float64", "float32", "bfloat16", "float16"] | None,
+        _run(help="Precision to run in; the model's own if not given."),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of :func:`effdeg.measure`."""
+        import torch
+
+        dtype = getattr(torch, self.dtype) if self.dtype else None
+        return {"batch_size": self.batch_size, "device": pick_device(self.device), "dtype": dtype}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How examples are read from files."""
+
+    key: Annotated[str | None, _read(help="Which array or column of the file.")] = None
+    size: Annotated[int | None, _read(help="Resize images to N × N pixels.", metavar="N", min=1)] = None
+    mean: Annotated[str, _read(help="Subtract from images in [0, 1], by channel, e.g. 0.49,0.48,0.45.")] = ""
+    std: Annotated[str, _read(help="Then divide images by, e.g. 0.25,0.24,0.26.")] = ""
+
+    def load(self, source: str) -> "LoadedData":
+        """Read the examples of a file or folder."""
+        from effdeg.io import ImageOptions, load_data
+
+        images = ImageOptions(self.size, _numbers("mean", self.mean), _numbers("std", self.std))
+        return load_data(source, key=self.key, images=images)
+
+
+def unbundle(command: Callable[..., None]) -> Callable[..., None]:
+    """Declare the fields of each bundle, a parameter whose type is a dataclass, as options of a command."""
+    own = signature(command).parameters.values()
+    bundles: dict[str, Any] = {each.name: each.annotation for each in own if is_dataclass(each.annotation)}
+    options: list[Parameter] = []
+    for parameter in own:
+        declared = signature(bundles[parameter.name]).parameters.values() if parameter.name in bundles else [parameter]
+        options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in declared]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
+        command(**given)
+
+    run.__signature__ = signature(command).replace(parameters=options)  # type: ignore[attr-defined]
+    return run
 
 
 def pick_device(name: str | None) -> "torch.device":
@@ -79,53 +127,82 @@ def pick_device(name: str | None) -> "torch.device":
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def pick_dtype(name: str | None) -> "torch.dtype | None":
-    """Return the precision of this name."""
-    import torch
+@dataclass(frozen=True)
+class NamedModel:
+    """A model as it was named on the command line."""
 
-    return getattr(torch, name) if name else None
+    source: str
+    weights: Path | None
+    seed: int
+
+    def load(self) -> "Model":
+        """Load the model; one whose code draws its weights draws the same ones every time."""
+        import numpy as np
+        import torch
+
+        from effdeg.io import load_model
+
+        seed = self.seed % 2**32  # numpy's range
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        return load_model(self.source, self.weights)
+
+    def weights_files(self) -> list[Path]:
+        """Return the files that the weights come from; none if the model's code makes them."""
+        from effdeg.io._models import weights_files
+
+        return weights_files(self.source, self.weights)
+
+    def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
+        """Return a measurement whose settings say what was measured."""
+        from effdeg.io._models import checksum
+
+        files = self.weights_files()
+        made_by_code = f"as {self.source} makes them with seed {self.seed}"
+        settings = replace(
+            measured.settings,
+            data=data.source,
+            preprocessing=data.preprocessing,
+            weights=str(self.weights or self.source) if files else made_by_code,
+            weights_sha256=checksum(files),
+        )
+        return replace(measured, settings=settings)
 
 
-def check_plot(file: Path | None) -> None:
-    """Raise, before any work, if a figure cannot be drawn."""
-    check_target("--plot", file, {".png", ".pdf", ".svg"})
-    if file is not None:
-        check_figures()
+@contextmanager
+def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bool]:
+    """Join the processes of ``torchrun``, warn of untrained models, explain errors; yield whether this one reports."""
+    from effdeg._utils.distributed import process_group, rank_and_size
+    from effdeg.io._data import describe_channels_last
+
+    with process_group():
+        first = rank_and_size()[0] == 0
+        if first:
+            _warn_if_untrained(models)
+        try:
+            yield first
+        except RuntimeError as error:
+            if (hint := describe_channels_last(data.inputs, data.source)) is not None:
+                error.add_note(hint)
+            raise
 
 
-def check_figures() -> None:
-    """Raise if there is no matplotlib to draw with, saying how to get it."""
-    import effdeg.plots  # noqa: F401
+def _warn_if_untrained(models: Iterable[NamedModel]) -> None:
+    """Print a note if a model has the weights that its code makes, which are untrained in most cases."""
+    seeds = {each.source: each.seed for each in models if not each.weights_files()}
+    if seeds:
+        what = "is measured as its code makes it" if len(seeds) == 1 else "are measured as their code makes them"
+        # On the error stream, so that it is shown with --json as well.
+        print_to_stderr(
+            f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained unless "
+            "that code loads trained weights.",
+            "[yellow]",
+        )
 
 
-def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
-    """Raise, before any work, if a result could not be written."""
-    if file is None:
-        return
-    if file.suffix not in suffixes:
-        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
-    if file.is_dir():
-        raise ValueError(f"{option} {file}: this is a folder; expected the name of a file.")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
-    check_writable(option, file.absolute().parent)
-
-
-def check_writable(option: str, folder: Path) -> None:
-    """Raise, before any work, if no file can be written into a folder."""
+def _numbers(name: str, text: str) -> tuple[float, ...]:
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"{option}: no file can be written into {folder}: {error.strerror}.") from error
-
-
-def write(file: Path, writer: Callable[[Path], object], console: Console) -> None:
-    """Write a result that has been printed already; an error names the file, which the system's may not."""
-    try:
-        writer(file)
-    except OSError as error:
-        raise OSError(
-            f"{file} could not be written: {error.strerror or error}. The result above is complete."
-        ) from error
-    console.print(escape(f"written: {file}"))
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"--{name} {text!r} is not a list of numbers such as 0.49,0.48,0.45.") from None

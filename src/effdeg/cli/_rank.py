@@ -1,7 +1,6 @@
 """``effdeg rank``: how well measures rank a pool of models by how they generalize."""
 
-import json as json_module
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +12,56 @@ from rich.markup import escape
 from effdeg._utils.checks import check_choice
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._wording import print_notes
+from effdeg.cli._output import check_plot, print_json, print_notes, write
 
 if TYPE_CHECKING:
     from effdeg import ranking
 
+_option = partial(typer.Option, show_default=False)
 
+
+@dataclass(frozen=True)
+class RankOptions:
+    """Which columns are ranked, and how the ranking is judged."""
+
+    target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
+    by: Annotated[list[str] | None, _option(help="A hyperparameter; once for each.")] = None
+    cluster: Annotated[
+        list[str] | None,
+        _option(
+            help="A hyperparameter, once for each: models that share all of these are resampled together. All if none."
+        ),
+    ] = None
+    measure: Annotated[
+        list[str] | None,
+        _option(
+            help="A measure, once for each; a leading minus (-margin) reverses it. Every column of numbers if none."
+        ),
+    ] = None
+    against: Annotated[str | None, _option(help="Test every other measure against this one.")] = None
+    model: Annotated[str | None, _option(help="The column with the models' names; 'model' if there is one.")] = None
+    resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
+    level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95
+    seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0
+
+    def rank(self, table: Path) -> "ranking.Ranking":
+        """Rank the measures of a table."""
+        from effdeg import ranking
+
+        return ranking.rank(
+            table,
+            target=self.target,
+            measures=self.measure or None,
+            hyperparameters=self.by or (),
+            clusters=self.cluster or None,
+            model=self.model,
+            resamples=self.resamples,
+            level=self.level,
+            seed=self.seed,
+        )
+
+
+@o.unbundle
 def rank(
     table: Annotated[
         Path,
@@ -27,38 +70,11 @@ def rank(
             show_default=False,
         ),
     ],
-    target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap",
-    by: Annotated[list[str] | None, typer.Option(help="A hyperparameter; once for each.", show_default=False)] = None,
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A hyperparameter, once for each: models that share all of these are resampled together. All if none.",
-            show_default=False,
-        ),
-    ] = None,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A measure, once for each; a leading minus (-margin) turns it round. Every column of numbers if none.",
-            show_default=False,
-        ),
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(help="Test every other measure against this one.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="The column with the models' names; 'model' if there is one.", show_default=False),
-    ] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000,
-    level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0,
+    *,
+    options: RankOptions,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            help="Where to draw the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json.",
-            show_default=False,
-        ),
+        _option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
     json: o.Json = False,
@@ -70,31 +86,19 @@ def rank(
     """
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot exclude each other.")
-    o.check_plot(plot)
-    from effdeg import ranking
-
-    ranked = ranking.rank(
-        table,
-        target=target,
-        measures=measure or None,
-        hyperparameters=by or (),
-        clusters=cluster or None,
-        model=model,
-        resamples=resamples,
-        level=level,
-        seed=seed,
-    )
-    tested = _tested(ranked, against)
+    check_plot(plot)
+    ranked = options.rank(table)
+    tests = _test(ranked, options.against)
     console = Console(highlight=False, quiet=json)
     if json:
-        print(json_module.dumps(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tested]}))
+        print_json(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tests]})
     _print_ranking(console, ranked)
-    if len(tested) > 1:
+    if len(tests) > 1:
         console.print("[dim]Each test stands alone: of many, some p values are small by chance.[/]")
-    for advantage in tested:
+    for advantage in tests:
         console.print(escape(f"{advantage}."))
     if plot is not None:
-        o.write(plot, partial(write_figure, ranked.plot()), console)
+        write(plot, partial(write_figure, ranked.plot()), console)
     elif not (no_plot or json):
         _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
 
@@ -127,7 +131,7 @@ def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
         print_notes(console, [f"note: {failed}"])
 
 
-def _tested(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":
+def _test(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":
     """Test every measure against a given one, or the best against the runner-up."""
     defined = [name for name, score in ranked.scores.items() if score.undefined is None]
     if against is None:
@@ -138,8 +142,8 @@ def _tested(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Adv
 
 def _print(console: Console, title: str, rows: list[list[str]]) -> None:
     """Print a table; what is too wide for the screen is not cut."""
-    from effdeg.ranking._result import aligned
+    from effdeg.ranking._result import align_columns
 
-    head, *lines = aligned(rows, console.width)
+    head, *lines = align_columns(rows, console.width)
     console.print(f"[italic]{escape(title)}[/]\n[bold]{escape(head)}[/]", soft_wrap=True)
     console.print(escape("\n".join(lines)) + "\n", soft_wrap=True)

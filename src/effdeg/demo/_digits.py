@@ -16,7 +16,15 @@ POOL = 797
 
 @dataclass(frozen=True)
 class Digits:
-    """A few labelled digits to train on, a pool without labels to measure on, and digits held out for the truth."""
+    """A few labelled digits to train on, a pool without labels to measure on, and digits held out to test on.
+
+    Attributes:
+        labelled: Digits × 64 pixels in [0, 1].
+        labels: One of 0 to 9 for each of them.
+        pool: 797 digits × 64 pixels, the labelled ones among them.
+        held_out: 1,000 digits × 64 pixels.
+        held_out_labels: One of 0 to 9 for each of them.
+    """
 
     labelled: Tensor
     labels: Tensor
@@ -26,7 +34,21 @@ class Digits:
 
 
 def load_digits(*, per_class: int, seed: int) -> Digits:
-    """Split the digits: a pool without labels, ``per_class`` labelled ones of each kind from it, the rest held out."""
+    """Split the digits into a pool without labels, a few labelled ones from it, and the rest, which is held out.
+
+    Args:
+        per_class: How many labelled digits of each of the 10 classes.
+        seed: Determines the split.
+
+    Returns:
+        The digits.
+
+    Example:
+        >>> from effdeg.demo import load_digits
+        >>> digits = load_digits(per_class=5, seed=0)
+        >>> digits.labelled.shape, digits.pool.shape, digits.held_out.shape
+        (torch.Size([50, 64]), torch.Size([797, 64]), torch.Size([1000, 64]))
+    """
     with files("effdeg.demo").joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
         images = torch.from_numpy(stored["images"]).float().flatten(1) / 16
         labels = torch.from_numpy(stored["labels"]).long()
@@ -37,5 +59,15 @@ def load_digits(*, per_class: int, seed: int) -> Digits:
 
 
 def network() -> nn.Module:
-    """Make the demonstration's network: two hidden layers of 256, far more than the few labels determine."""
+    """Make the demonstration's network: two hidden layers of 256 units, far more than the few labels determine.
+
+    Returns:
+        The network, from 64 pixels to 10 logits, with weights that torch's global generator draws.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.demo import network
+        >>> network()(torch.rand(3, 64)).shape
+        torch.Size([3, 10])
+    """
     return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))

@@ -1,7 +1,7 @@
 """Models and data from files, in the layouts people already have."""
 
-from effdeg._utils.code import find_code
-from effdeg.io._data import ImageOptions, load_data, read_data
+from effdeg._utils.imports import find_code
+from effdeg.io._data import ImageOptions, LoadedData, load_data
 from effdeg.io._models import load_model
 
-__all__ = ["ImageOptions", "find_code", "load_data", "load_model", "read_data"]
+__all__ = ["ImageOptions", "LoadedData", "find_code", "load_data", "load_model"]

@@ -1,6 +1,7 @@
-"""Examples from array files, tables, and folders of images."""
+"""Examples from files of arrays or tensors, tables, and folders of images, read without running any code in them."""
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,7 @@ from torch.utils.data import Dataset
 
 from effdeg._models.examples import LABELS
 from effdeg._utils.checks import shorten
-from effdeg._utils.optional import require
-from effdeg.io._files import read_as, read_safetensors, read_torch
+from effdeg._utils.imports import require
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 
@@ -25,16 +25,37 @@ _SCALED = "bytes scaled to [0, 1]"
 _CHANNELS = {1, 3, 4}
 
 
-class Loaded(NamedTuple):
-    """Examples, and what was done to them on their way from the file, in words."""
+class LoadedData(NamedTuple):
+    """Examples from a file or folder.
+
+    Attributes:
+        inputs: A tensor, a dict of tensors, or a data set of images.
+        source: Where they come from.
+        preprocessing: What was done to them on the way, in words; None if nothing was.
+    """
 
     inputs: Any
+    source: str
     preprocessing: str | None
 
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """What is done to images: resizing, then (pixels in [0, 1] - mean) / std, channel by channel."""
+    """What is done to images: resizing, then (pixels in [0, 1] - mean) / std, channel by channel.
+
+    Attributes:
+        size: Resize images to this many pixels in height and width; None leaves them as they are.
+        mean: One number, or one for each channel.
+        std: One positive number, or one for each channel.
+
+    Example:
+        >>> from PIL import Image
+        >>> from effdeg.io import ImageOptions
+        >>> white = Image.new("RGB", (8, 6), "white")
+        >>> pixels = ImageOptions(size=4, mean=(0.5,), std=(0.25,))(white)
+        >>> pixels.shape, pixels.unique()
+        (torch.Size([3, 4, 4]), tensor([2.]))
+    """
 
     size: int | None = None
     mean: tuple[float, ...] = ()
@@ -42,20 +63,20 @@ class ImageOptions:
 
     def __post_init__(self) -> None:
         if not all(value > 0 for value in self.std):
-            raise ValueError(f"--std {','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
+            raise ValueError(f"std={','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def changes(self) -> list[str]:
         """What is done beyond scaling bytes, in words."""
         named = {"size": self.size, "mean": ",".join(map(str, self.mean)), "std": ",".join(map(str, self.std))}
-        return tuple(f"{name} {value}" for name, value in named.items() if value not in {None, ""})
+        return [f"{name} {value}" for name, value in named.items() if value not in {None, ""}]
 
     def __call__(self, image: Any) -> Tensor:
         """Turn a Pillow image, grey or RGB, into a channels × height × width tensor."""
         if self.size is not None:
             image = image.resize((self.size, self.size))
         pixels = torch.from_numpy(np.array(image))
-        return self._normalize(scale(pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)))
+        return self._normalize(_scale(pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)))
 
     def on_array(self, images: Tensor, path: Path) -> Tensor:
         """Treat an N × channels × height × width array as Pillow images are treated."""
@@ -63,40 +84,38 @@ class ImageOptions:
             raise ValueError(hint)
         if images.dim() != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
             raise ValueError(
-                f"--size, --mean and --std are for images: bytes (uint8) or floats of the shape N × channels × height "
-                f"× width. {path} holds {_kind(images)}."
+                f"size=, mean= and std= are for images: bytes (uint8) or floats of the shape N × channels × height × "
+                f"width. {path} holds {str(images.dtype).removeprefix('torch.')} of the shape {tuple(images.shape)}."
             )
         low, high = images.min().item(), images.max().item()
         if images.is_floating_point() and (self.mean or self.std) and (low < 0 or high > 1):
             warnings.warn(
-                f"--mean and --std are usually those of pixels in [0, 1], but the pixels of {path} lie between "
+                f"mean= and std= are usually those of pixels in [0, 1], but the pixels of {path} lie between "
                 f"{low:.3g} and {high:.3g}.",
                 stacklevel=2,
             )
         if self.size is not None:
             # The filter that Pillow uses; bytes are rounded and clipped as Pillow's are.
             images = interpolate(images, (self.size, self.size), mode="bicubic", antialias=True)
-        return self._normalize(scale(images))
+        return self._normalize(_scale(images))
 
     def _normalize(self, pixels: Tensor) -> Tensor:
-        mean, std = (self._channels(name, pixels) for name in ("mean", "std"))
+        mean, std = (self._by_channel(name, pixels) for name in ("mean", "std"))
         return (pixels - mean) / std
 
-    def _channels(self, name: str, pixels: Tensor) -> Tensor:
+    def _by_channel(self, name: str, pixels: Tensor) -> Tensor:
         given = getattr(self, name) or ((0.0,) if name == "mean" else (1.0,))
         channels = pixels.shape[-3]
         if len(given) not in {1, channels}:
-            raise ValueError(f"--{name} has {len(given)} values, the images have {channels} channels.")
+            raise ValueError(f"{name}= has {len(given)} values, the images have {channels} channels.")
         return torch.tensor(given, dtype=pixels.dtype).view(-1, 1, 1)
 
 
-def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> Any:
-    """Return the examples that :func:`read_data` reads."""
-    return read_data(source, key=key, images=images).inputs
+def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> LoadedData:
+    """Load examples from a file or folder, as inputs for :func:`effdeg.measure`.
 
-
-def read_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> Loaded:
-    """Read examples from a file or folder, as inputs for :func:`effdeg.measure`.
+    Bytes (uint8) are scaled to [0, 1], and labels next to the examples are left out. No code in a file is run. Images,
+    ``.parquet`` and ``.safetensors`` need ``pip install 'effdeg[files]'``.
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
@@ -105,42 +124,41 @@ def read_data(source: str | Path, *, key: str | None = None, images: ImageOption
         images: What is done to images, also to those in an N × channels × height × width array.
 
     Returns:
-        A tensor, a dict of tensors, or a data set of images, and what was done to them. Bytes are scaled to [0, 1].
+        The examples, where they come from, and what was done to them.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: If the file cannot be read, holds no examples, holds pickled objects, or has no array ``key``.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from effdeg.io import load_data
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/x.npz", images=np.zeros((5, 1, 8, 8), np.uint8), labels=np.arange(5))
+        ...     data = load_data(f"{folder}/x.npz")
+        >>> data.inputs.shape, data.preprocessing
+        (torch.Size([5, 1, 8, 8]), 'bytes scaled to [0, 1], labels left out')
     """
     path, images = Path(source), images or ImageOptions()
-    if path.is_dir():
-        return Loaded(_folder(path, images), _joined(*images.given, _SCALED))
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    if path.suffix == ".parquet":
-        return _parquet(path, key, images)
-    if path.suffix not in _READERS:
+    if path.is_dir():
+        inputs, done = _load_folder(path, images)
+    elif path.suffix == ".parquet":
+        inputs, done = _load_parquet(path, key, images)
+    elif path.suffix in _READERS:
+        inputs, done = _load_arrays(path, key, images)
+    else:
         known = ", ".join([*_READERS, ".parquet"])
         raise ValueError(f"{path} has the suffix {path.suffix!r}; known are {known} and folders of images.")
-    inputs, labelled = _pick(read_as(path, _READERS[path.suffix]), key, path)
-    if images.given and isinstance(inputs, Mapping):
-        raise ValueError(f"--size, --mean and --std: {path} holds {', '.join(inputs)}; choose the images with --key.")
-    tensors = list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
-    done = [
-        *images.given,
-        _SCALED if any(tensor.dtype == torch.uint8 for tensor in tensors) else "",
-        "labels left out" if labelled else "",
-    ]
-    if isinstance(inputs, Mapping):
-        return Loaded({name: scale(tensor) for name, tensor in inputs.items()}, _joined(*done))
-    return Loaded(images.on_array(inputs, path) if images.given else scale(inputs), _joined(*done))
-
-
-def scale(tensor: Tensor) -> Tensor:
-    """Scale bytes to [0, 1]; leave other numbers as they are."""
-    return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
+    return LoadedData(inputs, str(source) if key is None else f"{source}, key {key}", ", ".join(done) or None)
 
 
 def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
     """Describe what to do about images of the layout N × height × width × channels; return None for other examples."""
-    if not isinstance(inputs, Tensor) or inputs.dim() != 4:
-        return None
-    if inputs.shape[3] not in _CHANNELS or min(inputs.shape[1:3]) <= max(_CHANNELS):
+    is_image = isinstance(inputs, Tensor) and inputs.dim() == 4
+    if not is_image or inputs.shape[3] not in _CHANNELS or min(inputs.shape[1:3]) <= max(_CHANNELS):
         return None
     return (
         f"{path} seems to hold images as N × height × width × channels, {tuple(inputs.shape)}; models in PyTorch "
@@ -178,42 +196,36 @@ class ImageList(Dataset[Tensor]):
             raise ValueError(f"{where} cannot be read as an image: {error}") from error
 
 
-def _folder(folder: Path, options: ImageOptions) -> ImageList:
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES)
-    if not files:
-        raise ValueError(f"{folder} holds no images ({', '.join(sorted(IMAGES))}).")
-    return ImageList(files, options, str(folder))
+def read_file(path: Path, reader: Callable[[Path], Any]) -> Any:
+    """Return what a reader makes of a file; its errors, except for a missing package, name the file."""
+    try:
+        return reader(path)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix}: {error}") from error
 
 
-def _parquet(path: Path, key: str | None, options: ImageOptions) -> Loaded:
-    types = require("pyarrow", extra="files", purpose="a .parquet file").types
-    table = read_as(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
-    if table.num_rows == 0:
-        raise ValueError(f"{path} holds no examples: it has no rows.")
-    if key is not None and key not in table.column_names:
-        raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
-    images = [field.name for field in table.schema if _holds_images(field.type, types)]
-    if key in images or (key is None and images):
-        cells = table.column(key or images[0]).to_pylist()
-        stored = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
-        return Loaded(ImageList(stored, options, str(path)), _joined(*options.given, _SCALED))
-    numbers = [field.name for field in table.schema if types.is_floating(field.type) or types.is_integer(field.type)]
-    names = [name for name in numbers if (name not in LABELS if key is None else name == key)]
-    if not names:
-        raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
-    if options.given:
+def read_safetensors(path: Path) -> Any:
+    """Return the tensors of a file by name."""
+    return require("safetensors.torch", extra="files", purpose="a .safetensors file").load_file(path)
+
+
+def read_torch(path: Path, *, expected: str) -> Any:
+    """Return what ``torch.save`` wrote, if that is tensors in plain containers; else say to save ``expected``."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # asks to file an issue for pickles that torch did not write
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # torch's own message recommends weights_only=False, which runs whatever the file says.
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        if found is None:
+            raise ValueError(f"{path} is not a file that torch.save wrote, or it is damaged.") from error
         raise ValueError(
-            f"--size, --mean and --std are for images; {path} has none, but numbers in {shorten(names, 6)}."
-        )
-    columns = [table.column(name).to_numpy() for name in names]
-    return Loaded(torch.from_numpy(np.stack(columns, axis=1).astype(np.float32)), f"columns {shorten(names, 6)}")
-
-
-def _holds_images(kind: Any, types: Any) -> bool:
-    """Return whether a column holds images: their bytes, or, as the hub stores them, a struct of bytes and path."""
-    if types.is_struct(kind):
-        return any(kind.field(index).name == "bytes" for index in range(kind.num_fields))
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+            f"{path} holds a pickled {found[1]}, not tensors alone. Pickled objects are not read, since they can run "
+            f"any code. Save the tensors instead: torch.save({expected}, file)."
+        ) from error
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {
@@ -225,39 +237,83 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Tensor | dict[str, Tensor], bool]:
-    """Choose the inputs among what a file holds; return them, and whether labels were left out."""
+def _load_arrays(path: Path, key: str | None, images: ImageOptions) -> tuple[Any, list[str]]:
+    inputs, labelled = _pick(read_file(path, _READERS[path.suffix]), key, path)
+    several = isinstance(inputs, dict)
+    if images.changes and several:
+        raise ValueError(f"size=, mean= and std=: {path} holds {', '.join(inputs)}; choose the images with key=.")
+    scaled = any(each.dtype == torch.uint8 for each in (inputs.values() if several else [inputs]))
+    done = [*images.changes, *([_SCALED] if scaled else []), *(["labels left out"] if labelled else [])]
+    if several:
+        return {name: _scale(tensor) for name, tensor in inputs.items()}, done
+    return images.on_array(inputs, path) if images.changes else _scale(inputs), done
+
+
+def _load_folder(folder: Path, options: ImageOptions) -> tuple[ImageList, list[str]]:
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES)
+    if not files:
+        raise ValueError(f"{folder} holds no images ({', '.join(sorted(IMAGES))}).")
+    return ImageList(files, options, str(folder)), [*options.changes, _SCALED]
+
+
+def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[Any, list[str]]:
+    types = require("pyarrow", extra="files", purpose="a .parquet file").types
+    table = read_file(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} holds no examples: it has no rows.")
+    if key is not None and key not in table.column_names:
+        raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
+    images = [field.name for field in table.schema if _holds_images(field.type, types)]
+    if key in images or (key is None and images):
+        cells = table.column(key or images[0]).to_pylist()
+        stored = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
+        return ImageList(stored, options, str(path)), [*options.changes, _SCALED]
+    numbers = [field.name for field in table.schema if types.is_floating(field.type) or types.is_integer(field.type)]
+    names = [name for name in numbers if (name not in LABELS if key is None else name == key)]
+    if not names:
+        raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
+    if options.changes:
+        raise ValueError(f"size=, mean= and std= are for images; {path} has none, but numbers in {shorten(names, 6)}.")
+    columns = [table.column(name).to_numpy() for name in names]
+    return torch.from_numpy(np.stack(columns, axis=1).astype(np.float32)), [f"columns {shorten(names, 6)}"]
+
+
+def _holds_images(kind: Any, types: Any) -> bool:
+    """Return whether a column holds images: their bytes, or, as the hub stores them, a struct of bytes and path."""
+    if types.is_struct(kind):
+        return any(kind.field(index).name == "bytes" for index in range(kind.num_fields))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Any, bool]:
+    """Return the inputs among what a file holds, a tensor or a dict of them, and whether labels were left out."""
     if key is not None:
         if not isinstance(loaded, Mapping) or key not in loaded:
             names = ", ".join(map(str, loaded)) if isinstance(loaded, Mapping) else "one unnamed array"
             raise ValueError(f"{path} has no array {key!r}; it has {names}.")
-        return _tensor(loaded[key], path), False
+        return _as_tensor(loaded[key], path), False
     if isinstance(loaded, Mapping):
-        inputs = {str(name): _tensor(value, path, str(name)) for name, value in loaded.items() if name not in LABELS}
+        inputs = {str(name): _as_tensor(value, path, str(name)) for name, value in loaded.items() if name not in LABELS}
         if not inputs:
             raise ValueError(f"{path} holds no examples: it has {', '.join(map(str, loaded)) or 'nothing'}.")
         return inputs if len(inputs) > 1 else next(iter(inputs.values())), len(inputs) < len(loaded)
-    if isinstance(loaded, tuple | list) and len(loaded) == 2 and _labels(*loaded):
-        return _tensor(loaded[0], path), True
-    return _tensor(loaded, path), False
+    if isinstance(loaded, tuple | list) and len(loaded) == 2 and _are_labels(*loaded):
+        return _as_tensor(loaded[0], path), True
+    return _as_tensor(loaded, path), False
 
 
-def _labels(inputs: Any, other: Any) -> bool:
+def _are_labels(inputs: Any, other: Any) -> bool:
     """Return whether the second of two entries can only be the labels of the first: one number per example."""
-    return (
-        isinstance(inputs, Tensor)
-        and isinstance(other, Tensor)
-        and inputs.dim() > 1
-        and other.shape in {inputs.shape[:1], (*inputs.shape[:1], 1)}
-        and inputs.shape != other.shape
-    )
+    if not (isinstance(inputs, Tensor) and isinstance(other, Tensor)) or inputs.dim() < 2:
+        return False
+    return inputs.shape != other.shape and other.shape in {inputs.shape[:1], (*inputs.shape[:1], 1)}
 
 
-def _tensor(value: Any, path: Path, name: str = "") -> Tensor:
-    numeric = isinstance(value, np.ndarray) and value.dtype.kind in "buifc"
-    tensor = torch.from_numpy(value) if numeric else value
-    if isinstance(tensor, Tensor):
-        return tensor
+def _as_tensor(value: Any, path: Path, name: str = "") -> Tensor:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "buifc":
+        return torch.from_numpy(value)
+    if isinstance(value, Tensor):
+        return value
     if isinstance(value, tuple | list) and value and all(isinstance(each, Tensor) for each in value):
         raise ValueError(
             f"{path} holds a {type(value).__name__} of {len(value)} tensors. Save one tensor with the examples first: "
@@ -265,13 +321,10 @@ def _tensor(value: Any, path: Path, name: str = "") -> Tensor:
             "is a batch; or a dict of tensors by name, if they are different inputs of the model."
         )
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a value of type {type(value).__name__}"
-    where = f" under {name!r}; choose the examples with --key" if name else "; expected numbers with the examples first"
+    where = f" under {name!r}; choose the examples with key=" if name else "; expected numbers with the examples first"
     raise ValueError(f"{path} holds {kind}{where}.")
 
 
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of the shape {tuple(tensor.shape)}"
-
-
-def _joined(*parts: str) -> str | None:
-    return ", ".join(filter(None, parts)) or None
+def _scale(tensor: Tensor) -> Tensor:
+    """Scale bytes to [0, 1]; leave other numbers as they are."""
+    return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor

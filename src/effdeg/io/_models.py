@@ -2,8 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,18 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as co
 
 from effdeg._models.inference import Model
 from effdeg._utils.checks import shorten
-from effdeg._utils.code import find_code, importing_from_here
-from effdeg._utils.optional import require
-from effdeg.io._files import read_as, read_safetensors, read_torch
+from effdeg._utils.imports import find_code, importing_from_here, require
+from effdeg.io._data import read_file, read_safetensors, read_torch
 
 _NESTED = ("state_dict", "model_state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
 def load_model(source: str, weights: str | Path | None = None) -> Model:
-    """Load a model.
+    """Load a model from code, from a Hugging Face folder, or from an exported program.
+
+    A file that does not exist is a ``FileNotFoundError``. Hugging Face folders need ``pip install
+    'effdeg[huggingface]'``, ``.safetensors`` weights ``pip install 'effdeg[files]'``.
 
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
@@ -33,22 +35,30 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
 
     Returns:
         The model.
+
+    Raises:
+        ValueError: If there is no such code, it does not return a model, or the weights do not fit it.
+
+    Example:
+        >>> from effdeg.io import load_model
+        >>> load_model("torch.nn:Identity")
+        Identity()
     """
     path = Path(source)
     if path.suffix == ".pt2" or path.is_dir():
         if weights is not None:
-            raise ValueError(f"{source} brings its own weights; --weights is for a model package.module:callable.")
-        return _exported(path) if path.suffix == ".pt2" else _huggingface(path)
+            raise ValueError(f"{source} brings its own weights; weights= is for a model package.module:callable.")
+        return _load_exported(path) if path.suffix == ".pt2" else _load_huggingface(path)
     if ":" not in source:
         raise ValueError(
             f"{source!r} is not a model: expected package.module:callable, a Hugging Face model folder, or a .pt2 file "
             "of torch.export."
         )
-    model = _from_code(source)
+    model = _load_code(source)
     if weights is not None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
-        fill(model, Path(weights))
+        _fill(model, Path(weights))
     return model
 
 
@@ -71,23 +81,26 @@ def checksum(files: Iterable[Path]) -> str | None:
     return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
-def fill(model: nn.Module, file: Path) -> None:
+def _fill(model: nn.Module, file: Path) -> None:
     """Fill a model with the weights of a file, or say what does not fit."""
     state = _read_weights(file)
     own = model.state_dict()
     # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
-    while not own.keys() & state.keys() and (prefix := _common_prefix(state)):
+    while state and not own.keys() & state.keys():
+        prefix = next((each for each in _PREFIXES if all(name.startswith(each) for name in state)), None)
+        if prefix is None:
+            break
         consume_prefix(state, prefix)
     try:
         model.load_state_dict(state)
     except Exception as error:
         problems = str(error)
         with suppress(Exception):  # a model whose own hooks refuse the weights says best itself what they miss
-            problems = _misfits(model, state) or problems
+            problems = _describe_misfits(model, state) or problems
         raise ValueError(f"{file} does not fit {type(model).__name__}: {problems}.") from error
 
 
-def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
+def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     """Describe why ``load_state_dict`` refuses weights, in one sentence."""
     own = model.state_dict()
     shapes = {
@@ -98,17 +111,17 @@ def _misfits(model: nn.Module, state: dict[str, Any]) -> str:
     # What is missing is for load_state_dict to say: it fills in what old checkpoints did not have.
     judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
     missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
-    problems = [
-        f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})" if missing else "",
-        f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})"
-        if unexpected
-        else "",
-        f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})" if shapes else "",
-    ]
-    return ", ".join(filter(None, problems))
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})")
+    if unexpected:
+        problems.append(f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})")
+    if shapes:
+        problems.append(f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})")
+    return ", ".join(problems)
 
 
-def _from_code(source: str) -> Model:
+def _load_code(source: str) -> Model:
     found = find_code(source)
     if isinstance(found, nn.Module):
         return found
@@ -142,7 +155,7 @@ def _check_factory(source: str, factory: Any) -> None:
     )
 
 
-def _huggingface(folder: Path) -> Model:
+def _load_huggingface(folder: Path) -> Model:
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is a folder without config.json, so not a Hugging Face model.")
     transformers = require("transformers", extra="huggingface", purpose="a Hugging Face model folder")
@@ -156,13 +169,16 @@ def _huggingface(folder: Path) -> Model:
         raise ValueError(f"{folder} cannot be loaded as {names[0]}: {error}") from error
 
 
-def _exported(file: Path) -> Model:
+def _load_exported(file: Path) -> Model:
     _check_file(file)
+    logger = logging.getLogger("torch.export")
+    disabled, logger.disabled = logger.disabled, True  # it logs a traceback before it raises
     try:
-        with _silent("torch.export"):  # which logs a traceback before it raises
-            program = torch.export.load(file)
+        program = torch.export.load(file)
     except Exception as error:
         raise ValueError(f"{file} is not a program that torch.export saved, or it is damaged: {error}.") from error
+    finally:
+        logger.disabled = disabled
     inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     batches = [inputs[name].meta["val"].shape[0] for name in program.graph_signature.user_inputs if name in inputs]
     if any(isinstance(batch, int) for batch in batches):
@@ -173,42 +189,24 @@ def _exported(file: Path) -> Model:
     return program.module()
 
 
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = disabled
-
-
 def _read_weights(file: Path) -> dict[str, Any]:
     _check_file(file)
     if file.suffix in {".npy", ".npz"}:
         raise ValueError(
             f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
         )
-    stored: Any
-    if file.suffix == ".safetensors":
-        stored = read_as(file, read_safetensors)
-    else:
-        stored = read_torch(file, expected="model.state_dict()")
+    is_safetensors = file.suffix == ".safetensors"
+    stored = read_file(file, read_safetensors) if is_safetensors else read_torch(file, expected="model.state_dict()")
     for key in _NESTED:
         if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
             stored = stored[key]
-    if not isinstance(stored, dict) or not all(map(_is_weight, stored, stored.values())):
+    # Besides tensors a state dict may hold the extra state that some modules keep.
+    if not isinstance(stored, dict) or not all(
+        isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
+        for name, value in stored.items()
+    ):
         raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
     return stored
-
-
-def _is_weight(name: Any, value: Any) -> bool:
-    """Return whether this is an entry of a state dict: a tensor, or the extra state that some modules keep."""
-    return isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
-
-
-def _common_prefix(names: Iterable[str]) -> str | None:
-    return next((prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in names)), None)
 
 
 def _check_file(file: Path) -> None:

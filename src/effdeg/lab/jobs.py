@@ -146,9 +146,11 @@ def _point(recipe: Recipe[Any], job: Job) -> tuple[Any, ...]:
 
 
 def _seconds(store: Store, job: Job) -> float | None:
-    """Return the time that a run took, if it is finished and says so."""
+    """Return the time that a run took, if it is finished, says so, and had its GPU to itself."""
     record = store.run(job.settings).record()
-    return record.summary.get("seconds") if record is not None and record.summary is not None else None
+    if record is None or record.summary is None or record.environment.get("shared"):
+        return None
+    return record.summary.get("seconds")
 
 
 def _tuned(

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.lab.assignments import work_logged
 from effdeg.lab.pools import TICK, Ended, Order, Progress
 

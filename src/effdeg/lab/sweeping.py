@@ -11,7 +11,7 @@ import torch
 
 from effdeg._utils.checks import check_count
 from effdeg._utils.files import make_folder
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg._utils.progress import progress_bar
 from effdeg.lab import registry
 from effdeg.lab.assignments import Assignment

@@ -31,7 +31,7 @@ class Choice:
 def chosen(
     recipe: Recipe[Any], row: Row, records: Iterable[Record], *, changes: Mapping[str, Any] | None = None
 ) -> Choice | None:
-    """Choose the strengths of a line by the finished runs that tune it, the longest ones.
+    """Choose the strengths of a line by the finished runs that tune it: the longest of which several were tried.
 
     Args:
         recipe: The experiment.
@@ -49,11 +49,18 @@ def chosen(
             scales.setdefault(json.dumps(scale_of(record, kind)), []).append(record)
     if not scales:
         return None
-    runs = max(scales.values(), key=lambda runs: (settings_of(runs[0], kind)["epochs"], len(runs)))
-    strengths = [{key: settings_of(run, kind)[key] for key in row.strengths} for run in runs]
+
+    def strengths_of(run: Record) -> dict[str, Any]:
+        return {key: settings_of(run, kind)[key] for key in row.strengths}
+
+    def rank_of(runs: list[Record]) -> tuple[bool, int, int]:
+        # A single strength was not tuned: it may be the run of another experiment on held-out examples.
+        return len(_distinct(map(strengths_of, runs))) > 1, settings_of(runs[0], kind)["epochs"], len(runs)
+
+    runs = max(scales.values(), key=rank_of)
     tried = []
-    for each in sorted(_distinct(strengths), key=lambda each: _place(each, row)):
-        scores = [_score(run) for run, its in zip(runs, strengths, strict=True) if its == each]
+    for each in sorted(_distinct(map(strengths_of, runs)), key=lambda each: _place(each, row)):
+        scores = [_score(run) for run in runs if strengths_of(run) == each]
         tried.append((each, fmean(scores)))
     best, score = max(tried, key=lambda pair: pair[1])
     return Choice(best, score, tried, settings_of(runs[0], kind)["epochs"])

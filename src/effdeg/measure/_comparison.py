@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from effdeg._models.examples import as_examples
 from effdeg._models.inference import Model
 from effdeg._utils.checks import check_count
-from effdeg._utils.files import finite
+from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
 from effdeg.measure._estimator import measure
 from effdeg.measure._measurement import Measurement
@@ -89,7 +89,9 @@ class Comparison:
         return {
             "ranking": self.ranking,
             "normalized": self.normalized,
-            "differences": [finite(asdict(each) | {"significant": each.significant}) for each in self.differences()],
+            "differences": [
+                replace_nonfinite(asdict(each) | {"significant": each.significant}) for each in self.differences()
+            ],
             "notes": self.warnings(),
             "measurements": {name: measurement.to_dict() for name, measurement in self.measurements.items()},
         }

@@ -13,11 +13,11 @@ from effdeg._models.outputs import Output, OutputReader
 from effdeg._models.paths import BLOCK, Sampling
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_number
-from effdeg._utils.distributed import rank_and_size, shared_from_first, sum_over_ranks
+from effdeg._utils.device import receive, send
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size, sum_over_ranks
 from effdeg._utils.progress import Update, ignore, progress_bar
 from effdeg._utils.shapes import Float
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
-from effdeg._utils.transfer import receive, send
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -165,7 +165,7 @@ def measure(
         blocks = ((each.block, summarize(each.by_path(), each.alpha, fitted)) for each in run)
         table = collect(blocks, walk.route, summary_widths(degree), tolerance=tolerance, update=update)
     # The first paths are the first process's.
-    described = shared_from_first(read.described)
+    described = broadcast_from_first(read.described)
     return as_measurement(table, walk.route.pairs, Settings.of(walk.record(), fitted, described, tolerance=tolerance))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from effdeg._models.outputs import Described, output_name
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import shorten
-from effdeg._utils.files import finite, write_atomically, write_json
+from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg._version import __version__
@@ -272,7 +272,7 @@ class Measurement:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and lists, the summary first."""
         summary = ("value", "stderr", "normalized", "normalized_stderr", "residual", "upper_half")
-        everything: dict[str, Any] = finite({
+        everything: dict[str, Any] = replace_nonfinite({
             "format": FORMAT,
             **{name: getattr(self, name) for name in summary},
             "interval": self.interval(),

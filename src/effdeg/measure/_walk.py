@@ -17,11 +17,10 @@ from effdeg._models.layers import as_module
 from effdeg._models.paths import blocks, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
-from effdeg._utils.batches import Batches
 from effdeg._utils.checks import check_count
-from effdeg._utils.distributed import rank_and_size, shared_from_first
+from effdeg._utils.device import Batches, send
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.transfer import send
 from effdeg._utils.tree import Tree, concatenate, named_tensors, take
 from effdeg.measure._measurement import PathRecord
 
@@ -120,7 +119,7 @@ class Walk:
             dtype=precision_name(self._subject.dtype),
             model=self.model,
             # The first paths are the first process's.
-            fingerprint=shared_from_first(self._fingerprint),
+            fingerprint=broadcast_from_first(self._fingerprint),
         )
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:

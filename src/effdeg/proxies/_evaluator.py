@@ -16,8 +16,8 @@ from effdeg._models.inference import Model, Subject, inference
 from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._models.outputs import shaped_values
 from effdeg._models.paths import check_interpolable
-from effdeg._utils.batches import Batches
 from effdeg._utils.checks import check_count, check_fit
+from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate
 from effdeg._utils.tree import Tree, map_tensors, take, tensors
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 
 from effdeg._models.inference import Model
 from effdeg._utils.checks import suggest
-from effdeg._utils.files import finite
+from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.progress import progress_bar
 from effdeg.proxies._along_paths import compute_along_paths
 from effdeg.proxies._curvature import compute_hessian_eigenvalue, compute_hessian_trace
@@ -147,7 +147,7 @@ class Table(Mapping[str, Result]):
             name: {"value": result.value, "stderr": result.stderr, "settings": result.settings}
             for name, result in self.results.items()
         }
-        return {"results": finite(results), "skipped": dict(self.skipped)}
+        return {"results": replace_nonfinite(results), "skipped": dict(self.skipped)}
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.results, *self.skipped)), default=0)

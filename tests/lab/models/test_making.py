@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from effdeg import proxies
-from effdeg.demo._digits import network
+from effdeg.demo import network
 from effdeg.lab.models import make
 from effdeg.lab.models.mlp import MLP
 

@@ -59,13 +59,27 @@ POOL = Recipe(
 DEVICE = "Thinking Machine"
 
 
-def add(folder, recipe, row, accuracy, *, step=1.0, degree=0.5, device=DEVICE, summary=None, finished=True, **changes):
+def add(
+    folder,
+    recipe,
+    row,
+    accuracy,
+    *,
+    step=1.0,
+    degree=0.5,
+    device=DEVICE,
+    shared=False,
+    summary=None,
+    finished=True,
+    **changes,
+):
     """Write a run of a recipe's line; ``step`` is the time of an epoch, in seconds."""
     settings = recipe.resolved(recipe.row(row), changes)
     run = folder / digest(settings)
     run.mkdir(parents=True)
     _write(run / "settings.json", {"format": 1, "kind": "Training", "settings": to_dict(settings)})
     environment = {"device": device, "torch": "2.13", "python": "3.11", "effdeg": "0.4", "processes": 1}
+    environment |= {"shared": True} if shared else {}
     _write(run / "environment.json", environment)
     epochs = range(settings.evaluate_every, settings.epochs + 1, settings.evaluate_every)
     entries = [

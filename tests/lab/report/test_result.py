@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from effdeg.lab.report import result_of
+from effdeg.lab.report.figures import plot_curves
+from effdeg.lab.report.sheets import block_sheets
 from effdeg.lab.store import Store
 from tests.lab.report.stores import METHODS, add
 
@@ -194,3 +196,15 @@ def test_prices_of_other_machines_are_not_compared(folder):
     (block,) = found(folder).blocks
     assert block.price(block.line("sam")) is None
     assert block.machines == ["Thinking Machine", "a faster machine"]
+
+
+def test_runs_that_shared_a_gpu_have_no_times(folder):
+    for row in ("plain", "ed"):
+        add(folder, METHODS, row, 0.8, shared=True)
+    (block,) = found(folder).blocks
+    assert block.machines == ["Thinking Machine (shared)"]
+    assert block.equal_time is None
+    assert {(line.seconds, line.seconds_per_epoch, line.milliseconds_per_step) for line in block.done} == {(None,) * 3}
+    (sheet,) = block_sheets(block)
+    assert sheet.title.startswith("At equal epochs")
+    plot_curves(block)

@@ -14,7 +14,9 @@ from effdeg.lab.settings import identity
 from effdeg.lab.store import Store
 from effdeg.lab.task import Task
 from effdeg.lab.training import loop
+from effdeg.lab.training.environment import environment
 from effdeg.lab.training.evaluation import FOLLOWED
+from effdeg.lab.training.turns import shares_gpu
 from tests.lab.training.runs import StoppedError, breaking_off, carried_out, metrics, small, summary, weights
 
 METHODS = ["plain", "mixup+ed", "sam"]
@@ -28,6 +30,14 @@ def assert_same_end(one, two):
     times = {"seconds", "seconds_per_epoch", "milliseconds_per_step"}
     ends = [{key: value for key, value in summary(folder).items() if key not in times} for folder in (one, two)]
     assert ends[0] == ends[1]
+
+
+def test_runs_share_a_gpu_where_that_is_asked_for(monkeypatch):
+    assert not shares_gpu(torch.device("cuda"))
+    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
+    assert shares_gpu(torch.device("cuda"))
+    assert not shares_gpu(torch.device("cpu"))
+    assert "shared" not in environment(torch.device("cpu"))
 
 
 def test_a_run_learns_and_says_what_it_found(tmp_path):

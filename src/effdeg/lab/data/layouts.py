@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from effdeg._models.examples import LABELS
-from effdeg._utils.optional import require
+from effdeg._utils.imports import require
 from effdeg.io import load_data
 from effdeg.io._data import IMAGES, ImageList
 from effdeg.lab.data.cache import cached
@@ -86,7 +86,7 @@ def _table(file: Path) -> Split:
             known = ", ".join(sorted(LABELS))
             raise ValueError(f"{file} has no column of labels ({known}); it has {', '.join(names)}.")
         labels = np.array(parquet.read_table(file, columns=found[:1]).column(0).to_pylist())
-        inputs = load_data(file, images=Pixels())
+        inputs = load_data(file, images=Pixels()).inputs
         if isinstance(inputs, ImageList):
             return Split(decoded(inputs, lambda index: f"image {index} of {file}"), labels)
         return Split(inputs.numpy(), labels)

@@ -36,9 +36,9 @@ TUNING = {"held_out": 5000, "epochs": 30}
 ASAM_RADII = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 TRAINING_DEPARTS = (
-    "The learning rate is 0.001 instead of the paper's 0.005, which is not decided: plain ViT-Tinys hardly learned at "
-    "0.005 in 12 epochs (cifar10-vit-pool), but after at most 31 steps of warm-up, where the paper has about 1,950; "
-    "cifar10-learning-rate, with 10 epochs of warm-up, is to decide it. The paper does not say any of the following: "
+    "The learning rate is 0.001 instead of the paper's 0.005: both train after 10 epochs of warm-up, but 0.001 was 0.2 "
+    "to 1.5 points better on held-out images in 60 epochs, with and without ED and clipping (cifar10-learning-rate, "
+    "one seed). The paper does not say any of the following: "
     "gradients are clipped at norm 1; training runs in bf16; weight decay acts on all parameters, normalization, "
     "biases and positions included; ViT-Tiny has a class token, patches of 4 pixels, width 192, depth 12 and 3 heads; "
     "ED's fits are damped by 1e-3, and its pairs are of different examples."

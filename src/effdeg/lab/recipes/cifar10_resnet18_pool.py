@@ -2,6 +2,7 @@
 
 Expected: ED has the strongest correlation with the gap, ahead of both kinds of sharpness; the norm of the parameters
 correlates negatively. With paths between random pixels (figure 9) ED's correlation is slightly weaker.
+Seen after 30 epochs, one seed: the normalized ED has 0.97, as total variation has; the raw ED none.
 Cost on one H200: about two minutes per run of 100 epochs, proxies included (from the pace of shorter runs).
 """
 

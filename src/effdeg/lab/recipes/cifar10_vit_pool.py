@@ -2,7 +2,9 @@
 
 Expected: ED correlates strongly with the gap; both kinds of sharpness do so less, and the norm of the parameters
 negatively.
-Cost on one H200: about two minutes per run of 100 epochs (from the pace of others); the proxies were not timed.
+Seen with 19 networks after 30 epochs, one seed: ED has a correlation of 0.98, and so has training accuracy; among the
+12 networks that fit their training images it has none, while sharpness and margins have one.
+Cost on one H200: about two minutes per run of 100 epochs (from the pace of others), proxies included.
 """
 
 from effdeg.lab.recipe import Recipe, Row

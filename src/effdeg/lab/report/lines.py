@@ -66,17 +66,17 @@ class Line:
     @property
     def seconds(self) -> float | None:
         """The mean time that training took."""
-        return self._mean("seconds")
+        return self._mean_time("seconds")
 
     @property
     def seconds_per_epoch(self) -> float | None:
         """The mean time of an epoch."""
-        return self._mean("seconds_per_epoch")
+        return self._mean_time("seconds_per_epoch")
 
     @property
     def milliseconds_per_step(self) -> float | None:
         """The mean time of a step."""
-        return self._mean("milliseconds_per_step")
+        return self._mean_time("milliseconds_per_step")
 
     @property
     def effective_degree(self) -> tuple[float, float] | None:
@@ -91,6 +91,9 @@ class Line:
     def machines(self) -> tuple[str, ...]:
         """The machines it was run on."""
         return tuple(dict.fromkeys(map(machine_of, self.runs)))
+
+    def _mean_time(self, key: str) -> float | None:
+        return None if any(run.environment.get("shared") for run in self.runs) else self._mean(key)
 
     def _mean(self, key: str) -> float | None:
         found = [value_in(run, key) for run in self.runs]
@@ -152,7 +155,8 @@ def seed_of(run: Record) -> int:
 def machine_of(run: Record) -> str:
     """Name the machine that a run was done on."""
     processes = int(run.environment.get("processes", 1))
-    return f"{processes} × " * (processes > 1) + str(run.environment.get("device", "unknown device"))
+    shared = " (shared)" if run.environment.get("shared") else ""
+    return f"{processes} × " * (processes > 1) + str(run.environment.get("device", "unknown device")) + shared
 
 
 def value_in(run: Record, key: str) -> float:

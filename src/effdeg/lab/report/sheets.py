@@ -31,7 +31,9 @@ def block_sheets(block: Block) -> list[Sheet]:
         return block.recipe.study.sheets(block) if block.done else []
     if block.recipe.shows == "prices":
         return [_prices(block)]
-    return [_accuracies(block), _times(block)]
+    # Runs that shared a GPU have no times.
+    timed = not block.done or any(line.seconds is not None for line in block.done)
+    return [_accuracies(block), *([_times(block)] if timed else [])]
 
 
 def heading(block: Block) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from effdeg._utils.distributed import rank_and_size
 from effdeg._version import __version__
+from effdeg.lab.training.turns import shares_gpu
 
 
 def environment(device: torch.device) -> dict[str, str | int]:
@@ -17,6 +18,7 @@ def environment(device: torch.device) -> dict[str, str | int]:
         "python": platform.python_version(),
         "effdeg": __version__,
         "processes": rank_and_size()[1],
+        **({"shared": True} if shares_gpu(device) else {}),
     }
 
 

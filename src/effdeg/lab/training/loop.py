@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg._utils.distributed import rank_and_size, shared_from_first, sum_over_ranks
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size, sum_over_ranks
 from effdeg._utils.progress import progress_bar
 from effdeg.lab import data
 from effdeg.lab.task import Task
@@ -105,7 +105,9 @@ class _Running:
         """Open the run's folder, find its last checkpoint, and compile, which needs the GPU for moments only."""
         self._data = fingerprint
         surroundings = environment(self._task.device) | {"data": fingerprint}
-        self._state: State | None = shared_from_first(self._task.run.begin(surroundings) if self._rank == 0 else None)
+        self._state: State | None = broadcast_from_first(
+            self._task.run.begin(surroundings) if self._rank == 0 else None
+        )
         if self._state is not None and self._state.get("data", fingerprint) != fingerprint:
             raise ValueError(
                 f"{self._task.run.folder} was begun with other data than those that {self._settings.data} names now. "
@@ -239,7 +241,7 @@ class _Running:
 
     def _at_risk(self) -> bool:
         """Return whether much would be lost by now, for all processes by the clock of the first, so that they agree."""
-        return bool(shared_from_first(time.perf_counter() - self._saved > SECONDS_AT_RISK))
+        return bool(broadcast_from_first(time.perf_counter() - self._saved > SECONDS_AT_RISK))
 
     def _weight(self, step: int) -> float:
         return self._schedules.weight(step) if self._method.penalty is not None else 0.0

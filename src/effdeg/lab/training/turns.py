@@ -2,7 +2,8 @@
 
 Of networks that are trained at once on one GPU, the time of each says nothing. So a run holds its GPU while it trains;
 others compile in the meantime. What training two at once would gain is measured by ``python -m benchmarks
-models_at_once``.
+models_at_once``. Where times do not matter, ``EFFDEG_SHARE_GPU=1`` lets runs train at once; reports then leave out
+their times.
 """
 
 import os
@@ -21,10 +22,15 @@ except ImportError:  # Windows, where nobody waits
     fcntl = None  # type: ignore[assignment]
 
 
+def shares_gpu(device: torch.device) -> bool:
+    """Return whether runs on this device train at once, as ``EFFDEG_SHARE_GPU=1`` asks for."""
+    return device.type == "cuda" and os.environ.get("EFFDEG_SHARE_GPU") == "1"
+
+
 @contextmanager
 def turn(device: torch.device, *, progress: bool = False) -> Iterator[None]:
     """Hold a GPU while the block runs, after waiting for it; not when it is shared with other processes of one run."""
-    if device.type != "cuda" or fcntl is None or rank_and_size()[1] > 1:
+    if device.type != "cuda" or fcntl is None or rank_and_size()[1] > 1 or shares_gpu(device):
         yield
         return
     name = f"effdeg-{os.getuid()}-{torch.cuda.get_device_properties(device).uuid}.lock"

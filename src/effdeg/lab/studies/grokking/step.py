@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from effdeg._utils.transfer import send
+from effdeg._utils.device import send
 from effdeg.lab.studies.grokking.equations import Equations
 from effdeg.lab.studies.grokking.settings import Grokking
 from effdeg.lab.training.capture import CapturedStep

@@ -1,0 +1,61 @@
+"""Running many examples on a device: batches that fit its memory, and transfers that do not keep it waiting."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class Batches:
+    """Batches of a size that is halved when memory runs out."""
+
+    def __init__(self, size: int | None, device: torch.device | None) -> None:
+        self.size = size or (256 if device is None or device.type == "cpu" else 1024)
+
+    def run(self, run: Callable[[slice], T], total: int) -> list[T]:
+        """Run a function on one part after another of ``total`` examples, and list what it returns."""
+        kept: list[T] = []
+        done = 0
+        while done < total:
+            # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.
+            batches = -(-(total - done) // self.size)
+            part = slice(done, done + -(-(total - done) // batches))
+            try:
+                kept.append(run(part))
+                done = part.stop
+                continue
+            except torch.OutOfMemoryError:
+                if self.size == 1:
+                    raise
+            # Here, where the error no longer holds on to what the failed batch had allocated.
+            self.size = max(1, min(self.size, part.stop - part.start) // 2)
+            torch.cuda.empty_cache()
+        return kept
+
+
+def send(tensor: Tensor, device: torch.device | None) -> Tensor:
+    """Move a tensor; from the CPU to a GPU without waiting for what the GPU is doing."""
+    if device is not None and device.type == "cuda" and tensor.device.type == "cpu":
+        # Only from pinned memory is the copy asynchronous; torch keeps the pinned buffer until the copy is done.
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def receive(tensor: Tensor) -> Callable[[], Tensor]:
+    """Start copying a tensor to the CPU; return a function that waits for the copy and returns it."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu
+    # A plain tensor.cpu() later on would also wait for all the work that is given to the GPU in between.
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy.copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(tensor.device))
+
+    def wait() -> Tensor:
+        copied.synchronize()
+        return copy
+
+    return wait

@@ -1,0 +1,86 @@
+"""Code that users name as ``package.module:name``, and packages that only some functions need."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from effdeg._utils.checks import suggest
+
+
+@contextmanager
+def importing_from_here() -> Iterator[None]:
+    """Find modules in the working directory while the block runs, as ``python -m`` does."""
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import an optional package, or raise an error that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs {module.split('.')[0]}: pip install 'effdeg[{extra}]'") from error
+
+
+def find_code(source: str) -> Any:
+    """Return what a name of the form ``package.module:name`` stands for.
+
+    An error that the module itself raises passes through, with a note that says where it arose.
+
+    Args:
+        source: A module, among installed packages or in the working directory, and a name in it.
+
+    Returns:
+        The object of that name.
+
+    Raises:
+        ValueError: If this is not such a name, or there is no such module or no such object in it.
+
+    Example:
+        >>> from effdeg.io import find_code
+        >>> find_code("math:tau")
+        6.283185307179586
+    """
+    module_name, _, attribute = source.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
+        path = Path(module_name.removesuffix(".py"))
+        likely = ".".join(part for part in path.parts if part.isidentifier())
+        raise ValueError(
+            f"{source!r}: {module_name!r} is not the name of a Python module. Name modules as in an import, relative "
+            f"to the working directory: {likely or 'package.module'}:{attribute or 'name'}."
+        )
+    module = _import(module_name, source)
+    if not hasattr(module, attribute):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise ValueError(f"{source!r}: {module_name} has no {attribute!r}. {suggest(attribute, names)}")
+    return getattr(module, attribute)
+
+
+def _import(name: str, source: str) -> Any:
+    try:
+        with importing_from_here():
+            return importlib.import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise ValueError(
+                f"{source!r}: there is no Python module {error.name!r} here or among the installed packages."
+            ) from error
+        own = (__file__, importlib.__file__, "<")
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
+        # The message of a syntax error has its place already.
+        place = f" by {frames[-1].filename}, line {frames[-1].lineno}," if frames else ""
+        error.add_note(f"Raised{place} while {name!r} was imported.")
+        raise

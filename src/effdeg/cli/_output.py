@@ -1,0 +1,102 @@
+"""What commands print and write: results, notes, and messages in the terms of the command that runs."""
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+_VALUE = r"""'[^']*'|"[^"]*"|torch\.\w+|[-+]?\d[\d.]*(?:e[-+]?\d+)?|…|(?!lambda)[A-Za-z_]\w*"""
+
+_spellings: dict[str, str] = {}
+"""How the running command spells the settings of the library: ``batch_size`` is ``--batch-size``."""
+
+
+def use_spellings(spellings: Mapping[str, str]) -> None:
+    """Set the options of the command that runs, by the names that the library gives them."""
+    _spellings.clear()
+    _spellings.update(spellings)
+
+
+def spell_as_options(text: str) -> str:
+    """Return a message with ``name=value`` written as ``--name value``, for the options that the command has.
+
+    Names inside paths of files (``runs/seed=3/w.pt``) and values that only Python can express stay as they are.
+    """
+    if not _spellings:
+        return text
+    names = "|".join(map(re.escape, _spellings))
+    return re.sub(rf"(?<![\w/.=-])(?:--)?({names})=({_VALUE})?(?![\w/=]|\.\w)", _spell, text)
+
+
+def print_json(value: Any) -> None:
+    """Print a result for programs, in one line."""
+    print(json.dumps(value))
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print what a reader should not overlook."""
+    for note in notes:
+        console.print(f"[yellow]{escape(spell_as_options(note))}[/]")
+
+
+def print_to_stderr(text: str, prefix: str = "") -> None:
+    """Print a message on the error stream, in one line, after a prefix in the markup of rich."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"{prefix}{escape(spell_as_options(text))}")
+
+
+def check_plot(file: Path | None) -> None:
+    """Raise, before any work, if a figure cannot be drawn or written."""
+    check_target("--plot", file, {".png", ".pdf", ".svg"})
+    if file is not None:
+        check_figures()
+
+
+def check_figures() -> None:
+    """Raise if matplotlib is missing, saying how to install it."""
+    import effdeg.plots  # noqa: F401
+
+
+def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
+    """Raise, before any work, if a result could not be written."""
+    if file is None:
+        return
+    if file.suffix not in suffixes:
+        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
+    if file.is_dir():
+        raise ValueError(f"{option} {file}: this is a folder; expected the name of a file.")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
+    check_writable(option, file.absolute().parent)
+
+
+def check_writable(option: str, folder: Path) -> None:
+    """Raise, before any work, if no file can be written into a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{option}: no file can be written into {folder}: {error.strerror}.") from error
+
+
+def write(file: Path, writer: Callable[[Path], object], console: Console) -> None:
+    """Write a result that has been printed already; an error names the file, which the system's may not."""
+    try:
+        writer(file)
+    except OSError as error:
+        raise OSError(
+            f"{file} could not be written: {error.strerror or error}. The result above is complete."
+        ) from error
+    console.print(escape(f"written: {file}"))
+
+
+def _spell(match: re.Match[str]) -> str:
+    option, value = _spellings[match[1]], (match[2] or "").removeprefix("torch.")
+    if re.fullmatch(r"""(['"])[^\s'"]+\1""", value):
+        value = value[1:-1]
+    return f"{option} {value}".rstrip()

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from effdeg._utils.device import Batches, receive, send
+
+
+@pytest.mark.parametrize(
+    ("total", "size", "expected"), [(0, 4, []), (4, 4, [4]), (5, 4, [3, 2]), (3200, 1024, [800] * 4)]
+)
+def test_batches_are_even(total, size, expected):
+    parts = Batches(size, None).run(lambda part: part, total)
+    assert [part.stop - part.start for part in parts] == expected
+    assert [index for part in parts for index in range(part.start, part.stop)] == list(range(total))
+
+
+def test_batches_are_halved_when_memory_runs_out():
+    tried = []
+
+    def run(part):
+        tried.append(part.stop - part.start)
+        if tried[-1] > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return tried[-1]
+
+    batches = Batches(12, torch.device("cpu"))
+    assert batches.run(run, 12) == [3, 3, 3, 3]
+    assert tried == [12, 6, 3, 3, 3, 3]
+    assert batches.size == 3  # later runs begin with what fits
+
+
+def test_memory_that_is_too_small_for_one_example_is_an_error():
+    def run(part):
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        Batches(4, None).run(run, 4)
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif("not torch.cuda.is_available()"))]
+)
+def test_a_tensor_there_and_back(device):
+    tensor = torch.randn(5, 3)
+    sent = send(tensor, torch.device(device))
+    assert sent.device.type == device
+    later = receive(sent)
+    if device == "cuda":
+        sent.zero_()  # the copy was started before
+    assert torch.equal(later(), tensor)
+    assert send(tensor, None) is tensor

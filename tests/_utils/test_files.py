@@ -1,0 +1,44 @@
+import json
+import math
+import os
+
+import pytest
+
+from effdeg._utils.files import dump, make_folder, to_json, write_atomically, write_json
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, call):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "kept.txt"
+    write_atomically(file, b"old")
+    monkeypatch.setattr(*(os, "fsync") if call == "fsync" else (type(file), "replace"), full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_json_has_null_for_what_json_does_not_have(tmp_path):
+    value = {"a": math.nan, "b": [1.5, math.inf, (2, -math.inf)], "c": "x", "d": None}
+    expected = {"a": None, "b": [1.5, None, [2, None]], "c": "x", "d": None}
+    assert json.loads(to_json(value)) == expected
+    write_json(tmp_path / "value.json", value)
+    assert json.loads((tmp_path / "value.json").read_text()) == expected
+    assert "\n" not in to_json(value)
+
+
+def test_what_is_written_into_a_stream():
+    assert dump(lambda stream: stream.write(b"bytes")) == b"bytes"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"runs cannot be kept in .*file: it is a file\."):
+        make_folder(tmp_path / "file")
+    with pytest.raises(OSError, match=r"figures cannot be kept in .*inside: Not a directory\."):
+        make_folder(tmp_path / "file" / "inside", "figures")

@@ -1,0 +1,135 @@
+"""``effdeg measure`` as a user types it."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import effdeg
+from tests.cli import networks
+from tests.cli.networks import FAST, SMALL
+
+
+def test_measure_prints_what_the_library_measures(run, data, weights, tmp_path):
+    plot, kept = tmp_path / "figure.png", tmp_path / "m.json"
+    code, out, _ = run("measure", SMALL, "--weights", weights[0], "--data", data, *FAST, "--plot", plot, "--save", kept)
+    assert code == 0
+    model = networks.small()
+    model.load_state_dict(torch.load(weights[0], weights_only=True)["state_dict"])
+    expected = effdeg.measure(model, np.load(data), paths=20, nodes=12, degree=6)
+    assert f"{expected.value:.4g} ± {expected.stderr:.2g}" in out
+    assert effdeg.Measurement.load(kept).value == pytest.approx(expected.value)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_measure_as_json(run, data):
+    code, out, _ = run("measure", SMALL, "--data", data, *FAST, "--json", "--basis", "legendre", "--components", 2)
+    record = json.loads(out)
+    assert code == 0
+    assert record["settings"]["basis"] == "legendre"
+    assert record["settings"]["components"] == 2
+    assert len(record["per_path"]) == 20
+
+
+def test_under_torchrun_one_process_prints_the_single_process_result(data, weights):
+    arguments = ["-m", "effdeg", "measure", SMALL, "--weights", str(weights[1]), "--data", str(data), *FAST, "--json"]
+    options = {"capture_output": True, "text": True, "check": True, "timeout": 120}
+    single = subprocess.run([sys.executable, *arguments], **options)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    shared = subprocess.run([*launcher, *arguments], **options)
+    assert json.loads(shared.stdout)["value"] == pytest.approx(json.loads(single.stdout)["value"], rel=1e-6)
+
+
+def test_weights_that_code_draws_are_drawn_from_the_seed_and_said_to_be_untrained(run, data):
+    command = ["tests.cli.networks:drawn", "--data", data, *FAST, "--json"]
+    first, again, other = (run("measure", *command, "--seed", seed) for seed in (0, 0, 1))
+    values = [json.loads(out)["value"] for _, out, _ in (first, again, other)]
+    assert values[0] == values[1] != values[2]
+    assert "note: no --weights: tests.cli.networks:drawn is measured as its code makes it with --seed 0" in first[2]
+    _, out, err = run("compare", "tests.cli.networks:drawn", SMALL, "--data", data, *FAST, "--json")
+    compared = json.loads(out)["measurements"]
+    assert compared["tests.cli.networks:drawn"]["value"] == values[0]
+    assert err.count("note: no --weights: tests.cli.networks:drawn, tests.cli.networks:small") == 1
+    assert compared[SMALL]["settings"]["weights"] == "as tests.cli.networks:small makes them with seed 0"
+    assert compared[SMALL]["settings"]["weights_sha256"] is None
+
+
+def test_a_measurement_says_what_was_measured(run, weights, tmp_path):
+    np.savez(
+        tmp_path / "x.npz", x=np.random.default_rng(0).integers(0, 256, (9, 3, 2, 2), dtype=np.uint8), y=np.arange(9)
+    )
+    kept = tmp_path / "m.safetensors"
+    examples = f"--data {tmp_path / 'x.npz'} --key x --mean 0.5,0.4,0.3 --std 0.2".split()
+    code, out, err = run("measure", SMALL, "--weights", weights[0], *examples, *FAST, "--save", kept, width=400)
+    assert code == 0
+    assert "no --weights" not in err
+    settings = effdeg.Measurement.load(kept).settings
+    assert settings.data == f"{tmp_path / 'x.npz'}, key x"
+    assert settings.preprocessing == "mean 0.5,0.4,0.3, std 0.2, bytes scaled to [0, 1]"
+    assert settings.weights == str(weights[0])
+    assert settings.weights_sha256 == hashlib.sha256(weights[0].read_bytes()).hexdigest()
+    for text in (settings.data, "9 examples", settings.preprocessing, settings.weights, settings.weights_sha256[:12]):
+        assert text in out
+    several = [argument for file in weights for argument in ("--weights", file)]
+    code, out, _ = run("compare", SMALL, *several, *examples, *FAST, width=400)
+    assert f"data: {settings.data}, 9 examples ({settings.preprocessing})" in out
+    code, out, _ = run("compare", SMALL, *several, *examples, *FAST, "--json")
+    assert json.loads(out)["measurements"]["scale1"]["settings"]["weights_sha256"] == settings.weights_sha256
+
+
+def test_an_exported_program_brings_its_weights(run, data, tmp_path):
+    exported = torch.export.export(networks.small(), (torch.rand(4, 12),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    torch.export.save(exported, tmp_path / "m.pt2")
+    _, out, err = run("measure", tmp_path / "m.pt2", "--data", data, *FAST, "--json")
+    settings = json.loads(out)["settings"]
+    assert "no --weights" not in err
+    assert settings["weights"] == str(tmp_path / "m.pt2")
+    assert settings["weights_sha256"] == hashlib.sha256((tmp_path / "m.pt2").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("option", ["--save", "--plot"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_result_is_printed_before_it_is_written(run, data, tmp_path, monkeypatch, option, form):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(effdeg.Measurement, "save", full)
+    monkeypatch.setattr("effdeg.cli._measure.write_figure", full)
+    file = tmp_path / ("m.json" if option == "--save" else "m.png")
+    code, out, err = run("measure", SMALL, "--data", data, *FAST, option, file, *form)
+    assert code == 2
+    assert "effective degree" in out or json.loads(out)["value"] > 0
+    assert f"error: {file} could not be written: No space left on device. The result above is complete." in err
+    assert not list(tmp_path.glob("m.*"))
+
+
+def test_a_folder_is_no_file(run, data, tmp_path):
+    (tmp_path / "m.json").mkdir()
+    code, _, err = run("measure", SMALL, "--data", data, *FAST, "--save", tmp_path / "m.json")
+    assert code == 2
+    assert "m.json: this is a folder; expected the name of a file" in err
+
+
+def test_progress_can_be_silenced(run, data, weights):
+    given = ["--weights", weights[0], "--data", data, *FAST]
+    assert run("measure", SMALL, *given)[2] != ""
+    assert run("measure", SMALL, *given, "--quiet")[2] == ""
+    assert run("compare", SMALL, *given, "--weights", weights[1], "--quiet")[2] == ""
+
+
+def test_images_with_the_channels_last_get_a_hint(run, tmp_path):
+    np.save(tmp_path / "hwc.npy", np.zeros((6, 9, 9, 3), dtype=np.uint8))
+    code, _, err = run("measure", "tests.cli.networks:colours", "--data", tmp_path / "hwc.npy", *FAST)
+    assert code == 2
+    assert "seems to hold images as N × height × width × channels, (6, 9, 9, 3)" in err
+    assert "x.transpose(0, 3, 1, 2)" in err
+
+
+def test_weights_as_safetensors(run, data, tmp_path):
+    save_file(networks.small().state_dict(), tmp_path / "w.safetensors")
+    assert run("measure", SMALL, "--weights", tmp_path / "w.safetensors", "--data", data, *FAST)[0] == 0

@@ -1,0 +1,60 @@
+"""Options that commands share are declared once, as the library declares its settings."""
+
+from dataclasses import fields
+from inspect import signature
+
+import pytest
+
+import effdeg
+from effdeg import ranking
+from effdeg.cli._compare import compare
+from effdeg.cli._measure import measure
+from effdeg.cli._options import DeviceOptions, FitOptions, PathOptions, ReadOptions, unbundle
+from effdeg.cli._rank import RankOptions
+from effdeg.io import ImageOptions
+
+ONLY_IN_PYTHON = {"damping", "progress"}
+RANK_SPELLINGS = {"measure": "measures", "by": "hyperparameters", "cluster": "clusters"}
+
+
+def defaults(function):
+    parameters = signature(function).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+def test_the_settings_of_a_measurement_are_those_of_the_library():
+    declared = defaults(PathOptions) | defaults(FitOptions) | defaults(DeviceOptions) | {"tolerance": None}
+    expected = defaults(effdeg.measure)
+    assert declared == {name: value for name, value in expected.items() if name not in ONLY_IN_PYTHON}
+    assert defaults(effdeg.trace).keys() <= expected.keys()
+
+
+def test_the_settings_of_a_ranking_are_those_of_the_library():
+    declared = {RANK_SPELLINGS.get(name, name): value for name, value in defaults(RankOptions).items()}
+    del declared["against"]  # names a measure of the result
+    assert declared == defaults(ranking.rank) | {"hyperparameters": None}
+
+
+def test_the_settings_of_images_are_those_of_the_library():
+    declared = {field.name: field.default or None for field in fields(ReadOptions)}
+    assert declared == {"key": None} | {field.name: field.default or None for field in fields(ImageOptions)}
+
+
+@pytest.mark.parametrize("command", [measure, compare])
+def test_a_command_has_the_options_of_its_bundles(command):
+    parameters = signature(command).parameters
+    for bundle in (PathOptions, FitOptions, DeviceOptions, ReadOptions):
+        for field in fields(bundle):
+            assert parameters[field.name].default == field.default
+            assert parameters[field.name].annotation == field.type
+
+
+def test_a_command_is_given_its_bundles():
+    given = []
+
+    @unbundle
+    def command(name: str, *, reading: ReadOptions, fit: FitOptions, quiet: bool = False) -> None:
+        given.extend((name, reading, fit, quiet))
+
+    command(name="x", key="images", size=8, mean="", std="", degree=3, basis="legendre", output="softmax", components=2)
+    assert given == ["x", ReadOptions("images", 8), FitOptions(3, "legendre", components=2), False]
