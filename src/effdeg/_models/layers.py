@@ -1,4 +1,4 @@
-"""The layers of a model: found by name, watched, and given another output."""
+"""The layers of a model: find them by name, look at their outputs and replace them."""
 
 import re
 import sys
@@ -62,18 +62,18 @@ def find_layer(model: object, at: Layer) -> FoundLayer:
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
             raise ValueError(
-                f"at={type(at).__name__}(…) is not a layer of this model. Give one of model.modules() or a name."
+                f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules() or a name."
             )
         return FoundLayer(name or type(at).__name__, at)
     at = at if at in modules else at.removeprefix("module.")
     if at not in modules or not at:
         if not modules:
             raise ValueError(
-                f"at={at!r} names a layer, but the model is a plain function. Give the module itself: at=module."
+                f"at={at!r} names a layer, but the model is a plain function. Pass the module itself: at=module."
             )
         raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
     if isinstance(modules[at], torch.jit.ScriptModule):
-        raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Give the model before torch.jit.")
+        raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Pass the model before torch.jit.")
     return FoundLayer(at, modules[at])
 
 

@@ -1,1 +1,1 @@
-"""The penalty in other people's trainers: one thin file per framework."""
+"""The penalty in other frameworks' trainers, one module each, and what the library knows about their models."""

@@ -25,7 +25,7 @@ BatchNorm = Literal["joint", "frozen"]
 
 
 def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Any:
-    """Run a model on the joined batch; on the way, at a layer, the points are put on their paths."""
+    """Run a model on a batch and its points; if paths lie at a layer, its output is interpolated there."""
     if at is None and batchnorm == "joint":
         return run()
     return _run_with_hooks(run, model, points, at, batchnorm)

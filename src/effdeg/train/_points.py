@@ -1,4 +1,4 @@
-"""A batch on its way through the penalty, and the points on paths between its examples, which ride along."""
+"""A batch, its labels, and the points on paths between its examples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ class PenaltySettings(NodeSettings, FitSettings):
         _check_pairs(self.pairs)
         object.__setattr__(self, "_share", round(self.pairs * _SHARE_UNIT))
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
-        # Two frames up is Penalty.__init__; its caller is who chose the nodes.
+        # Two frames up is Penalty.__init__; its caller chose the nodes.
         warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
 
     def count_pairs(self, examples: int) -> int:
@@ -78,8 +78,8 @@ class PenaltySettings(NodeSettings, FitSettings):
     def draw_alpha(self, pairs: int, device: torch.device) -> Float[Tensor, "pairs nodes"]:
         """Place the nodes on ``pairs`` paths.
 
-        Anchoring does not move fixed nodes: labels stand in for the values at the outer two, wherever these are. For
-        cosine sampling the paper puts the outer two at the very ends then (section 5.2).
+        Anchoring does not move fixed nodes: labels are the values at the outer two, wherever these are. For cosine
+        sampling the paper then puts the outer two at the very ends (section 5.2).
         """
         if self.sampling == "cosine":
             home = device if self.generator is None else self.generator.device
