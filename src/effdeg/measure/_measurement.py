@@ -16,7 +16,7 @@ from effdeg._utils.files import finite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg._version import __version__
-from effdeg.functional._conditioning import ill_conditioned
+from effdeg.functional._conditioning import describe_ill_conditioning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -304,7 +304,7 @@ class Measurement:
         found = self._notes_on_outputs()
         if self._constant:
             return [*found, "note: the outputs are constant along the paths, up to rounding."]
-        if (problem := ill_conditioned(settings.sampling, settings.nodes, settings.degree)) is not None:
+        if (problem := describe_ill_conditioning(settings.sampling, settings.nodes, settings.degree)) is not None:
             return [*found, f"note: {problem}"]
         found += self._notes_on_fit()
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
