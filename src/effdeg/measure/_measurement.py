@@ -96,6 +96,8 @@ class Settings(FitSettings, PathRecord):
     weights_sha256: str | None = None
     preprocessing: str | None = None
 
+    def __post_init__(self) -> None:
+        """Check nothing: the record of a function's name as the output is no valid setting."""
     @classmethod
     def of(
         cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None
