@@ -121,7 +121,6 @@ def test_seeds():
     assert torch.equal(longer.pairs[:40], one.pairs)
 
 
-
 def test_tolerance_stops_early_and_says_when_it_could_not():
     model, inputs = mlp().double(), data()
     exact = effdeg.measure(model, inputs, paths=4000, nodes=12, degree=6)

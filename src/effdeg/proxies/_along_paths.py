@@ -1,4 +1,4 @@
-"""What proxies see along paths between examples, all from the same forward passes."""
+"""Proxies along paths between examples, all from the same forward passes."""
 
 from functools import cached_property
 from typing import Any, Unpack
@@ -24,7 +24,7 @@ from effdeg.proxies._study import NotApplicable, Running, Study, opened, proxy
 def effective_degree(
     model: Model | Study, data: Any = None, *, normalized: bool = False, **running: Unpack[Running]
 ) -> Result:
-    """Measure the effective degree: of probabilities, or, normalized, of logits; the two that the paper compares.
+    """Measure the effective degree Σ_k k |c_k| of probabilities, or, normalized, of logits, as the paper compares them.
 
     Args:
         model: Any callable.
@@ -33,7 +33,17 @@ def effective_degree(
         **running: How the model is run, see :class:`effdeg.proxies.Running`.
 
     Returns:
-        The mean over paths and its standard error. :func:`effdeg.measure` gives more of it.
+        The mean over paths and its standard error. :func:`effdeg.measure` returns more about it.
+
+    Raises:
+        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> inputs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])  # on the path the logits are (1 ± t) / 2
+        >>> round(proxies.effective_degree(torch.nn.Identity(), inputs, normalized=True, paths=5).value, 4)
+        0.5
     """
     with opened(model, data, **running) as study:
         settings = {**study.route, "output": "identity" if normalized else "softmax"}
@@ -42,7 +52,7 @@ def effective_degree(
 
 @proxy
 def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Count the decision regions on a path between two examples: stretches of one predicted class.
+    """Count the decision regions on a path between two examples: segments of one predicted class.
 
     As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
     distance of two nodes can be missed.
@@ -54,6 +64,15 @@ def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[R
 
     Returns:
         The mean over paths and its standard error.
+
+    Raises:
+        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> proxies.decision_regions(torch.nn.Identity(), torch.eye(2), paths=5).value
+        2.0
     """
     with opened(model, data, **running) as study:
         return _mean(study, "decision_regions", _nodes(study))
@@ -70,6 +89,15 @@ def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Run
 
     Returns:
         The mean over paths and its standard error.
+
+    Raises:
+        NotApplicable: If the model is not piecewise linear, or the inputs cannot be interpolated without ``at=``.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> proxies.linear_regions(torch.nn.ReLU(), torch.tensor([[-1.0], [1.0]]), paths=5).value
+        2.0
     """
     with opened(model, data, **running) as study:
         study.count_activations = True
@@ -78,7 +106,7 @@ def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Run
 
 @proxy
 def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Measure the total variation of the probabilities along a path: all their rises and falls, averaged over classes.
+    """Measure the total variation of the probabilities along a path, Σ_i |p(α_{i+1}) − p(α_i)|, averaged over classes.
 
     Args:
         model: Any callable that returns logits.
@@ -87,6 +115,15 @@ def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Ru
 
     Returns:
         The mean over paths and its standard error.
+
+    Raises:
+        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> round(proxies.total_variation(torch.nn.Identity(), 20 * torch.eye(2), paths=5).value, 3)
+        1.0
     """
     with opened(model, data, **running) as study:
         return _mean(study, "total_variation", _nodes(study))
@@ -115,7 +152,7 @@ def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
     if flips is not None and any(
         isinstance(part, torch.jit.ScriptModule) for part in named_layers(study.subject.model).values()
     ):
-        flips.problem = "a scripted module ran, into which nobody can look"
+        flips.problem = "a scripted module ran, whose activations cannot be observed"
 
     def keep(returned: Any, points: int) -> tuple[Tensor, ...]:
         logits = shaped_values(returned, "identity", points=points)
@@ -151,7 +188,7 @@ COLUMNS = ("effective_degree", "effective_degree_normalized", "decision_regions"
 
 
 class _Seen:
-    """What was seen along the paths of one block, and what each proxy makes of it."""
+    """The logits along the paths of one block, and the value of each proxy on them."""
 
     def __init__(self, stretch: Stretch, fit: FitSettings) -> None:
         paths, nodes = stretch.block.stop - stretch.block.start, stretch.alpha.shape[-1]
@@ -163,7 +200,7 @@ class _Seen:
         points = self.logits.flatten(0, 1)
         try:
             return shaped_values(points, "softmax", points=len(points)).view_as(self.logits)
-        except ValueError as error:  # of outputs that are no logits
+        except ValueError as error:  # the outputs are not logits
             raise NotApplicable(str(error)) from error
 
     def effective_degree(self) -> Tensor:
@@ -176,7 +213,7 @@ class _Seen:
 
     def decision_regions(self) -> Tensor:
         classes = self.probabilities.argmax(-1)
-        # One class per example, or one for each of its tokens, any of which makes a border.
+        # One class per example, or one for each of its tokens; a change of any is a boundary.
         changed = (classes.diff(dim=1) != 0).reshape(len(classes), classes.shape[1] - 1, -1)
         return 1 + changed.any(-1).sum(1)
 
@@ -184,6 +221,6 @@ class _Seen:
         return self.probabilities.diff(dim=1).abs().sum(1).flatten(1).mean(1)
 
     def linear_regions(self) -> Tensor:
-        # The first node of a path has nothing to do with the last of the one before.
+        # The first node of a path does not follow the last one of the path before.
         flips: Tensor = self._flips[0][:, 1:].sum(1)
         return 1 + flips
