@@ -104,11 +104,11 @@ def test_inputs(inputs, error, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (None, r"model is None, which cannot be called on a batch. Give an nn.Module or a function"),
+        (None, r"model is None, which cannot be called on a batch. Pass an nn.Module or a function"),
         ("resnet", r"model is 'resnet'.*Names of models are for the command line"),
         (mlp().state_dict(), r"model is of type OrderedDict.*network.load_state_dict"),
         (X, r"model is of type Tensor"),
-        (Tokens, r"model=Tokens is a class. Give an instance of it: Tokens\(…\)"),
+        (Tokens, r"model=Tokens is a class. Pass an instance of it: Tokens\(…\)"),
     ],
 )
 def test_what_is_no_model(model, message):

@@ -282,7 +282,7 @@ def _read(items: Iterable[Any], labelled: bool, *, count: Callable[[Tree], int],
         if examples > MOST_EXAMPLES or size > MOST_BYTES:
             raise ValueError(
                 f"inputs go on after {examples:,} examples ({size / 2**30:.2g} GiB) and may never end; an iterable is "
-                f"read into memory. Pass a part of it, such as {advice}, or a map-style Dataset, of which only the "
+                f"read into memory. Pass a part of it, such as {advice}, or a map-style Dataset, from which only the "
                 "drawn examples are read."
             )
     if not read:

@@ -156,7 +156,7 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
     scripted = [each for each in _modules(model) if isinstance(each, torch.jit.ScriptModule)]
     if dtype is not None and not all(hasattr(each, "training") for each in scripted):
         raise ValueError(
-            "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Give the module before "
+            "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Pass the module before "
             "it was frozen, or leave dtype= out."
         )
     converted = device is not None or dtype is not None
@@ -170,15 +170,15 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
 
 def _check_model(model: object) -> None:
     if isinstance(model, type):
-        raise TypeError(f"model={model.__name__} is a class. Give an instance of it: {model.__name__}(…).")
+        raise TypeError(f"model={model.__name__} is a class. Pass an instance of it: {model.__name__}(…).")
     if callable(model):
         return
     if isinstance(model, Mapping):
-        advice = "If it is a state dict, build the network and call network.load_state_dict(…), then give the network"
+        advice = "If it is a state dict, build the network and call network.load_state_dict(…), then pass the network"
     elif isinstance(model, str):
         advice = "Names of models are for the command line, effdeg measure; in Python, build or load the model"
     else:
-        advice = "Give an nn.Module or a function"
+        advice = "Pass an nn.Module or a function"
     given = repr(model) if model is None or isinstance(model, str) else f"of type {type(model).__name__}"
     raise TypeError(f"model is {given}, which cannot be called on a batch. {advice}.")
 

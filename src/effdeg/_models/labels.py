@@ -42,7 +42,7 @@ def check_soft_labels(labels: Tensor, output: Output) -> None:
     least, most = float(rows.min()), float(rows.max())
     if output == "sigmoid" and (least < -TOLERANCE or most > 1 + TOLERANCE):
         raise ValueError(
-            f"the labels (y) are from {least:.3g} to {most:.3g}, but output='sigmoid' fits probabilities: give labels "
+            f"the labels (y) are from {least:.3g} to {most:.3g}, but output='sigmoid' fits probabilities: pass labels "
             "from 0 to 1, or use output='identity' for the targets of a regression."
         )
     if output == "softmax" and rows.dim() > 1:
@@ -50,7 +50,7 @@ def check_soft_labels(labels: Tensor, output: Output) -> None:
         if least < -TOLERANCE or not bool(((sums - 1).abs() <= TOLERANCE).all()):
             raise ValueError(
                 f"the labels (y) are from {least:.3g} to {most:.3g} and sum to {float(sums.min()):.3g} to "
-                f"{float(sums.max()):.3g} over the classes, but output='softmax' fits distributions: give class ids or "
+                f"{float(sums.max()):.3g} over the classes, but output='softmax' fits distributions: pass class ids or "
                 "soft labels that are not negative and sum to 1, or use output='sigmoid' for several labels per "
                 "example, output='identity' for other targets."
             )
@@ -101,12 +101,12 @@ def _classes_last(ids: Tensor, labels: Tensor, shape: torch.Size, output: Output
     if labels.is_floating_point() or not (last or first):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} ({labels.dtype}) do not match outputs of shape {tuple(shape)} per "
-            "example: give class ids, or soft labels of the outputs' shape."
+            "example: pass class ids, or soft labels of the outputs' shape."
         )
     if output == "identity":
         raise ValueError(
             f"the labels (y) are class ids, but output='identity' fits outputs of shape {tuple(shape)} as they are, "
-            "where a one-hot label would mean logits of 0 and 1. Use output='softmax' to fit probabilities, or give "
+            "where a one-hot label would mean logits of 0 and 1. Use output='softmax' to fit probabilities, or pass "
             "targets of the outputs' shape."
         )
     if output == "softmax" and not last:
@@ -114,7 +114,7 @@ def _classes_last(ids: Tensor, labels: Tensor, shape: torch.Size, output: Output
     if output != "softmax" and last and first:
         raise ValueError(
             f"class ids of shape {tuple(labels.shape)} may have their classes in the first or in the last dimension of "
-            f"outputs of shape {tuple(shape)} per example. Give one-hot labels of that shape."
+            f"outputs of shape {tuple(shape)} per example. Pass one-hot labels of that shape."
         )
     return last
 

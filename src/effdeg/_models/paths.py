@@ -1,6 +1,6 @@
 """Pairs of examples, the nodes on the path between them, and the points at those nodes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -31,11 +31,6 @@ def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"
     first = (share[:, 0] * examples).long()
     offset = 1 + (share[:, 1] * (examples - 1)).long()
     return torch.stack([first, (first + offset) % examples], dim=1)
-
-
-def blocks(paths: int) -> Iterator[slice]:
-    """Divide paths into blocks."""
-    return (slice(start, min(start + BLOCK, paths)) for start in range(0, paths, BLOCK))
 
 
 def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Float[Tensor, "*paths nodes"]:

@@ -88,8 +88,13 @@ class Comparison:
         Raises:
             ValueError: If ``level`` is not between 0 and 1.
         """
-        pairs = list(combinations(self.ranking, 2))
-        return [self._difference(one, other, 1 - (1 - level) / len(pairs)) for one, other in pairs]
+        pairs, found = list(combinations(self.ranking, 2)), []
+        for simpler, other in pairs:
+            one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
+            mean, stderr = mean_and_stderr(two - one)
+            bounds = interval(mean, stderr, count=len(one), level=1 - (1 - level) / len(pairs))
+            found.append(Difference(simpler, other, mean, stderr, bounds))
+        return found
 
     def above_simplest(self) -> dict[str, Difference]:
         """Return, for every model but the simplest, how much more complex it is than the simplest."""
@@ -132,20 +137,13 @@ class Comparison:
         for name, measurement in self.measurements.items():
             for note in measurement.warnings():
                 about.setdefault(note.removeprefix("note: "), []).append(name)
-        everyone = len(self.measurements)
         return [
-            f"note: {note}" if len(names) == everyone else f"note on {', '.join(names)}: {note}"
+            f"note: {note}" if len(names) == len(self.measurements) else f"note on {', '.join(names)}: {note}"
             for note, names in about.items()
         ]
 
     def __repr__(self) -> str:
         return f"Comparison({' < '.join(self.ranking)})"
-
-    def _difference(self, simpler: str, other: str, level: float) -> Difference:
-        one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
-        sample = two - one
-        mean, stderr = mean_and_stderr(sample)
-        return Difference(simpler, other, mean, stderr, interval(mean, stderr, count=len(sample), level=level))
 
 
 def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = False, **settings: Any) -> Comparison:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ RESIDUAL_LIMIT = 0.05
 
 UPPER_HALF_LIMIT = 0.1
 """Above this share of the value in the upper half of the degrees a measurement warns. In docs/estimator.md this limit
-catches all values that are more than 5% off, of which the residual shows less than half, and many that are not."""
+catches all values that are more than 5% off (the residual catches less than half of them), and many that are not."""
 
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
 
@@ -338,58 +339,40 @@ class Measurement:
 
     def warnings(self) -> list[str]:
         """List notes on the measurement, such as a degree that is too low, each as a sentence."""
-        settings = self.settings
-        found = self._notes_on_outputs()
-        if self._constant:
-            return [*found, "note: the outputs are constant along the paths, up to rounding."]
-        if (problem := describe_ill_conditioning(settings.sampling, settings.nodes, settings.degree)) is not None:
-            return [*found, f"note: {problem}"]
-        found += self._notes_on_fit()
-        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
-            found.append(
-                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
-            )
-        return found
+        return [f"note: {note}" for note in self._notes()]
 
-    @property
-    def _constant(self) -> bool:
-        """Whether the value is no more than the rounding of the outputs and of the damped fit."""
+    def _notes(self) -> Iterator[str]:
         settings = self.settings
-        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
-        level = settings.degree * (eps + settings.damping / settings.nodes)
-        return self.value <= level * float(self.spectrum[0])
-
-    def _notes_on_outputs(self) -> list[str]:
-        settings, found = self.settings, []
         if settings.other_tensors:
-            found.append(
-                f"note: the model returned several tensors; {settings.tensor} was measured, not "
+            yield (
+                f"the model returned several tensors; {settings.tensor} was measured, not "
                 f"{shorten(settings.other_tensors)}. To measure another, use output=lambda returned: …, or a model "
                 "that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
-            found.append(
-                f"note: softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
+            yield (
+                f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
                 "features and not logits, use output='identity'."
             )
-        return found
-
-    def _notes_on_fit(self) -> list[str]:
-        settings, found = self.settings, []
+        # No more than the rounding of the outputs and of the damped fit.
+        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
+        if self.value <= settings.degree * (eps + settings.damping / settings.nodes) * float(self.spectrum[0]):
+            yield "the outputs are constant along the paths, up to rounding."
+            return
+        if problem := describe_ill_conditioning(settings.sampling, settings.nodes, settings.degree):
+            yield problem
+            return
         if settings.nodes == settings.degree + 1:
-            found.append(
-                "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
-            )
+            yield "nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
         elif self.residual > RESIDUAL_LIMIT:
-            found.append(
-                f"note: the fit misses {self.residual:.0%} of the variation; a higher degree= would capture more of it."
-            )
+            yield f"the fit misses {self.residual:.0%} of the variation; a higher degree= would capture more of it."
         if settings.degree > 1 and self.upper_half > UPPER_HALF_LIMIT:
-            found.append(
-                f"note: {self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
+            yield (
+                f"{self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
                 "with nodes= to match, may find more. Compare at equal degree only."
             )
-        return found
+        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
+            yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
 
     def __repr__(self) -> str:
         return f"Measurement(value={self.value:.6g}, stderr={self.stderr:.2g}, paths={len(self.per_path)})"

@@ -14,7 +14,7 @@ from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Model, Subject, check_runnable, inference
 from effdeg._models.layers import as_module
-from effdeg._models.paths import blocks, draw_nodes, draw_pairs
+from effdeg._models.paths import BLOCK, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
 from effdeg._utils.batches import Batches
@@ -43,7 +43,8 @@ class Route:
 
     def blocks(self) -> list[slice]:
         """Divide the paths into blocks."""
-        return list(blocks(len(self.pairs)))
+        paths = len(self.pairs)
+        return [slice(start, min(start + BLOCK, paths)) for start in range(0, paths, BLOCK)]
 
     def alpha(self, block: slice) -> Tensor:
         """Return the nodes of a block's paths: one row per path, or a single one for all."""

@@ -142,7 +142,7 @@ def _mean(study: Study, name: str, settings: dict[str, Any]) -> Result:
 
 
 def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
-    """Walk all paths once and give each proxy's value on every path, or the reason why there is none."""
+    """Run the model along all paths once; return the value of each proxy on every path, or why it has none."""
     study.check_interpolable()
     settings = PathSettings(paths=study.route["paths"], nodes=study.route["nodes"], seed=study.seed)
     fit = FitSettings(degree=study.route["degree"])
