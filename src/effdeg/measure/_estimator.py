@@ -160,15 +160,15 @@ def measure(
         >>> measured.spectrum.shape
         torch.Size([11])
     """
-    along = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
-    fitted = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
-    fitted.check_nodes(nodes)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+    fit_settings.check_nodes(nodes)
     if tolerance is not None:
         tolerance = check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     read = OutputReader(output)
     with (
-        open_walk(model, inputs, along, batch_size=batch_size, device=device, dtype=dtype) as walk,
+        open_walk(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as walk,
         progress_bar(
             progress if isinstance(progress, str) else f"effective degree of {walk.model}",
             paths,
@@ -176,11 +176,13 @@ def measure(
         ) as update,
     ):
         run = walk.run(read, update=update)
-        blocks = ((each.block, summarize(each.by_path(), each.alpha, fitted)) for each in run)
+        blocks = ((each.block, summarize(each.by_path(), each.alpha, fit_settings)) for each in run)
         table = collect(blocks, walk.route, summary_widths(degree), tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = shared_from_first(read.described)
-    return as_measurement(table, walk.route.pairs, Settings.of(walk.record(), fitted, described, tolerance=tolerance))
+    return as_measurement(
+        table, walk.route.pairs, Settings.of(walk.record(), fit_settings, described, tolerance=tolerance)
+    )
 
 
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:

@@ -83,17 +83,17 @@ class Trace:
             [1.0, 1.0]
         """
         paths, nodes = self.alpha.shape
-        fitted = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
-        fitted.check_nodes(nodes)
+        fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+        fit_settings.check_nodes(nodes)
         warn_if_ill_conditioned(self.settings.sampling, nodes, degree, stacklevel=2)
         read = OutputReader(output)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
         fixed = self.settings.sampling in FIXED
         slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
-        tables = [summarize(self._read(read, part), self.alpha[0 if fixed else part], fitted) for part in slices]
+        tables = [summarize(self._read(read, part), self.alpha[0 if fixed else part], fit_settings) for part in slices]
         table = PathTable(torch.cat([each.rows for each in tables]), tables[0].widths)
         check_finite(table, self.pairs)
-        return as_measurement(table, self.pairs, Settings.of(self.settings, fitted, read.described))
+        return as_measurement(table, self.pairs, Settings.of(self.settings, fit_settings, read.described))
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
         """Return the values that a fit uses, of shape ``(paths, nodes, outputs)``, for all paths or a slice of them.
@@ -171,9 +171,9 @@ def trace(
         >>> trace.outputs.shape
         torch.Size([500, 3])
     """
-    along = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
     with (
-        open_walk(model, inputs, along, batch_size=batch_size, device=device, dtype=dtype) as walk,
+        open_walk(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as walk,
         progress_bar(f"outputs of {walk.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
         stretches = walk.run(_keep_rows, update=update)
