@@ -84,7 +84,7 @@ def _shared(kind: str, names: tuple[str, ...]) -> Record:
     return {"name": name, "ratio": together / max(alone), "target": "≤ 1.2", "detail": detail}
 
 
-def _cost(model: nn.Module, data: Data, route: proxies.Running, names: list[str] | None) -> float:
+def _cost(model: nn.Module, data: Data, route: proxies.RunOptions, names: list[str] | None) -> float:
     """Time proxies in units of a gradient over the same data, in batches of the same size."""
 
     def gradient() -> None:
@@ -98,16 +98,16 @@ def _cost(model: nn.Module, data: Data, route: proxies.Running, names: list[str]
     return (took if took > 20 else seconds(lambda: _evaluate(model, data, route, names))) / one
 
 
-def _evaluate(model: nn.Module, data: Data, route: proxies.Running, names: list[str] | None) -> None:
+def _evaluate(model: nn.Module, data: Data, route: proxies.RunOptions, names: list[str] | None) -> None:
     reference = {name: torch.zeros_like(each) for name, each in model.named_parameters()}
     proxies.evaluate(model, data, cross_entropy, names=names, reference=reference, **route)
 
 
-def _study(kind: str) -> tuple[nn.Module, Data, proxies.Running]:
+def _study(kind: str) -> tuple[nn.Module, Data, proxies.RunOptions]:
     torch.manual_seed(0)
     on_gpu = device().type == "cuda"
     count = 1024 if on_gpu else 64
-    route: proxies.Running = {"paths": 16, "nodes": 20, "degree": 10, "batch_size": 256}
+    route: proxies.RunOptions = {"paths": 16, "nodes": 20, "degree": 10, "batch_size": 256}
     if on_gpu:
         route |= {"paths": 100, "nodes": 200, "degree": 40}
     data = torch.randn(count, 3, 32, 32, device=device()), torch.randint(10, (count,), device=device())

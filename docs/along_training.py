@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from effdeg._utils.checks import pluralize
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.figures import colours_of
 from effdeg.lab.report.lines import Line
 from effdeg.lab.store import Record
 from effdeg.plots import drawing
-from effdeg.ranking._tables import counted
 
 # Columns of the figure.
 METHODS = ("plain", "mixup", "ed")
@@ -106,8 +106,8 @@ def table(block: Block) -> str:
     """Tabulate how degree and gap go together along training, method by method."""
     data = {"cifar10": "CIFAR-10", "digits": "100 digits"}.get(block.recipe.settings.data, block.recipe.settings.data)
     lines = [
-        f"| {data}, {block.epochs} epochs, {counted(len(block.seeds), 'seed')} | measured at | effective degree, first "
-        "to last | gap, first to last | correlation of both | of their changes |",
+        f"| {data}, {block.epochs} epochs, {pluralize(len(block.seeds), 'seed')} | measured at | effective degree, "
+        "first to last | gap, first to last | correlation of both | of their changes |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for line in find_methods(block):

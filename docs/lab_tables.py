@@ -10,6 +10,7 @@ from typing import Any
 import along_training
 import numpy as np
 
+from effdeg._utils.checks import pluralize
 from effdeg.lab import Store, all_recipes, find_recipe
 from effdeg.lab.report import Result, result_of
 from effdeg.lab.report.blocks import Block
@@ -20,7 +21,6 @@ from effdeg.lab.report.text import document
 from effdeg.lab.settings import to_dict
 from effdeg.lab.store import Record
 from effdeg.ranking import read_table
-from effdeg.ranking._tables import counted
 
 RESULTS = Path(__file__).parent.parent / "results"
 BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"
@@ -95,7 +95,7 @@ def recipe_table() -> str:
 
 
 def _runs(count: int, epochs: int | None) -> str:
-    return counted(count, "run") + (f" of {epochs} epochs" if epochs else "")
+    return pluralize(count, "run") + (f" of {epochs} epochs" if epochs else "")
 
 
 def results() -> str:
@@ -112,15 +112,15 @@ def results() -> str:
         _correlations(f"{len(rows)} MLPs, digits", rows, {"path norm": "path_norm", "sharpness": "sharpness@0.1"})
     )
     methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
-    setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {counted(len(methods.seeds), 'seed')}"
+    setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {pluralize(len(methods.seeds), 'seed')}"
     lines.append(_accuracies(setting, {line.row.name: line for line in methods.done}))
     small = lab("digits-methods").blocks[0]
     assert small.equal_time is not None
-    setting = f"MLP, 100 digits, equal time, {counted(len(small.seeds), 'seed')}"
+    setting = f"MLP, 100 digits, equal time, {pluralize(len(small.seeds), 'seed')}"
     lines.append(_accuracies(setting, {name: line for name, (line, _) in small.equal_time.lines.items()}))
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
-    setting = f"MLP, 50 digits, {counted(len(record['seeds']), 'seed')}"
+    setting = f"MLP, 50 digits, {pluralize(len(record['seeds']), 'seed')}"
     lines.append(f"| test accuracy, {setting} | {penalized:.1%} | plain {plain:.1%} |")
     return "\n".join(lines) + "\n"
 

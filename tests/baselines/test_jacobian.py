@@ -75,12 +75,6 @@ def test_examples_that_are_single_numbers():
     torch.testing.assert_close(value, (numbers.cos() ** 2 + (2 * numbers) ** 2).mean() / 2)
 
 
-def test_a_linear_model_in_closed_form():
-    model = nn.Linear(6, 4).double()
-    expected = model.weight.square().sum() / 2
-    torch.testing.assert_close(JacobianPenalty(-1)(model, X)[1], expected)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_all_floating_inputs_count(form):
     model = TwoInputs().double()
@@ -106,24 +100,33 @@ def test_what_is_no_input_does_not_count():
     assert set(outputs) == {"loss", "logits"}
 
 
-@pytest.mark.parametrize(("name", "projections"), [("network", 1), ("network", 3), ("maps", 1), ("one output", 1)])
-def test_random_projections_are_unbiased(name, projections):
-    model = MODELS[name]
-    exact = JacobianPenalty(-1)(model, X)[1]
+def draw_values(model, projections, draws=400):
     torch.manual_seed(0)
-    penalty = JacobianPenalty(projections)
-    values = torch.stack([penalty(model, X)[1].detach() for _ in range(400)])
+    return torch.stack([JacobianPenalty(projections)(model, X)[1].detach() for _ in range(draws)])
+
+
+@pytest.mark.parametrize("name", ["maps", "one output"])
+def test_random_projections_are_unbiased(name):
+    exact, values = JacobianPenalty(-1)(MODELS[name], X)[1], draw_values(MODELS[name], 1)
     assert abs(values.mean() - exact) <= 4 * values.std() / 20 + 1e-12
     assert (values.std() > 1e-12) == (name != "one output")
 
 
-@pytest.mark.parametrize("projections", [1, 2, 4, -1])
+def test_more_projections_are_unbiased_too_and_vary_less():
+    model = MODELS["network"]
+    exact, values = JacobianPenalty(-1)(model, X)[1], [draw_values(model, count) for count in (1, 3)]
+    assert all(abs(each.mean() - exact) <= 4 * each.std() / 20 for each in values)
+    assert 0.8 < values[0].std() / values[1].std() / math.sqrt(3) < 1.25
+    assert len({JacobianPenalty(count)(model, X)[1].item() for count in (4, 9, -1)}) == 1
+
+
+@pytest.mark.parametrize("projections", [1, 2, -1])
 def test_under_batchnorm_in_training_all_projections_estimate_the_same(projections):
     """Namely the squares of all derivatives of the batch's outputs with respect to the batch's inputs."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
     whole = float(torch.autograd.functional.jacobian(model, X).square().sum()) / (2 * len(X))
-    values = torch.stack([JacobianPenalty(projections)(model, X)[1].detach() for _ in range(400)])
+    values = draw_values(model, projections)
     assert abs(float(values.mean()) - whole) < 4 * float(values.std()) / 20 < 0.15 * whole
 
 
@@ -139,17 +142,6 @@ def test_without_batchnorm_the_exact_value_does_not_depend_on_what_is_drawn(name
     assert torch.equal(found[0][0], found[1][0])
     for one, other in zip(found[0][1], found[1][1], strict=True):
         assert (one is None and other is None) or torch.equal(one, other)
-
-
-def test_more_projections_vary_less():
-    torch.manual_seed(0)
-    spread = [
-        torch.stack([JacobianPenalty(count)(MODELS["network"], X)[1].detach() for _ in range(200)]).std()
-        for count in (1, 3)
-    ]
-    assert 0.8 < spread[0] / spread[1] / math.sqrt(3) < 1.25
-    values = {JacobianPenalty(count)(MODELS["network"], X)[1].item() for count in (4, 9, -1)}
-    assert len(values) == 1
 
 
 @pytest.mark.parametrize("projections", [-1, 2])
@@ -245,7 +237,7 @@ def test_a_layer_that_returns_a_tuple_or_runs_twice():
     assert not any(module._forward_hooks for module in model.modules())
 
 
-# A share of the batch.
+# Models whose fastest code has no second derivative.
 
 
 class Attention(nn.Module):
@@ -399,7 +391,7 @@ class Unexpected(nn.Module):
         ({"share": 0}, ValueError, "share=0 must be positive and finite: it is the share of the batch"),
         ({"share": -0.5}, ValueError, "share=-0.5 must be positive"),
         ({"share": float("nan")}, ValueError, "share=nan must be positive"),
-        ({"share": 64}, ValueError, "share=64 is too much: it is the share of the batch .* above 0 and at most 1"),
+        ({"share": 64}, ValueError, "share=64 is too large: it is the share of the batch .* above 0 and at most 1"),
         ({"share": "0.25"}, TypeError, "share='0.25' must be a number"),
         ({"share": True}, TypeError, "share=True must be a number"),
         ({"at": 3}, TypeError, "must be the name of a layer"),

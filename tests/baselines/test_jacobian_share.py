@@ -282,6 +282,3 @@ def test_a_share_by_name():
     model = mlp().double()
     expected = cross_entropy(model(X), Y) + 0.5 * by_loops(model, X[:3])
     torch.testing.assert_close(way.loss(model, X, Y, cross_entropy), expected)
-
-
-# Models whose fastest code has no second derivative.

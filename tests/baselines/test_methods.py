@@ -167,9 +167,9 @@ def test_names_may_have_capitals_and_spaces(given, name):
 
 def test_settings_of_a_method_are_not_for_its_optimizer():
     model = mlp()
-    with pytest.raises(TypeError, match=r"given rho=0.3, which belongs into method\('sam', rho=0.3\)"):
+    with pytest.raises(TypeError, match=r"given rho=0.3, which belongs in method\('sam', rho=0.3\)"):
         method("sam", rho=0.1).optimizer(model, SGD, lr=0.1, rho=0.3)
-    with pytest.raises(TypeError, match=r"belongs into method\('asam\+ed', rho=0.3, eta=0.1\)"):
+    with pytest.raises(TypeError, match=r"belongs in method\('asam\+ed', rho=0.3, eta=0.1\)"):
         method("asam+ed").optimizer(model, SGD, lr=0.1, rho=0.3, eta=0.1)
     assert method("plain").optimizer(model, torch.optim.Adadelta, rho=0.3).param_groups[0]["rho"] == 0.3
 

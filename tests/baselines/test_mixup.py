@@ -42,17 +42,24 @@ def test_the_loss_is_the_mixed_loss():
     torch.testing.assert_close(cross_entropy(outputs, y), expected)
 
 
-@pytest.mark.parametrize("generator", [None, torch.Generator()])
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3, 0.01, 0.2, 1.0, 5.0, 20.0])
-def test_lambda_is_beta(alpha, generator):
+def test_lambda_is_beta(alpha):
     """Kolmogorov and Smirnov's test, on a grid: for a small alpha most of Beta is so near 0 or 1 as to be rounded."""
-    (torch if generator is None else generator).manual_seed(0)
-    draw = partial(Mixing.draw, 1, alpha, device=X.device, generator=generator)
+    draw = partial(Mixing.draw, 1, alpha, device=X.device, generator=torch.Generator().manual_seed(0))
     shares = torch.stack([draw().share[0, 0] for _ in range(4000)]).numpy()
     grid = expit(np.concatenate([np.linspace(-700, -30, 50), np.linspace(-30, 30, 400)]))
     found = np.searchsorted(np.sort(shares), grid, side="right") / len(shares)
     assert np.abs(found - beta.cdf(grid, alpha, alpha)).max() < kstwo.isf(1e-4, len(shares))
     assert abs(shares.mean() - 0.5) < 5 * beta.std(alpha, alpha) / len(shares) ** 0.5
+
+
+def test_a_generator_draws_what_the_global_one_does():
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        one, other = (Mixing.draw(5, 0.3, device=X.device, generator=each) for each in (None, generator))
+        assert torch.equal(one.share, other.share)
+        assert torch.equal(one.partners, other.partners)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_a_batch_of_one_is_mixed_with_itself():
         ((X.cfloat(), Y), {"classes": 4}, TypeError, r"x holds complex numbers .torch.complex64.*view_as_real"),
         (({"a": X, "b": X.cdouble()}, Y), {"classes": 4}, TypeError, r"x \('b'\) holds complex numbers"),
         ((X, Y.cfloat()), {"classes": 4}, TypeError, r"labels \(y\) are complex"),
-        ((X, Y), {}, ValueError, r"say how many classes there are with classes=…"),
+        ((X, Y), {}, ValueError, "give the number of classes, classes=…"),
         ((X, Y), {"classes": 3}, ValueError, "labels from 0 to 3 do not match classes=3"),
         ((X, Y), {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
         (
@@ -188,7 +195,7 @@ def test_a_batch_of_one_is_mixed_with_itself():
         ),
         ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are list"),
         ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),
-        (({"x": X, "labels": Y}, Y), {"classes": 4}, ValueError, "x holds 'labels'.*a model may make"),
+        (({"x": X, "labels": Y}, Y), {"classes": 4}, ValueError, "x holds 'labels'.*a model may compute its own loss"),
         (("text", Y), {"classes": 4}, TypeError, "first dimension"),
     ],
 )

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import effdeg
-from effdeg.proxies import NotApplicable, decision_regions, effective_degree, evaluate, linear_regions, total_variation
+from effdeg.proxies import decision_regions, effective_degree, evaluate, total_variation
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, mlp
 
@@ -24,52 +24,6 @@ def test_the_effective_degree_at_a_layer():
     model, batch = Tokens().double(), tokens()
     found = effective_degree(model, batch, at="embed", **ROUTE)
     assert found.value == pytest.approx(effdeg.measure(model, batch, at="embed", **ROUTE).value, rel=1e-9)
-
-
-class Kinks(nn.Module):
-    """A function of one variable with kinks at known places."""
-
-    def __init__(self, places):
-        super().__init__()
-        self.first = nn.Linear(1, len(places))
-        self.head = nn.Linear(len(places), 2)
-        with torch.no_grad():
-            self.first.weight.fill_(1.0)
-            self.first.bias.copy_(-torch.tensor(places))
-
-    def forward(self, x):
-        return self.head(torch.relu(self.first(x)))
-
-
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_linear_regions_of_known_kinks(batch_size):
-    places = [0.11, 0.32, 0.5, 0.77]
-    ends = torch.tensor([[0.0], [1.0], [0.4]])
-    # Between 0 and 1 lie four kinks, between 0 and 0.4 two, between 0.4 and 1 two.
-    kinks = {frozenset((0, 1)): 4, frozenset((0, 2)): 2, frozenset((1, 2)): 2}
-    pairs = effdeg.measure(Kinks(places), ends, **ROUTE).pairs
-    expected = sum(1 + kinks[frozenset(pair)] for pair in pairs.tolist()) / len(pairs)
-    assert linear_regions(Kinks(places), ends, batch_size=batch_size, **ROUTE).value == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.LeakyReLU(), nn.PReLU()])
-def test_units_are_counted_in_every_layer(activation):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 9), activation, nn.Linear(9, 8), activation, nn.Linear(8, 3)).double()
-    route = effdeg.trace(model, X, paths=40, nodes=30)
-    total = 0
-    for pair, alpha in zip(route.pairs, route.alpha, strict=True):
-        points = alpha[:, None] * X[pair[0]] + (1 - alpha)[:, None] * X[pair[1]]
-        first = model[0](points)
-        second = model[2](torch.relu(first)) if isinstance(activation, nn.ReLU) else model[2](activation(first.clone()))
-        on = torch.cat([first > 0, second > 0], dim=1)
-        total += 1 + int((on[1:] != on[:-1]).sum())
-    assert linear_regions(model, X, **ROUTE).value == pytest.approx(total / 40)
-
-
-def test_a_network_without_kinks_has_no_linear_regions():
-    with pytest.raises(NotApplicable, match="ReLU"):
-        linear_regions(mlp(), X.float(), **ROUTE)
 
 
 class Waves(nn.Module):
@@ -112,101 +66,3 @@ def test_one_number_has_no_classes():
     for name in ("effective_degree", "decision_regions", "total_variation"):
         assert "always 1" in table.skipped[name]
     assert table["effective_degree_normalized"].value > 0
-
-
-def crossed(activation, **route):
-    """Count the linear regions of one unit on the line from -10 to 10."""
-    model = nn.Sequential(nn.Linear(1, 1), activation)
-    nn.init.ones_(model[0].weight)
-    nn.init.zeros_(model[0].bias)
-    return linear_regions(model, torch.tensor([[-10.0], [10.0]]), **ROUTE).value
-
-
-def test_kinks_are_where_an_activation_has_them():
-    assert crossed(nn.ReLU()) == 2
-    assert crossed(nn.ReLU6()) == crossed(nn.Hardtanh(-2, 3)) == 3
-    assert crossed(nn.Hardtanh(-100, 100)) == crossed(nn.Threshold(-100, 0)) == 1
-    assert crossed(nn.Threshold(5, 0)) == 2
-
-    class Clamped(nn.Module):
-        def forward(self, x):
-            return x.clamp(min=0).clamp_max(7).clamp(-3, None)
-
-    assert crossed(Clamped()) == 3  # the last clamp is never reached
-
-
-def test_a_network_that_is_smooth_in_part_has_no_linear_regions():
-    with pytest.raises(NotApplicable, match="gelu ran"):
-        linear_regions(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.GELU()), X.float(), **ROUTE)
-
-
-def test_an_activation_of_a_parameter_is_no_unit():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.scale = mlp(activation=nn.ReLU), nn.Parameter(torch.ones(4, 4))
-
-        def forward(self, x):
-            return self.body(x) @ torch.relu(self.scale)
-
-    model = Scaled()
-    assert linear_regions(model, X.float(), **ROUTE).value == linear_regions(model.body, X.float(), **ROUTE).value
-
-
-class Around(nn.Module):
-    """Two ReLU layers on tokens, with something else in between."""
-
-    def __init__(self, function):
-        super().__init__()
-        torch.manual_seed(0)
-        self.a, self.b, self.c = nn.Linear(10, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-        self.lstm, self.function = nn.LSTM(8, 8, batch_first=True), function
-
-    def forward(self, x):
-        return self.c(torch.relu(self.b(self.function(self, x))))
-
-
-BETWEEN = {
-    "an LSTM": lambda self, x: self.lstm(torch.relu(self.a(x)))[0][:, -1],
-    "a product": lambda self, x: (self.a(x) * self.a(x)).mean(1),
-    "a mask by hand": lambda self, x: (self.a(x) * (self.a(x) > 0)).mean(1),
-    "a maximum": lambda self, x: torch.maximum(self.a(x), torch.zeros(8)).mean(1),
-    "a divisor": lambda self, x: (self.b.bias / (self.a(x) + 9)).mean(1),
-    "erf": lambda self, x: torch.erf(self.a(x)).mean(1),
-    "tokens among the examples": lambda self, x: torch.relu(self.a(x.flatten(0, 1))).view(len(x), 6, 8).mean(1),
-    "tokens first": lambda self, x: torch.relu(self.a(x.transpose(0, 1))).mean(0),
-}
-
-
-@pytest.mark.parametrize("name", BETWEEN)
-def test_what_would_be_counted_wrongly_is_refused(name):
-    x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(NotApplicable, match="linear regions are those of"):
-        linear_regions(Around(BETWEEN[name]), x, **ROUTE)
-
-
-def test_linear_functions_of_all_kinds_are_let_through():
-    def between(self, x):
-        x = torch.relu(self.a(x.float()))
-        x = nn.functional.dropout(x - 0.5 * x.mean(1, keepdim=True), training=False)
-        return torch.cat([x[:, :3], -x[:, 3:].contiguous()], dim=1).transpose(1, 2).reshape(len(x), 8, 6).sum(2) / 2
-
-    x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
-    assert linear_regions(Around(between), x, **ROUTE).value > 5
-
-
-def test_a_graph_network_has_its_other_numbers():
-    class Graph(nn.Module):
-        """Neighbours are averaged by a sparse matrix, which linear regions do not know."""
-
-        def __init__(self):
-            super().__init__()
-            self.body = mlp(activation=nn.ReLU)
-            self.register_buffer("neighbours", torch.eye(6).to_sparse())
-
-        def forward(self, x):
-            return self.body(torch.sparse.mm(self.neighbours, x.T).T)
-
-    table = evaluate(Graph(), X.float(), **ROUTE)
-    assert table["effective_degree"].value > 0
-    assert "linear regions are those of" in table.skipped["linear_regions"]

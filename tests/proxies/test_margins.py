@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from effdeg.proxies import NotApplicable, margin, mixup_margin, spectral_product
-from effdeg.proxies._margins import _pairs_of_one_class
+from effdeg.proxies._margins import _draw_pairs_of_one_class
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, mlp
 
@@ -37,7 +37,7 @@ def test_divided_by_spectral_norms():
 
 def test_pairs_are_of_one_class_and_different():
     labels = torch.tensor([0, 1, 0, 2, 1, 0, 1, 0])
-    pairs = _pairs_of_one_class(labels, 2000, seed=0)
+    pairs = _draw_pairs_of_one_class(labels, 2000, seed=0)
     assert torch.equal(labels[pairs[:, 0]], labels[pairs[:, 1]])
     alone = labels[pairs[:, 0]] == 2
     assert bool((pairs[alone, 0] == pairs[alone, 1]).all())
@@ -54,7 +54,7 @@ def test_the_mixup_margin_of_a_linear_model_is_the_distance_to_its_boundary():
     model = nn.Linear(3, 2).double()
     x = torch.randn(40, 3, dtype=torch.float64)
     labels = (torch.arange(40) % 2).long()
-    pairs = _pairs_of_one_class(labels, 500, seed=0)
+    pairs = _draw_pairs_of_one_class(labels, 500, seed=0)
     midpoints = x[pairs].mean(1)
     direction = (model.weight[0] - model.weight[1]).detach()
     signed = (midpoints @ direction + (model.bias[0] - model.bias[1]).detach()) / direction.norm()
@@ -124,7 +124,7 @@ def test_outputs_that_are_not_numbers(proxy):
 
 
 def test_outputs_of_many_tokens_have_no_margin():
-    with pytest.raises(ValueError, match="not of outputs"):
+    with pytest.raises(ValueError, match="not outputs of shape"):
         margin(lambda x: x.view(12, 2, 3), (X, torch.zeros(12).long()))
 
 

@@ -7,16 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from effdeg.proxies import (
-    distance,
-    frobenius_product,
-    frobenius_sum,
-    parameter_norm,
-    spectral_product,
-    spectral_sum,
-)
-from effdeg.proxies._linear_maps import linear_maps
-from effdeg.proxies._study import opened
+from effdeg.proxies import distance, frobenius_product, frobenius_sum, parameter_norm, spectral_product, spectral_sum
+from effdeg.proxies._evaluator import Evaluator
+from effdeg.proxies._norms import linear_maps
 from tests.models import mlp
 
 
@@ -93,8 +86,8 @@ class Tied(nn.Module):
 
 def test_which_weights_are_linear_maps():
     model = Tied()
-    with opened(model) as study:
-        maps = {each.name: each.weight for each in linear_maps(study)}
+    with Evaluator.open(model) as evaluator:
+        maps = {each.name: each.weight for each in linear_maps(evaluator)}
     # A shared weight once, the weight that weight norm makes, no positions, no biases.
     assert set(maps) == {"embedding.weight", "attention.in_proj_weight", "attention.out_proj.weight", "normed.weight"}
     assert torch.equal(maps["normed.weight"], model.normed.weight)

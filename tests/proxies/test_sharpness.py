@@ -153,8 +153,7 @@ def highest_rise(model, x, y, rho, *, starts=3, steps=100):
     return max(highest)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("rho", [0.05, 0.1, 0.5])
+@pytest.mark.parametrize(("rho", "seed"), [(0.05, 0), (0.1, 1), (0.5, 1)])
 def test_many_steps_reach_what_autopgd_reaches(rho, seed):
     model, x, y = stalling(seed)
     one, many = (sharpness(model, (x, y), cross_entropy, rho=rho, steps=steps).value for steps in (1, 200))
@@ -344,3 +343,52 @@ def test_outputs_of_one_number_without_a_dimension():
     y = torch.randn(12, dtype=torch.float64)
     found = sharpness(Flat().double(), (X, y), nn.functional.mse_loss)
     assert found.value > 0
+
+
+@pytest.mark.parametrize(
+    ("radius", "error"),
+    [(0, ValueError), (-0.1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("0.05", TypeError)],
+)
+def test_a_radius_must_be_positive(radius, error):
+    with pytest.raises(error, match=r"rho=.* must be .*positive.*how far the weights move, such as 0.05"):
+        sharpness(mlp().double(), (X, Y), cross_entropy, rho=radius)
+    with pytest.raises(error, match=r"sigma=.* must be .*positive.*how far the weights move, such as 0.05"):
+        average_sharpness(mlp().double(), (X, Y), cross_entropy, sigma=radius)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_loss_that_is_nan_under_perturbation_says_at_which_radius(adaptive):
+    calls = 0
+
+    def loss(outputs, labels):
+        nonlocal calls
+        calls += 1
+        # Four calls look at the labels before the work begins, and one is that of the model as it is.
+        return cross_entropy(outputs, labels) * (torch.nan if calls > 5 else 1)
+
+    with pytest.raises(ValueError, match=r"at radius rho=0.37 is nan"):
+        sharpness(mlp().double(), (X, Y), loss, rho=0.37, adaptive=adaptive)
+
+
+def test_a_loss_that_is_nan_from_the_start():
+    model = mlp().double()
+    nn.init.constant_(model[0].weight, torch.nan)
+    with pytest.raises(ValueError, match="of the model as it is is nan"):
+        sharpness(model, (X, Y), cross_entropy)
+
+
+@pytest.mark.parametrize("settings", [{"steps": 0}, {"micro_batch": 0}])
+def test_settings_of_sharpness_are_checked(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
+        sharpness(mlp().double(), (X, Y), cross_entropy, **settings)
+
+
+@pytest.mark.parametrize(("eta", "error"), [(-1, ValueError), (float("nan"), ValueError), ("0.01", TypeError)])
+def test_eta_is_checked(eta, error):
+    with pytest.raises(error, match=r"eta=.* must be .*zero or positive"):
+        sharpness(mlp().double(), (X, Y), cross_entropy, adaptive=True, eta=eta)
+
+
+def test_normalized_logits_need_several():
+    with pytest.raises(ValueError, match="normalize_logits"):
+        sharpness(nn.Linear(6, 1).double(), (X, X[:, :1]), nn.functional.mse_loss, normalize_logits=True)

@@ -130,5 +130,5 @@ def test_mistakes(ranking):
         ranking.plot(["noise 2"])
     with pytest.raises(ValueError, match=r"theme='drak' is not known. Did you mean 'dark'"):
         ranking.plot(theme="drak")
-    with pytest.raises(ValueError, match="no measure to draw"):
+    with pytest.raises(ValueError, match="no measure to plot"):
         ranking.plot([])

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from effdeg.ranking import _evaluation as evaluation
-from effdeg.ranking import rank
-from effdeg.ranking._evaluation import Evaluation, tally
-from effdeg.ranking._pool import Pool
+from effdeg.ranking import Pool, _rank, rank
+from effdeg.ranking._rank import Evaluation, tally
 from effdeg.ranking._tables import as_columns
 from tests.oracles import ranking as oracle
 from tests.ranking.pools import AXES, grid_pool, ragged_pool
@@ -177,12 +175,14 @@ def correlation(method, values, gaps):
 def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resamples, monkeypatch):
     """Counting a model twice is the same as writing its row twice: for all statistics, undefined ones included."""
     names = [name for name in rows[0] if name not in {"gap", *hyperparameters}]
-    pool = Pool.of(as_columns(rows), target="gap", measures=names, hyperparameters=hyperparameters, model=None)
+    pool = Pool.from_columns(
+        as_columns(rows), target="gap", measures=names, hyperparameters=hyperparameters, model=None
+    )
     drawn = np.random.default_rng(1).integers(0, len(rows), (resamples, len(rows)))
     drawn[0], drawn[1, 1:] = 3, 5  # one model only; one model and one other
     counts = tally(drawn)
     counts[2] *= 3  # clusters of several models make some resamples larger than the pool
-    monkeypatch.setattr(evaluation, "_CHUNK", 7 * len(rows) ** 2)  # 7 resamples at a time
+    monkeypatch.setattr(_rank, "_CHUNK", 7 * len(rows) ** 2)  # 7 resamples at a time
     found = Evaluation(pool)(counts)
     undefined = 0
     for number, count in enumerate(counts):
@@ -299,7 +299,9 @@ def test_an_outlier_does_not_drown_the_resamples_that_lack_it():
     generator = np.random.default_rng(0)
     gaps = generator.standard_normal(12)
     values = np.append(gaps[:-1], 1e12)
-    pool = Pool.of({"m": list(values), "gap": list(gaps)}, target="gap", measures=None, hyperparameters=(), model=None)
+    pool = Pool.from_columns(
+        {"m": list(values), "gap": list(gaps)}, target="gap", measures=None, hyperparameters=(), model=None
+    )
     counts = np.ones((1, 12))
     counts[0, -1], counts[0, 0] = 0, 2
     assert Evaluation(pool)(counts)["pearson"][0, 0] == pytest.approx(1)

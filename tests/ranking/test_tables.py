@@ -76,50 +76,47 @@ def test_every_kind_of_table(tmp_path):
         assert list(rank(table, resamples=100).scores) in (["lr", "m"], ["m", "lr"])
 
 
-def test_numbers_of_a_csv_file_are_read_strictly(tmp_path):
+def test_numbers_of_a_csv_file(tmp_path):
     lines = [
-        ",plain,spaced,sparse,underscore,word,odd,flag",
-        "0,1, 2 ,,1_000,NA,inf,True",
-        "1,-1e-3,.5,3,2,4,nan,False",
-        '2,+4.,7,"5",3,5,-Infinity,True',
+        ",plain,spaced,sparse,word,odd,flag,comma",
+        '0,1, 2 ,,NA,inf,True,"1,5"',
+        "1,-1e-3,.5,3,4,nan,False,2",
+        '2,+4.,7,"5",5,-Infinity,True,3',
     ]
     columns = read_table(written(tmp_path / "t.csv", "\n".join(lines)))
-    assert list(columns) == ["plain", "spaced", "sparse", "underscore", "word", "odd", "flag"]
+    assert list(columns) == ["plain", "spaced", "sparse", "word", "odd", "flag", "comma"]
     assert columns["plain"] == [1, -0.001, 4]
     assert columns["spaced"] == [2, 0.5, 7]
     assert columns["sparse"] == [None, 3, 5]
-    assert columns["underscore"] == ["1_000", "2", "3"]
     assert columns["word"] == [None, 4, 5]
     assert columns["odd"] == [np.inf, None, -np.inf]
     assert columns["flag"] == ["True", "False", "True"]
+    assert columns["comma"] == ["1,5", "2", "3"]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "name;m;gap\na;1;2\nb, c;3;4\n",
-        "name\tm\tgap\na\t1\t2\nb, c\t3\t4\n",
         'name,m,gap\na, 1, 2\n"b, c", 3, 4\n',
         'm, name, gap\n1, "a", 2\n3, "b, c", 4\n   \n \n',
-        "name;m;gap\r\na;1;2\r\nb, c;3;4\r\n;;\r\n",
-        'name,m,gap,"loss; a; b; c"\na,1,2,3\n"b, c",3,4,5\n',
+        'name,m,gap\r\na,1,2\r\n"b, c",3,4\r\n,,\r\n',
     ],
 )
-def test_separators_and_spaces_of_a_csv_file(tmp_path, text):
+def test_quotes_spaces_and_empty_lines_of_a_csv_file(tmp_path, text):
     columns = read_table(written(tmp_path / "T.CSV", text))
-    assert {name: columns[name] for name in ("name", "m", "gap")} == {"name": ["a", "b, c"], "m": [1, 3], "gap": [2, 4]}
+    assert columns == {"name": ["a", "b, c"], "m": [1, 3], "gap": [2, 4]}
 
 
-@pytest.mark.parametrize("missing", ["", " ", "NA", "n/a", "NaN", "NULL", "None"])
+@pytest.mark.parametrize("missing", ["", " ", "NA", "n/a", "NaN", "NULL"])
 def test_missing_values_of_a_csv_file(tmp_path, missing):
     columns = read_table(written(tmp_path / "t.csv", f"m,norm,gap\n1,a,1\n{missing},{missing},2\n-2.5,b,3\n"))
     assert columns["m"] == [1, None, -2.5]
     assert columns["norm"] == ["a", missing.strip() or None, "b"]
 
 
-def test_none_may_be_the_only_value_of_a_text(tmp_path):
-    columns = read_table(written(tmp_path / "t.csv", "norm,m,gap\nnone,NA,1\nnone,,2\n"))
-    assert columns == {"norm": ["none", "none"], "m": [None, None], "gap": [1, 2]}
+def test_none_is_a_name_in_a_csv_file(tmp_path):
+    columns = read_table(written(tmp_path / "t.csv", "norm,m,gap\nnone,NA,1\nNone,,2\n"))
+    assert columns == {"norm": ["none", "None"], "m": [None, None], "gap": [1, 2]}
 
 
 def test_missing_values_of_a_measure_are_no_mistake():
@@ -173,8 +170,8 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
             "'lr' is given as a hyperparameter and as the model column",
         ),
         (COLUMNS, {"model": "gap"}, "'gap' is given as the target and as the model column"),
-        (COLUMNS, {"hyperparameters": ["lr"], "clusters": ["norm"]}, "'norm' is none of them. Choose from: 'lr'"),
-        (COLUMNS, {"clusters": ["lr"]}, "'lr' is none of them. No hyperparameters were named"),
+        (COLUMNS, {"hyperparameters": ["lr"], "clusters": ["norm"]}, "'norm' is not one of them. Choose from: 'lr'"),
+        (COLUMNS, {"clusters": ["lr"]}, "'lr' is not one of them. No hyperparameters were named"),
         (COLUMNS, {"hyperparameters": ["lr"], "clusters": []}, "clusters=[] names nothing"),
         (COLUMNS, {"level": 95}, "level=95 must lie between 0 and 1"),
         (COLUMNS, {"resamples": 99}, "resamples=99 is too small: it must be at least 100"),
@@ -190,8 +187,8 @@ def test_mistakes(table, settings, message):
 @pytest.mark.parametrize(
     ("table", "settings", "message"),
     [
-        (3, {}, "cannot be made of a int"),
-        ([1, 2, 3], {}, "cannot be made of a list; give a dict of columns"),
+        (3, {}, "the table is of type int; give a dict of columns"),
+        ([1, 2, 3], {}, "the table is of type list; give a dict of columns"),
         ({"gap": 0.3}, {}, "the column 'gap' must be a sequence"),
         ({"gap": "abc"}, {}, "the column 'gap' must be a sequence"),
         (COLUMNS, {"measures": "m"}, "measures must be a list of names"),
@@ -207,22 +204,21 @@ def test_mistaken_types(table, settings, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty; expected a line of names"),
+        ("", "is empty; expected a line of column names"),
         ("m,gap\n", "the table is empty"),
-        ("m,gap\n1,2\n3\n", "line 3 has 1 cell, the first line names 2 columns.$"),
+        ("m,gap\n1,2\n3\n", "line 3 has 1 cell, but the first line names 2 columns"),
         (
             "m,gap\n1,2\n3,4\n0,5,6\n",
-            "line 4 has 3 cells, the first line names 2 columns. Numbers need a decimal point",
+            "line 4 has 3 cells, but the first line names 2 columns. Numbers need a decimal point",
         ),
-        ("m|gap\n1|2\n", "has a single column, 'm|gap'; the separator must be a comma, a semicolon or a tab"),
-        ("m;gap\n1;0,5\n2;1\n3;2\n", "the target 'gap' must be numbers, but model 1 has '0,5'; use a decimal point"),
-        ("m;gap\n1;5\nNA;1\n-1,5e-3;2\n", "the measure 'm' must be numbers, but model 3 has '-1,5e-3'; use a decimal"),
+        ("m;gap\n1;2\n", "has a single column, 'm;gap'; separate columns by commas"),
+        ('m,gap\n1,"0,5"\n2,1\n3,2\n', "the target 'gap' must be numbers, but model 1 has '0,5'; .* a decimal point"),
         ("m,gap\n1,2\n2,x\n3,4\n", "the target 'gap' must be numbers, but model 2 has 'x'"),
         ("m,gap,m\n1,2,3\n", "several columns called 'm'"),
     ],
 )
 def test_mistakes_in_a_csv_file(tmp_path, text, message):
-    with pytest.raises(ValueError, match=message.replace("|", r"\|")):
+    with pytest.raises(ValueError, match=message):
         rank(written(tmp_path / "t.csv", text))
 
 
@@ -232,5 +228,5 @@ def test_files_that_are_not_there_or_not_tables(tmp_path):
     with pytest.raises(ValueError, match=r"cannot be read as .parquet"):
         read_table(written(tmp_path / "t.parquet", "m,gap\n"))
     (tmp_path / "latin.csv").write_bytes(b"m,gap\n\xff,1\n")
-    with pytest.raises(ValueError, match=r"cannot be read as .csv: save it as UTF-8"):
+    with pytest.raises(ValueError, match=r"cannot be read as .csv; save it as UTF-8"):
         read_table(tmp_path / "latin.csv")

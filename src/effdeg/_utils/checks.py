@@ -27,6 +27,11 @@ def shorten(names: Sequence[str], most: int = 3) -> str:
     return ", ".join([*names[:most], "…"] if len(names) > most else names)
 
 
+def pluralize(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 model, 2 models."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def check_count(name: str, value: object, *, least: int) -> int:
     """Return ``value`` as Python's own integer, which numpy's is not; raise unless it is one of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -1,4 +1,9 @@
-"""What else regularizes training: mixup, sharpness-aware minimization, Jacobian regularization, each correct."""
+"""Other ways to regularize training, to compare the effective degree with, and one interface to all of them.
+
+:func:`mixup` and :func:`embedding_mixup` mix examples, :class:`SAM` and :class:`ASAM` look for flat minima, and
+:class:`JacobianPenalty` penalizes the derivatives with respect to the inputs. :func:`method` returns any of them by
+name, for one training loop.
+"""
 
 from effdeg.baselines._embedding_mixup import embedding_mixup
 from effdeg.baselines._jacobian import JacobianPenalty

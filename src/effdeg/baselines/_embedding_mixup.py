@@ -21,7 +21,7 @@ from effdeg._models.layers import (
 from effdeg._models.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree
-from effdeg.baselines._batchnorm import buffers_lent
+from effdeg.baselines._jacobian import use_buffer_copies
 from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, check_no_labels, soft_labels
 from effdeg.train._points import count_examples, examples_only
 
@@ -103,7 +103,7 @@ def _output_of(name: str, layer: nn.Module, model: Callable[..., Any], parts: Ar
     inner = as_module(model)
     # Not DDP, which counts forward passes; and BatchNorm before the layer counts the batch in the pass to come.
     run = model if inner is None or not isinstance(model, nn.Module) else inner
-    with hooked(layer, stop), buffers_lent(inner):
+    with hooked(layer, stop), use_buffer_copies(inner):
         try:
             run(*arguments, **keywords)
         except _Reached as reached:

@@ -1,4 +1,4 @@
-"""Jacobian regularization: hold down how much the outputs change with the inputs."""
+"""Jacobian regularization: penalize how much the outputs change with the inputs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,7 +15,6 @@ from effdeg._models.layers import Layer, advice_for_integers, as_module, changed
 from effdeg._models.outputs import Output, as_values, check_output
 from effdeg._utils.checks import check_generator, check_number
 from effdeg._utils.tree import Tree, map_tensors, named_map
-from effdeg.baselines._batchnorm import buffers_lent
 from effdeg.train._points import count_examples
 
 
@@ -31,54 +30,56 @@ class JacobianSettings:
 
     def __post_init__(self) -> None:
         check_projections(self.projections)
-        meaning = "it is the share of the batch whose Jacobian is taken, above 0 and at most 1"
+        meaning = "it is the share of the batch whose Jacobian is computed, above 0 and at most 1"
         check_number("share", self.share, meaning)
         if self.share > 1:
-            raise ValueError(f"share={self.share!r} is too much: {meaning}.")
+            raise ValueError(f"share={self.share!r} is too large: {meaning}.")
         if self.at is not None:
             check_layer(self.at)
         check_output(self.output)
         check_generator(self.generator)
 
-    def count_taken(self, batch: int) -> int:
-        """Count the examples whose Jacobian is taken in a batch of this size."""
-        return max(1, round(self.share * batch))
-
 
 class JacobianPenalty(nn.Module):
-    """The size of a model's Jacobian on a batch, |J|² / 2, to be added to the loss (Hoffman et al., 2019).
+    """The size of a model's Jacobian on a batch, to be added to the loss (Hoffman et al., 2019).
 
-    J holds the derivatives of all outputs of an example with respect to all its inputs, and its squared Frobenius norm
-    is averaged over the batch. It is called as :class:`effdeg.Penalty` is, and its weight means what it means in the
-    authors' code::
+    The penalty is |J|² / 2, averaged over the batch, where J holds the derivatives of all C outputs of an example with
+    respect to all its inputs, and |J| is its Frobenius norm. It is estimated without bias by C |vᵀJ|² / 2, with v drawn
+    uniformly from the unit sphere for each example. Its weight means what it means in the authors' code.
 
-        penalty = effdeg.baselines.JacobianPenalty()
-        logits, size = penalty(model, x, y)
-        loss = cross_entropy(logits, y) + 0.01 * size
+    A step differentiates twice. Attention then runs by its plain kernel, recurrent layers without cuDNN, and compiled
+    models uncompiled, since ``torch.compile`` cannot differentiate twice; nor can FSDP, which frees the weights in
+    between. With BatchNorm in training, an example's outputs depend on the other examples, and these derivatives count
+    too: the penalty then estimates Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba holds the
+    derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``. (The authors' exact
+    value sums the outputs of all examples first, so that under BatchNorm most of it cancels.)
 
-    The estimate is C |vᵀJ|² / 2, of C outputs, with v uniform on the unit sphere and drawn for each example: unbiased.
-
-    A step differentiates twice. Attention runs by its plain kernel then, recurrent layers run without cuDNN, and
-    compiled models as they were written, since ``torch.compile`` cannot do it; nor can FSDP, which frees the weights in
-    between. BatchNorm in training makes an example's outputs depend on the other examples. Their derivatives count too:
-    the penalty is then an estimate of Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba holds the
-    derivatives of b's outputs with respect to a's inputs. It is unbiased whatever ``projections`` is. (The authors'
-    exact value adds up the outputs of all examples first, so that under BatchNorm most of it cancels out.)
+    Example:
+        >>> import torch
+        >>> from effdeg.baselines import JacobianPenalty
+        >>> model, x, y = torch.nn.Linear(3, 2), torch.rand(4, 3), torch.tensor([0, 1, 1, 0])
+        >>> outputs, penalty = JacobianPenalty(projections=-1)(model, x, y)
+        >>> bool(torch.isclose(penalty, model.weight.square().sum() / 2))
+        True
+        >>> loss = torch.nn.functional.cross_entropy(outputs, y) + 0.01 * penalty
 
     Args:
-        projections: How many directions v to average over, each of which costs a backward pass. As many as there are
-            outputs, or -1, give the exact value instead (exact but for BatchNorm in training, see above).
-        share: The share of the batch whose Jacobian is taken: its first examples, at least one. Below 1 the model runs
-            twice: on the whole batch, as usual and compiled if it is, and on these examples alone to be differentiated
-            twice. At a quarter a step costs about a plain one and a quarter of one with the full penalty, which is
-            several times less where that dwarfs the plain one; it stays unbiased for batches in random order.
-            BatchNorm in training normalizes these examples by themselves; buffers such as its running statistics are
-            those of the whole batch, for models that are modules.
-        at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs. For
-            token ids, and for features after any block.
-        output: Of what: ``"identity"``, the logits, as in the paper; ``"softmax"``, ``"sigmoid"``, or a function of
-            what the model returned. Of several tensors ``logits``, or else the first, is taken.
+        projections: The number of directions v to average over, each of which costs a backward pass. With as many as
+            there are outputs, or -1, the value is exact instead (except with BatchNorm in training, see above).
+        share: The share of the batch whose Jacobian is computed: its first examples, at least one. Below 1 the model
+            runs twice: on the whole batch, as usual and compiled if it is, and on these examples alone to be
+            differentiated twice. At a quarter a step costs about a plain one plus a quarter of one with the full
+            penalty; it stays unbiased for batches in random order. BatchNorm in training normalizes these examples by
+            themselves; its running statistics are those of the whole batch, for models that are modules.
+        at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs: for token
+            ids, and for features after any block.
+        output: What to differentiate: ``"identity"``, the logits, as in the paper; ``"softmax"``, ``"sigmoid"``, or a
+            function of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         generator: The source of randomness for the directions; by default torch's global one on the outputs' device.
+
+    Raises:
+        TypeError: If a setting has the wrong type.
+        ValueError: If a setting is out of range or not known.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class JacobianPenalty(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        # In one plain object, so that a layer given as a module does not become a part of this one.
+        # In one plain object, so that a layer given as a module does not become a submodule of this one.
         self.settings = JacobianSettings(projections, share, at, output, generator)
 
     def forward(
@@ -105,18 +106,23 @@ class JacobianPenalty(nn.Module):
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``.
-            x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). All floating
-                tensors with one row per example count as its inputs, but for ``labels`` in a mapping.
-            y: Not needed: penalties are all called alike.
-            **model_kwargs: More arguments for the model, treated as ``x`` is.
+            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords). All floating-point
+                tensors with one row per example count as its inputs, except for ``labels`` in a mapping.
+            y: Ignored: all penalties have the same signature.
+            **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
-            What the model returned, and the penalty to add to the loss.
+            The model's output, and the penalty to add to the loss: a scalar.
+
+        Raises:
+            TypeError: If ``x`` has no floating-point tensor and ``at`` is not set, or an argument is given twice.
+            ValueError: If the layer ``at`` does not exist or runs more than once, or if the batch is not the first
+                dimension of the outputs.
         """
         arguments, keywords = as_arguments(x, **model_kwargs)
         if self.settings.share == 1:
             return _run(self.settings, model, (arguments, keywords))
-        # The whole batch comes second: what is wrong with it is found before, and a model may work on it in place.
+        # The whole batch comes second: errors in it are found before, and a model may modify it in place.
         _, penalty = _run(self.settings, model, (arguments, keywords))
         return model(*arguments, **keywords), penalty
 
@@ -132,11 +138,11 @@ class JacobianPenalty(nn.Module):
 @torch._disable_dynamo  # type: ignore[attr-defined]
 def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> tuple[Any, Tensor]:
     batch, training = count_examples(parts), torch.is_grad_enabled()
-    whole, taken = settings.share == 1, settings.count_taken(batch)
+    whole, taken = settings.share == 1, max(1, round(settings.share * batch))
     entered: list[Tensor] = []
 
     def enter(tensor: Tensor) -> Tensor:
-        # Itself, if it carries gradients already, so that they flow on from it.
+        # The tensor itself if it requires gradients already, so that they flow on from it.
         source = tensor if tensor.requires_grad else tensor.detach().requires_grad_()
         # A last dimension, since an example may be a single number; a copy, for models that work in place.
         entered.append(source.unsqueeze(-1))
@@ -178,10 +184,29 @@ def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, b
 
 @contextmanager
 def _without_traces(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Open a model for a pass that is not to count: with copies of its buffers, and without DDP around it.
+    """Prepare a model for a pass that must leave no trace: with copies of its buffers, and without DDP around it.
 
-    DDP with a static graph, if differentiated through before the backward pass, averages wrong gradients.
+    DDP with a static graph averages wrong gradients if it is differentiated before the backward pass.
     """
     inner = getattr(model, "_orig_mod", model)
-    with buffers_lent(as_module(model)):
+    with use_buffer_copies(as_module(model)):
         yield inner.module if isinstance(inner, DistributedDataParallel) else model
+
+
+@contextmanager
+def use_buffer_copies(module: nn.Module | None) -> Iterator[None]:
+    """Let a module work on copies of its buffers, for a forward pass whose backward pass comes later.
+
+    Buffers that are restored in place would look modified to that backward pass.
+    """
+    owners = list(module.modules()) if module is not None else []
+    kept = [(owner, name, buffer) for owner in owners for name, buffer in owner._buffers.items() if buffer is not None]
+    # Keyed by the buffers themselves, so that a buffer shared by several layers stays shared.
+    copies = {buffer: buffer.clone() for _, _, buffer in kept}
+    try:
+        for owner, name, buffer in kept:
+            owner._buffers[name] = copies[buffer]
+        yield
+    finally:
+        for owner, name, buffer in kept:
+            owner._buffers[name] = buffer

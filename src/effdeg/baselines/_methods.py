@@ -1,4 +1,4 @@
-"""What regularizes training, by name and in one shape: a training loop that knows one knows them all."""
+"""Regularization methods by name, behind one interface: a training loop that runs one runs them all."""
 
 import inspect
 from collections.abc import Callable
@@ -23,16 +23,23 @@ from effdeg.train._penalty import Penalty
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """A way to regularize training, in the places of a training step where it acts: the batch, the loss, the optimizer.
+    """A regularization method, split into the parts of a training step where it acts: batch, loss and optimizer.
+
+    :func:`method` creates it and has an example of a training step.
+
+    Example:
+        >>> from effdeg.baselines import method
+        >>> method("SAM + ED", rho=0.1)
+        Method(name='sam+ed', settings={'rho': 0.1}, weight=7.0)
 
     Attributes:
-        name: Its name, as :func:`names` lists them, or several joined by ``+``.
+        name: Its name, as in :func:`names`, or several joined by ``+``.
         settings: The settings that were given.
-        weight: The weight of the penalty, unless the loss is told another.
+        weight: The weight of the penalty, unless :meth:`loss` is given another.
         mix: Mixes a batch and its labels.
-        run: Runs a model on a batch that it mixes on the way, and mixes the labels.
-        penalty: Runs a model and gives a penalty on top.
-        wrap: Makes an optimizer around another.
+        run: Runs a model on a batch that is mixed inside the model, and mixes the labels.
+        penalty: Runs a model and returns its output and a penalty.
+        wrap: Creates an optimizer around another.
     """
 
     name: str
@@ -44,27 +51,30 @@ class Method:
     wrap: Callable[..., Optimizer] | None = field(default=None, repr=False)
 
     def optimizer(self, model: nn.Module, base: Base, *, params: ParamsT | None = None, **options: Any) -> Optimizer:
-        """Make the optimizer: the base itself, or one around it. Either steps by ``optimizer.step(closure)``.
+        """Return the optimizer: the base itself, or one around it. Either steps by ``optimizer.step(closure)``.
 
         Args:
             model: The model to train.
             base: A torch optimizer class, or a function that is called like one.
             params: Its parameters in groups, named ones for ``"asam"``; by default all parameters of the model.
-            **options: Further options of the base, such as ``lr``. Settings of the method itself, such
-                as ``rho``, go to :func:`method`.
+            **options: Further options of the base, such as ``lr``. Settings of the method itself, such as ``rho``, go
+                to :func:`method`.
 
         Returns:
             The optimizer.
+
+        Raises:
+            TypeError: If a setting of the method is among the options.
         """
-        if self.wrap is not None and (misplaced := [name for name in _settings(self.wrap) if name in options]):
+        if self.wrap is not None and (misplaced := [name for name in _setting_names(self.wrap) if name in options]):
             given = ", ".join(f"{name}={options[name]!r}" for name in misplaced)
-            raise TypeError(f"the optimizer was given {given}, which belongs into method({self.name!r}, {given}).")
+            raise TypeError(f"the optimizer was given {given}, which belongs in method({self.name!r}, {given}).")
         if params is None:
             params = model.named_parameters() if self.wrap is not None else model.parameters()
         return base(params, **options) if self.wrap is None else self.wrap(params, base, model=model, **options)
 
     def batch(self, x: Tree, y: Tensor) -> tuple[Tree, Tensor]:
-        """Mix a batch and its labels, or give them back as they are."""
+        """Return the batch and its labels, mixed if the method mixes them."""
         return (x, y) if self.mix is None else self.mix(x, y)
 
     def loss(
@@ -80,15 +90,15 @@ class Method:
 
         Args:
             model: The model.
-            x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords).
+            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
             y: The labels.
-            criterion: The loss of what the model returned and the labels, which may be soft, such as torch's
+            criterion: A function of the model's output and the labels, which may be soft, such as torch's
                 ``cross_entropy``.
-            weight: The weight of the penalty at this step, by default the method's own. In a tensor it can move within
+            weight: The weight of the penalty at this step, by default the method's own. As a tensor it can change in
                 compiled or captured steps. Without a penalty it has no effect.
 
         Returns:
-            The loss.
+            The loss, a scalar.
         """
         if self.penalty is not None:
             outputs, value = self.penalty(model, x, y)
@@ -100,36 +110,28 @@ class Method:
         return criterion(model(*arguments, **keywords), y)
 
 
-def _settings(does: Callable[..., Any]) -> list[str]:
-    """Name the settings of what makes a method: all that is not given during training."""
+def _setting_names(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters of a function that are not given during training."""
     later = {"x", "y", "model", "params", "named_parameters", "base", "base_options"}
-    return [name for name in inspect.signature(does).parameters if name not in later]
+    return [name for name in inspect.signature(function).parameters if name not in later]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A method by itself: what does it, in which slot of a :class:`Method`, and where in a training step it acts."""
+    """A single method: its function or class, the slot of :class:`Method` it fills, and where in a step it acts."""
 
-    does: Callable[..., Any] | None
+    function: Callable[..., Any]
     slot: str
     acts_on: tuple[str, ...]
     weight: float | None = None
 
-    @property
-    def settings(self) -> list[str]:
-        """The names of its settings."""
-        return [] if self.does is None else _settings(self.does)
-
-    def make(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Fill its slot."""
-        if self.does is None:
-            return {}
-        own = {name: value for name, value in settings.items() if name in self.settings}
-        return {self.slot: self.does(**own) if self.slot == "penalty" else partial(self.does, **own)}
+    def fill(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the slot with its content."""
+        own = {name: value for name, value in settings.items() if name in _setting_names(self.function)}
+        return {self.slot: self.function(**own) if self.slot == "penalty" else partial(self.function, **own)}
 
 
 _PARTS = {
-    "plain": _Part(None, "", ()),
     "mixup": _Part(mixup, "mix", ("the batch",)),
     "embedding-mixup": _Part(embedding_mixup, "run", ("the batch", "the loss")),
     "sam": _Part(SAM, "wrap", ("the optimizer",)),
@@ -139,7 +141,7 @@ _PARTS = {
 }
 
 
-# Penalties check their settings when they are made; what only begins with the training is checked before.
+# Penalties check their settings when they are created; the others would only do so in training.
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "alpha": check_alpha,
     "classes": check_classes,
@@ -150,52 +152,59 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
 
 
 def names() -> list[str]:
-    """List the methods that :func:`method` knows."""
-    return list(_PARTS)
+    """Return the names of the methods that :func:`method` knows.
+
+    Example:
+        >>> from effdeg.baselines import names
+        >>> names()
+        ['plain', 'mixup', 'embedding-mixup', 'sam', 'asam', 'jacobian', 'ed']
+    """
+    return ["plain", *_PARTS]
 
 
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
-    """Return a way to regularize training by its name, to be swapped for another without touching the training loop.
+    """Return a regularization method by its name, to be swapped for another without touching the training loop.
 
-    >>> method = effdeg.baselines.method("mixup+ed", alpha=1.0, classes=10, nodes=4)
-    >>> optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
-    >>> for x, y in loader:
-    ...     x, y = method.batch(x, y)
-    ...
-    ...     def closure():
-    ...         optimizer.zero_grad()
-    ...         loss = method.loss(model, x, y, cross_entropy)
-    ...         loss.backward()
-    ...         return loss
-    ...
-    ...     loss = optimizer.step(closure)
+    The methods are ``plain`` (does nothing), ``mixup`` (acts on the batch), ``embedding-mixup`` (the batch and the
+    loss), ``sam`` and ``asam`` (the optimizer), ``jacobian`` (the loss, with weight 0.01) and ``ed`` (the loss, with
+    weight 7): :class:`effdeg.Penalty` with labels anchored. Settings are those of the function or class of the method.
 
-    ===================  ==================  ======  =================================================
-    name                 acts on             weight  settings
-    ===================  ==================  ======  =================================================
-    ``plain``            nothing                     none
-    ``mixup``            the batch                   those of :func:`mixup`
-    ``embedding-mixup``  the batch and loss          those of :func:`embedding_mixup`; needs ``at``
-    ``sam``              the optimizer               ``rho``
-    ``asam``             the optimizer               ``rho``, ``eta``
-    ``jacobian``         the loss            0.01    those of :class:`JacobianPenalty`
-    ``ed``               the loss            7       those of :class:`effdeg.Penalty`, labels anchored
-    ===================  ==================  ======  =================================================
+    With ``sam`` and ``asam`` the closure runs twice in a step. A batch mixed by ``mixup`` stays the same; the pairs and
+    directions of penalties, dropout and the mixing of ``embedding-mixup`` are drawn anew in the second pass.
 
-    With ``sam`` and ``asam`` the closure runs twice in a step: on the same batch, mixed once if by ``mixup``, while the
-    pairs and directions of penalties, dropout and the mixing of ``embedding-mixup`` are drawn anew in the second pass.
+    Example:
+        >>> import torch
+        >>> from effdeg import baselines
+        >>> model, x, y = torch.nn.Linear(6, 3), torch.rand(8, 6), torch.randint(3, (8,))
+        >>> method = baselines.method("mixup+ed", alpha=1.0, classes=3, nodes=4)
+        >>> optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
+        >>> mixed, soft = method.batch(x, y)
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = method.loss(model, mixed, soft, torch.nn.functional.cross_entropy)
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure).shape
+        torch.Size([])
 
     Args:
-        name: One of these, or several that act in different places, joined: ``"mixup+sam"``, ``"sam+ed"``.
-        weight: The weight of the penalty, for those that have one.
+        name: One of these, in any case, or several that act in different places, joined: ``"mixup+sam"``, ``"sam+ed"``.
+        weight: The weight of the penalty, for methods that have one.
         **settings: The settings of the parts. One that several have (``generator``) goes to each of them.
 
     Returns:
         The method.
+
+    Raises:
+        TypeError: If a setting is unknown or of the wrong type, a weight is given without a penalty, or
+            ``embedding-mixup`` lacks ``at``.
+        ValueError: If the name is not known, two parts act in the same place, or a setting is out of range.
     """
-    name = _normalized(name)
-    parts = _parts(name)
-    known = [setting for part in parts.values() for setting in part.settings]
+    if not isinstance(name, str):
+        raise TypeError(f"a method goes by its name, such as 'mixup+ed', but {name!r} was given.")
+    name = "+".join(each.strip().lower() for each in name.split("+"))
+    parts = _find_parts(name)
+    known = [setting for part in parts.values() for setting in _setting_names(part.function)]
     for setting in settings:
         if setting not in known:
             hint = suggest(setting, dict.fromkeys(known)) if known else "It has none."
@@ -211,27 +220,20 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         check_layer(settings["at"])
     for setting in settings.keys() & _CHECKS.keys():
         _CHECKS[setting](settings[setting])
-    made = {slot: filled for part in parts.values() for slot, filled in part.make(settings).items()}
-    return Method(name, settings, weight if weight is not None else sum(weights), **made)
+    slots = {slot: content for part in parts.values() for slot, content in part.fill(settings).items()}
+    return Method(name, settings, weight if weight is not None else sum(weights), **slots)
 
 
-def _normalized(name: object) -> str:
-    """Write a name as :func:`names` does, whatever its capitals and spaces."""
-    if not isinstance(name, str):
-        raise TypeError(f"a method goes by its name, such as 'mixup+ed', but {name!r} was given.")
-    return "+".join(each.strip().lower() for each in name.split("+"))
-
-
-def _parts(name: str) -> dict[str, _Part]:
-    """Find the parts of a method, of which no two act in one place."""
+def _find_parts(name: str) -> dict[str, _Part]:
+    """Return the parts of a method by name; raise if two act in the same place."""
     acting: dict[str, str] = {}
     for each in name.split("+"):
-        check_choice("method", each, _PARTS)
-        for place in _PARTS[each].acts_on:
+        check_choice("method", each, names())
+        for place in _PARTS[each].acts_on if each in _PARTS else ():
             if place in acting:
                 raise ValueError(
                     f"method {name!r} joins {acting[place]!r} and {each!r}, which both act on {place}. Join only "
                     "methods that act in different places: the batch, the loss, the optimizer."
                 )
             acting[place] = each
-    return {each: _PARTS[each] for each in name.split("+")}
+    return {each: _PARTS[each] for each in name.split("+") if each in _PARTS}

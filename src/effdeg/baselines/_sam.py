@@ -1,83 +1,92 @@
-"""Sharpness-aware minimization: descend along the gradient that is found a step uphill."""
+"""Sharpness-aware minimization: descend along the gradient found a step uphill."""
 
 import inspect
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from effdeg._models.derivatives import ETA, steepest_ascent, weight_scales
-from effdeg._models.layers import as_module
+from effdeg._models.layers import as_module, eager
 from effdeg._utils.checks import check_number
-from effdeg.baselines._batchnorm import modules_called, statistics_kept
 
 Base = Callable[..., Optimizer]
 """A torch optimizer class, or a function that is called like one."""
 
+# By name, as torch's BatchNorm, SyncBatchNorm and InstanceNorm and most custom layers have them.
+_RUNNING_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
 
 class _SharpnessAware(Optimizer):
-    """Climbs within a ball of radius rho around the weights, and lets the base step with the gradient found there."""
+    """Climbs within a ball of radius rho around the weights and lets the base step with the gradient found there."""
 
     def __init__(
         self, params: ParamsT, base: Base, own: dict[str, float], model: nn.Module | None, base_options: dict[str, Any]
     ) -> None:
         _check_base(type(self).__name__, base)
-        self.model = None if model is None else _check_model(model)
+        self.model = as_module(model)
+        if model is not None and self.model is None:
+            raise TypeError(f"model must be a module, with its BatchNorm layers, but it is a {type(model).__name__}.")
         self._own = tuple(own)
-        self._found: Sequence[nn.Module] | None = None
+        self._modules: list[nn.Module] | None = None
         super().__init__(params, own)
         self.base = base(self.param_groups, **base_options)
         if not isinstance(self.base, Optimizer):
-            raise TypeError(f"base must make a torch optimizer, but it made a {type(self.base).__name__}.")
-        if needed := _needed_by_step(self.base):
+            raise TypeError(f"base must return a torch optimizer, but it returned a {type(self.base).__name__}.")
+        if needed := _required_arguments(self.base.step):
             raise TypeError(
-                f"{type(self.base).__name__}.step needs a {' and a '.join(needed)}, and {type(self).__name__} lets its "
-                "base step by the gradient found uphill alone: it cannot be built on this one. Choose another base, "
-                "such as torch.optim.SGD or torch.optim.AdamW."
+                f"{type(self.base).__name__}.step needs a {' and a '.join(needed)}, but {type(self).__name__} calls it "
+                "without arguments. Choose another base, such as torch.optim.SGD or torch.optim.AdamW."
             )
-        if twice := sorted(own.keys() & self.base.defaults):
+        if shared := sorted(own.keys() & self.base.defaults):
             raise TypeError(
-                f"{type(self.base).__name__} has an option called {' and '.join(twice)} too, and each parameter group "
-                f"can hold only one: {type(self).__name__} cannot be built on it. Choose another base."
+                f"{type(self.base).__name__} has an option called {' and '.join(shared)} too, and each parameter group "
+                f"can hold only one: it cannot be the base of {type(self).__name__}. Choose another base."
             )
         self.defaults = {**self.base.defaults, **own}
-        self._share()
+        self._share_state()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make a step: run the closure at the weights, climb, run it there, come back and let the base step.
+        """Run the closure at the weights, climb, run it there, come back and let the base step.
 
         Args:
-            closure: Clears the gradients, runs the model forward and backward and returns the loss. Gradients may be
-                accumulated over several backward passes, and clipped, in it.
+            closure: Clears the gradients, runs the model forward and backward and returns the loss. It may accumulate
+                gradients over several backward passes, and clip them.
 
         Returns:
             What the closure returned the first time: the loss at the weights themselves.
+
+        Raises:
+            TypeError: If there is no closure.
         """
         if closure is None:
             raise TypeError(
-                f"{type(self).__name__} needs two gradients for one step, and so a closure to run twice:\n\n"
+                f"{type(self).__name__} needs two gradients for one step, hence a closure to run twice:\n\n"
                 "    def closure():\n        optimizer.zero_grad()\n        loss = cross_entropy(model(x), y)\n"
                 "        loss.backward()\n        return loss\n\n    optimizer.step(closure)"
             )
         if self.model is not None:
-            self._found = list(self.model.modules())
-        if self._found is None:
-            with modules_called() as called:
+            self._modules = list(self.model.modules())
+        if self._modules is None:
+            with _record_called_modules() as called:
                 loss = closure()
-            self._found = list(called)
+            self._modules = list(called)
         else:
             loss = closure()
-        # What the layers learn about their inputs they learn at the weights, not uphill.
-        with statistics_kept(self._found):
+        # Running statistics are those at the weights, not uphill.
+        with _preserve_running_statistics(self._modules):
             moved, before = self._climb()
             try:
                 self.zero_grad()
                 closure()
             finally:
-                # From a copy: the sum of two numbers, less one of them, need not be the other.
+                # From a copy: in floating point, (w + e) - e need not be w.
                 if moved:
                     with torch.no_grad():
                         torch._foreach_copy_(moved, before)
@@ -85,27 +94,27 @@ class _SharpnessAware(Optimizer):
         return loss
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters, which may have settings of its own."""
+        """Add a group of parameters, which may have its own settings."""
         check_rho(param_group.get("rho", self.defaults["rho"]))
         super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
-        more = {"base": self.base, "model": self.model, "_own": self._own, "_found": None}
+        more = {"base": self.base, "model": self.model, "_own": self._own, "_modules": None}
         return {**super().__getstate__(), **more}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         loaded = "base" not in state
         if loaded:
-            # The base adds what checkpoints of older versions of it lack.
+            # The base adds what checkpoints of its older versions lack.
             self.base.__setstate__(state)
         super().__setstate__({} if loaded else state)
-        self._share()
+        self._share_state()
 
-    def _share(self) -> None:
+    def _share_state(self) -> None:
         """Share the groups and the state of the base, so that a learning rate changed here changes there."""
         self.param_groups, self.state = self.base.param_groups, self.base.state
         for group in self.param_groups:
-            # A checkpoint of the base alone knows nothing of them.
+            # A checkpoint of the base alone lacks them.
             for name in self._own:
                 group.setdefault(name, self.defaults[name])
 
@@ -121,53 +130,61 @@ class _SharpnessAware(Optimizer):
         parameters = [parameter for parameter, _, _ in moved]
         before = [torch.empty_like(parameter) for parameter in parameters]
         if moved:
+            # torch's private _foreach functions, as its own optimizers use them: one kernel for all parameters.
             torch._foreach_copy_(before, parameters)
             scales = [self._scale(*each) for each in moved]
-            uphill = steepest_ascent([_precise(parameter.grad) for parameter in parameters], scales)
+            uphill = steepest_ascent([_as_dense_float(parameter.grad) for parameter in parameters], scales)
             torch._foreach_mul_(uphill, [group["rho"] for _, group, _ in moved])
             torch._foreach_add_(parameters, uphill)
         return parameters, before
 
-    def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> Tensor | None:
-        """Return the scale of a parameter, None for 1."""
-        raise NotImplementedError
+    def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> Tensor | None:  # noqa: ARG002
+        """Return the scale T of a parameter, None for 1."""
+        return None
 
 
 class SAM(_SharpnessAware):
     """Sharpness-aware minimization (Foret et al., 2021) around any torch optimizer whose step needs no closure.
 
-    Each step takes two gradients: at the weights w, and at w + rho g / |g|, where the loss is highest nearby to first
-    order. The base steps from w along the second, so that it looks for weights around which the loss is low too:
+    Each step takes two gradients: g(w) at the weights w, and g(w + ρ g(w) / |g(w)|), where the loss is highest within a
+    distance ρ to first order. The base steps from w along the second one, towards weights around which the loss is low.
 
-    >>> optimizer = effdeg.baselines.SAM(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9, model=model)
-    >>> def closure():
-    ...     optimizer.zero_grad()
-    ...     loss = cross_entropy(model(x), y)
-    ...     loss.backward()
-    ...     return loss
-    >>> loss = optimizer.step(closure)
+    Parameter groups may each have their own ``rho``; the norm of the gradient is over all of them. Groups and state are
+    those of the base, so learning-rate schedulers and checkpoints work as usual. Weights come back exactly from the
+    climb, also if the closure raises. Dropout and other randomness are drawn anew in the second pass.
 
-    Parameter groups may have a ``rho`` each; the norm of the gradient is over all of them. Groups and state are those
-    of the base, so learning-rate schedulers and checkpoints work as they do with it. After a step the weights come from
-    a copy made before the climb, also if the closure raised; parameters without a gradient do not move. Dropout and
-    other randomness draw anew in the second pass.
+    The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model``, or else by
+    recording which modules the closure calls in the first step, which then runs uncompiled.
 
-    LBFGS, whose own step needs a closure, cannot be a base, nor can Adadelta, which has a ``rho`` too.
+    A step can be captured in a CUDA graph if that of the base can, after a first step outside of it. ``GradScaler``
+    does not support closures: train in float32 or under bf16 autocast. Weights in bf16 have too few digits to climb.
 
-    The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model`` or else by
-    watching which modules the closure calls in the first step, which then runs uncompiled; give ``model`` where others
-    are called later on.
-
-    In a CUDA graph a step can be captured if the base can, after a first step outside of it. ``GradScaler`` does not
-    support closures: train in float32 or under bf16 autocast. Weights that are themselves in bf16 have too few digits
-    for a climb as short as the papers'.
+    Example:
+        >>> import torch
+        >>> from effdeg.baselines import SAM
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> optimizer = SAM([weight], torch.optim.SGD, rho=0.5, lr=0.5)
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = weight.square().sum() / 2  # its gradient is w
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure).item()
+        12.5
+        >>> weight.data  # w - 0.5 (w + 0.5 w / |w|)
+        tensor([1.3500, 1.8000])
 
     Args:
         params: Parameters, named parameters or parameter groups, as for any torch optimizer.
         base: The class of the optimizer that makes the steps, or a function that is called like one.
-        rho: How far to climb.
-        model: The model whose BatchNorm layers are to learn from the first pass only.
+        rho: ρ, how far to climb.
+        model: The model with the BatchNorm layers; needed if later steps call other modules than the first.
         **base_options: Further options of the base, such as ``lr``.
+
+    Raises:
+        TypeError: If the base is not an optimizer class, needs a closure itself (LBFGS) or has a ``rho`` of its own
+            (Adadelta), if ``rho`` is not a number, or if ``model`` is not a module.
+        ValueError: If ``rho`` is not positive and finite.
     """
 
     def __init__(
@@ -175,32 +192,35 @@ class SAM(_SharpnessAware):
     ) -> None:
         super().__init__(params, base, {"rho": rho}, model, base_options)
 
-    def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> None:  # noqa: ARG002
-        return None
-
 
 class ASAM(_SharpnessAware):
     """Adaptive sharpness-aware minimization (Kwon et al., 2021): :class:`SAM` in a ball that grows with the weights.
 
-    The climb is rho T² g / |T g|. With T = |w| it moves with the weights when one ReLU layer is scaled up and the next
-    one down, so that the loss climbs as high as before. As in the authors' code, T is |w| + eta for parameters with
-    "weight" in their names and 1 for all others, such as biases: so this holds for networks without biases, and as far
-    as weights are large against eta. Another well-known one (davda54/sam with ``adaptive=True``) has |w| without eta
-    for every parameter, biases too.
+    The climb is ρ T² g / |T g|. With T = |w|, the loss found uphill stays the same when one ReLU layer is scaled up and
+    the next one down. As in the authors' code, T is |w| + η for parameters with "weight" in their names and 1 for all
+    others, such as biases: so this holds for networks without biases, as far as weights are large compared to η.
+    Another well-known implementation (davda54/sam with ``adaptive=True``) has T = |w| for every parameter, biases too.
 
-    ::
-
-        optimizer = effdeg.baselines.ASAM(model.named_parameters(), torch.optim.SGD, lr=0.1, momentum=0.9, model=model)
-
-    All else is as in :class:`SAM`.
+    Example:
+        >>> import torch
+        >>> from effdeg.baselines import ASAM
+        >>> weight = torch.nn.Parameter(torch.tensor(2.0))
+        >>> optimizer = ASAM([("weight", weight)], torch.optim.SGD, rho=0.5, eta=0.0, lr=0.1)
+        >>> optimizer.step(lambda: (weight.square() / 2).backward())  # the gradient is w
+        >>> round(weight.item(), 4)  # w - 0.1 (w + 0.5 |w|)
+        1.7
 
     Args:
         named_parameters: Named parameters, or parameter groups of them.
-        base: The class of the optimizer that makes the steps, or a function that is called like one.
-        rho: How far to climb, in units of the weights; a parameter group may have its own.
-        eta: What is added to the size of a weight, so that weights near zero can move too; likewise.
-        model: The model whose BatchNorm layers are to learn from the first pass only.
+        base: The optimizer that makes the steps, as in :class:`SAM`.
+        rho: ρ, how far to climb in units of the weights; a parameter group may have its own.
+        eta: η, added to the size of weights so that weights near zero can move too; a parameter group may have its own.
+        model: The model with BatchNorm layers, as in :class:`SAM`.
         **base_options: Further options of the base, such as ``lr``.
+
+    Raises:
+        TypeError: As :class:`SAM`; also if the parameters have no names.
+        ValueError: If ``rho`` is not positive or ``eta`` is negative, or either is not finite.
     """
 
     def __init__(
@@ -216,13 +236,13 @@ class ASAM(_SharpnessAware):
         super().__init__(named_parameters, base, {"rho": rho, "eta": eta}, model, base_options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of named parameters, which may have settings of its own."""
+        """Add a group of named parameters, which may have its own settings."""
         check_eta(param_group.get("eta", self.defaults["eta"]))
         super().add_param_group(param_group)
         if "param_names" not in param_group:
             raise TypeError(
-                "ASAM scales weights and not biases, which it tells by their names, and none were given: use "
-                "ASAM(model.named_parameters(), …), in groups {'params': [(name, parameter), …]}."
+                "ASAM scales weights but not biases, and tells them apart by their names, which were not given: use "
+                "ASAM(model.named_parameters(), …), or groups {'params': [(name, parameter), …]}."
             )
 
     def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> Tensor | None:
@@ -230,17 +250,17 @@ class ASAM(_SharpnessAware):
 
 
 def check_rho(rho: float) -> None:
-    """Raise unless this can be the distance to climb."""
+    """Raise unless ``rho`` can be the distance to climb."""
     check_number("rho", rho, "it is how far to climb")
 
 
 def check_eta(eta: float) -> None:
-    """Raise unless this can be added to the size of weights."""
+    """Raise unless ``eta`` can be added to the size of weights."""
     check_number("eta", eta, "it is added to the size of weights", zero=True)
 
 
-def _precise(gradient: Tensor) -> Tensor:
-    # A norm in half precision may overflow, and that of a sparse tensor is unknown to torch.
+def _as_dense_float(gradient: Tensor) -> Tensor:
+    # A norm in half precision may overflow, and torch has none for sparse tensors.
     dense = gradient.to_dense() if gradient.is_sparse else gradient
     return dense.to(torch.promote_types(dense.dtype, torch.float32))
 
@@ -254,15 +274,44 @@ def _check_base(name: str, base: object) -> None:
         )
 
 
-def _needed_by_step(base: Optimizer) -> list[str]:
-    """Name what a step of an optimizer cannot do without."""
+def _required_arguments(function: Callable[..., Any]) -> list[str]:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(base.step).parameters.values()
+    parameters = inspect.signature(function).parameters.values()
     return [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
 
 
-def _check_model(model: object) -> nn.Module:
-    module = as_module(model)
-    if module is None:
-        raise TypeError(f"model must be a module, to find its BatchNorm layers in, but it is {type(model).__name__}.")
-    return module
+@contextmanager
+def _preserve_running_statistics(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Restore, at its end, the running statistics of those modules that are in training."""
+    kept = [
+        (module, name, buffer.clone())
+        for module in modules
+        if module.training
+        for name in _RUNNING_STATISTICS
+        if isinstance(buffer := getattr(module, name, None), Tensor)
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for module, name, copy in kept:
+                getattr(module, name).copy_(copy)
+
+
+@contextmanager
+def _record_called_modules() -> Iterator[dict[nn.Module, None]]:
+    """Collect the modules that are called within it, with their submodules, in the order of their calls."""
+    called: dict[nn.Module, None] = {}
+
+    def note(module: nn.Module, _: object) -> None:
+        if module not in called:
+            called.update(dict.fromkeys(module.modules()))
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        # Compiled code does not call hooks, or is recompiled for them, and torch warns of that.
+        with eager(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
+            yield called
+    finally:
+        handle.remove()

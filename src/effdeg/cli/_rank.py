@@ -138,8 +138,8 @@ def _tested(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Adv
 
 def _print(console: Console, title: str, rows: list[list[str]]) -> None:
     """Print a table; what is too wide for the screen is not cut."""
-    from effdeg.ranking._result import aligned
+    from effdeg.ranking._result import align_columns
 
-    head, *lines = aligned(rows, console.width)
+    head, *lines = align_columns(rows, console.width)
     console.print(f"[italic]{escape(title)}[/]\n[bold]{escape(head)}[/]", soft_wrap=True)
     console.print(escape("\n".join(lines)) + "\n", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
 from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
+from effdeg.proxies._evaluator import NotApplicable, Result, RunOptions
 from effdeg.proxies._jacobian import jacobian_norm
 from effdeg.proxies._margins import margin, mixup_margin
 from effdeg.proxies._norms import (
@@ -13,15 +14,13 @@ from effdeg.proxies._norms import (
     spectral_sum,
 )
 from effdeg.proxies._path_norm import path_norm
-from effdeg.proxies._registry import check_names, evaluate, names
-from effdeg.proxies._result import Result, Table
+from effdeg.proxies._registry import Table, check_names, evaluate, names
 from effdeg.proxies._sharpness import average_sharpness, sharpness
-from effdeg.proxies._study import NotApplicable, Running
 
 __all__ = [
     "NotApplicable",
     "Result",
-    "Running",
+    "RunOptions",
     "Table",
     "average_sharpness",
     "check_names",

@@ -1,4 +1,4 @@
-"""Which linear piece of a ReLU network a point lies in: on which side of its kinks each unit is."""
+"""Count how many units of a ReLU network cross a kink from one point to the next."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,28 +8,54 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg._utils.tree import tensors
-from effdeg.proxies._linear_functions import ASKED, AVERAGED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
+
+# Names of torch functions that are linear in what flows through a network. With a weight as their second argument:
+WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
+# Only reorder numbers:
+REORDERING = {
+    *("cat", "stack", "flatten", "unflatten", "view", "view_as", "reshape", "permute", "transpose", "t", "movedim"),
+    *("contiguous", "squeeze", "unsqueeze", "expand", "expand_as", "chunk", "split", "unbind", "narrow", "getitem"),
+    *("clone", "detach", "roll", "flip", "repeat"),
+}
+# Do not depend on the numbers:
+QUERIES = {"dim", "size", "get", "numel", "len", "is_floating_point", "zeros", "new_zeros", "zeros_like"}
+# Only change the precision:
+CASTS = {"to", "double", "float", "half", "bfloat16", "type", "type_as"}
+# Do nothing in evaluation mode:
+DROPOUT = {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"}
+# Sum or average, perhaps with weights:
+AVERAGES = {
+    *("sum", "mean", "pad", "batch_norm"),
+    *(f"{kind}avg_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)),
+}
+# Linear only if one factor is constant; a divisor must be:
+PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", "einsum"}
+
+
+def storage(tensor: Tensor) -> int | None:
+    """Return where the numbers of a tensor are stored, which views of it share; None for sparse tensors."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else None
 
 
 class ActivationFlips(TorchFunctionMode):
     """Counts, between each row of a batch and the row before it, the units that cross a kink.
 
-    Rows that follow each other are neighbouring nodes of a path, also across batches, so that the flips along a path
-    are the linear pieces that it enters, or, if units flip to and fro between two nodes, fewer.
+    Consecutive rows are neighbouring nodes of a path, also across batches, so that the flips along a path are the
+    linear regions that it enters, or fewer if units flip back and forth between two nodes.
     """
 
     def __init__(self, state: Iterable[Tensor]) -> None:
         super().__init__()
         self.problem: str | None = None
-        # What does not change with the inputs: weights, and what is made of them alone, kept alive for their ids.
-        self._weights = {memory(each) for each in state}
+        # What does not change with the inputs: weights, and what is computed from them alone, kept alive for their ids.
+        self._weights = {storage(each) for each in state}
         self._constant: dict[int, Tensor] = {}
         self._last: list[Tensor] = []
         self._now: list[Tensor] = []
         self._flips: list[Tensor] = []
 
     def __enter__(self) -> "ActivationFlips":
-        # A batch that ran out of memory may have left something.
+        # A batch that ran out of memory may have left counts.
         self._now, self._flips, self._constant = [], [], {}
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -41,9 +67,9 @@ class ActivationFlips(TorchFunctionMode):
         changing = [each for each in tensors([args, given]) if not self._is_constant(each)]
         if changing and name in _KINKS and self.problem is None:
             values, *rest = args if args else (given["input"],)
-            # Before the call, which may work in place.
+            # Before the call, which may be in place.
             for kink in _KINKS[name](*rest, **{key: value for key, value in given.items() if key != "input"}):
-                self._see(values, kink)
+                self._record(values, kink)
         elif changing and not self._is_linear(name, args, len(changing)):
             self.problem = self.problem or f"{resolve_name(function) or name} ran"
         result = function(*args, **given)
@@ -52,7 +78,7 @@ class ActivationFlips(TorchFunctionMode):
         return result
 
     def take(self, rows: int) -> Tensor:
-        """Return the flips of the batch that has just run, one number per row."""
+        """Return the flips of the last batch, one number per row."""
         flips = self._flips
         self._last, self._now, self._flips = self._now, [], []
         if any(len(each) != rows for each in flips):
@@ -68,9 +94,9 @@ class ActivationFlips(TorchFunctionMode):
         return name in _LINEAR and not divided and not (name in PRODUCTS | WEIGHTED and changing > 1)
 
     def _is_constant(self, each: Tensor) -> bool:
-        return id(each) in self._constant or memory(each) in self._weights
+        return id(each) in self._constant or storage(each) in self._weights
 
-    def _see(self, values: Tensor, kink: float) -> None:
+    def _record(self, values: Tensor, kink: float) -> None:
         on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)
         place = len(self._now)
         known = place < len(self._last) and self._last[place].shape == on[0].shape
@@ -79,44 +105,22 @@ class ActivationFlips(TorchFunctionMode):
         self._flips.append(torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)]))
 
 
-def _at_zero(*_: Any, **__: Any) -> list[float]:
-    return [0.0]
-
-
-def _at_threshold(threshold: float, *_: Any, **__: Any) -> list[float]:
-    return [threshold]
-
-
-def _at_bounds(min_val: float = -1.0, max_val: float = 1.0, *_: Any, **__: Any) -> list[float]:
-    return [min_val, max_val]
-
-
 def _at_clamp(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
     return [bound for bound in (min, max) if isinstance(bound, int | float)]
 
 
 _KINKS: dict[str, Callable[..., list[float]]] = {
-    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), _at_zero),
-    "threshold": _at_threshold,
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), lambda *_, **__: [0.0]),
+    "threshold": lambda threshold, *_, **__: [threshold],
     "relu6": lambda *_, **__: [0.0, 6.0],
-    "hardtanh": _at_bounds,
+    "hardtanh": lambda min_val=-1.0, max_val=1.0, *_, **__: [min_val, max_val],
     "clamp": _at_clamp,
     "clip": _at_clamp,
     "clamp_min": lambda min: _at_clamp(min),  # noqa: A006
     "clamp_max": lambda max: _at_clamp(None, max),  # noqa: A006
 }
 KINKED = sorted(_KINKS)
-"""Functions that are linear but for kinks."""
 
-_POOLED = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
-_LINEAR = (
-    WEIGHTED
-    | MOVED
-    | ASKED
-    | CAST
-    | DROPPED
-    | AVERAGED
-    | PRODUCTS
-    | _POOLED
-    | {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}
-)
+_POOLING = {f"{kind}max_pool{dimension}d" for kind in ("", "adaptive_") for dimension in (1, 2, 3)}
+_OTHERS = {"add", "sub", "rsub", "neg", "embedding", "interpolate", "upsample"}
+_LINEAR = WEIGHTED.union(REORDERING, QUERIES, CASTS, DROPOUT, AVERAGES, PRODUCTS, _POOLING, _OTHERS)

@@ -16,21 +16,18 @@ from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
 from effdeg.measure._walk import Route, Stretch, Walk
 from effdeg.proxies._activations import KINKED, ActivationFlips
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import NotApplicable, Running, Study, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
 
-@proxy
-def effective_degree(
-    model: Model | Study, data: Any = None, *, normalized: bool = False, **running: Unpack[Running]
-) -> Result:
+@check_options
+def effective_degree(model: Model, data: Any, *, normalized: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Measure the effective degree Σ_k k |c_k| of probabilities, or, normalized, of logits, as the paper compares them.
 
     Args:
         model: Any callable.
         data: Examples; labels are not needed.
         normalized: Measure the normalized effective degree of the logits.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error. :func:`effdeg.measure` returns more about it.
@@ -45,13 +42,12 @@ def effective_degree(
         >>> round(proxies.effective_degree(torch.nn.Identity(), inputs, normalized=True, paths=5).value, 4)
         0.5
     """
-    with opened(model, data, **running) as study:
-        settings = {**study.route, "output": "identity" if normalized else "softmax"}
-        return _mean(study, f"effective_degree{'_normalized' if normalized else ''}", settings)
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
 
 
-@proxy
-def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the decision regions on a path between two examples: segments of one predicted class.
 
     As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
@@ -60,7 +56,7 @@ def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[R
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
@@ -74,18 +70,18 @@ def decision_regions(model: Model | Study, data: Any = None, **running: Unpack[R
         >>> proxies.decision_regions(torch.nn.Identity(), torch.eye(2), paths=5).value
         2.0
     """
-    with opened(model, data, **running) as study:
-        return _mean(study, "decision_regions", _nodes(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "decision_regions")
 
 
-@proxy
-def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the linear regions that a path between two examples crosses: one, and one for each unit that flips.
 
     Args:
         model: A network with ReLU-like activations. Kinks of other kinds, such as those of a maximum, are not counted.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
@@ -99,19 +95,18 @@ def linear_regions(model: Model | Study, data: Any = None, **running: Unpack[Run
         >>> proxies.linear_regions(torch.nn.ReLU(), torch.tensor([[-1.0], [1.0]]), paths=5).value
         2.0
     """
-    with opened(model, data, **running) as study:
-        study.count_activations = True
-        return _mean(study, "linear_regions", _nodes(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "linear_regions")
 
 
-@proxy
-def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
+@check_options
+def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Measure the total variation of the probabilities along a path, Σ_i |p(α_{i+1}) − p(α_i)|, averaged over classes.
 
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
@@ -125,32 +120,36 @@ def total_variation(model: Model | Study, data: Any = None, **running: Unpack[Ru
         >>> round(proxies.total_variation(torch.nn.Identity(), 20 * torch.eye(2), paths=5).value, 3)
         1.0
     """
-    with opened(model, data, **running) as study:
-        return _mean(study, "total_variation", _nodes(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_along_paths(evaluator, "total_variation")
 
 
-def _nodes(study: Study) -> dict[str, int]:
-    return {name: study.route[name] for name in ("paths", "nodes")}
-
-
-def _mean(study: Study, name: str, settings: dict[str, Any]) -> Result:
-    table, problems = study.once(("paths", study.count_activations), lambda: _walk(study))
+def compute_along_paths(evaluator: Evaluator, name: str) -> Result:
+    """Compute one of the proxies of this module, by its name."""
+    evaluator.count_activations |= name == "linear_regions"
+    table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
     if name in problems:
         raise problems[name]
+    settings: dict[str, Any] = dict(evaluator.route)
+    if name.startswith("effective_degree"):
+        settings["output"] = "identity" if name.endswith("normalized") else "softmax"
+    else:
+        del settings["degree"]
     value, stderr = mean_and_stderr(table[name])
     return Result(name, value, stderr, settings)
 
 
-def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
-    """Run the model along all paths once; return the value of each proxy on every path, or why it has none."""
-    study.check_interpolable()
-    settings = PathSettings(paths=study.route["paths"], nodes=study.route["nodes"], seed=study.seed)
-    fit = FitSettings(degree=study.route["degree"])
+def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
+    """Return the value of each proxy on every path, from one pass along all paths, or why it has none."""
+    evaluator.check_interpolable()
+    route = evaluator.route
+    settings = PathSettings(paths=route["paths"], nodes=route["nodes"], seed=evaluator.seed)
+    fit = FitSettings(degree=route["degree"])
     fit.check_nodes(settings.nodes)
-    flips = ActivationFlips(study.subject.state().values()) if study.count_activations else None
+    flips = ActivationFlips(evaluator.subject.state().values()) if evaluator.count_activations else None
     problems: dict[str, NotApplicable] = {}
     if flips is not None and any(
-        isinstance(part, torch.jit.ScriptModule) for part in named_layers(study.subject.model).values()
+        isinstance(part, torch.jit.ScriptModule) for part in named_layers(evaluator.subject.model).values()
     ):
         flips.problem = "a scripted module ran, whose activations cannot be observed"
 
@@ -161,33 +160,30 @@ def _walk(study: Study) -> tuple[PathTable, dict[str, NotApplicable]]:
         flipped = flips.take(points)
         if flips.problem is not None:
             problems["linear_regions"] = NotApplicable(
-                f"linear regions are those of networks that are linear but for activations of the kind of ReLU "
+                f"linear regions are those of networks that are linear except for activations like ReLU "
                 f"({', '.join(KINKED)}); here {flips.problem}."
             )
         return logits, flipped.to(logits.device)
 
     def summarize_block(stretch: Stretch) -> PathTable:
-        seen, columns = _Seen(stretch, fit), {}
+        values, columns = _PathValues(stretch, fit), {}
         for name in names:
             try:
-                columns[name] = getattr(seen, name)().double()
+                columns[name] = COLUMNS[name](values).double()
             except NotApplicable as error:
                 problems[name] = error
-                columns[name] = seen.logits.new_zeros(len(seen.logits), dtype=torch.float64)
+                columns[name] = values.logits.new_zeros(len(values.logits), dtype=torch.float64)
         return PathTable.of(columns)
 
-    names = COLUMNS if flips is not None else COLUMNS[:-1]
-    route = Route.draw(study.count, settings)
-    space = open_space(study.subject, study.at)
-    walk = Walk(study.subject, space, Batch(study.inputs), route, study.batches.size)
+    names = [name for name in COLUMNS if flips is not None or name != "linear_regions"]
+    drawn = Route.draw(evaluator.count, settings)
+    space = open_space(evaluator.subject, evaluator.at)
+    walk = Walk(evaluator.subject, space, Batch(evaluator.inputs), drawn, evaluator.batches.size)
     blocks = ((stretch.block, summarize_block(stretch)) for stretch in walk.run(keep, flips))
-    return collect(blocks, route, dict.fromkeys(names)), problems
+    return collect(blocks, drawn, dict.fromkeys(names)), problems
 
 
-COLUMNS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation", "linear_regions")
-
-
-class _Seen:
+class _PathValues:
     """The logits along the paths of one block, and the value of each proxy on them."""
 
     def __init__(self, stretch: Stretch, fit: FitSettings) -> None:
@@ -224,3 +220,12 @@ class _Seen:
         # The first node of a path does not follow the last one of the path before.
         flips: Tensor = self._flips[0][:, 1:].sum(1)
         return 1 + flips
+
+
+COLUMNS = {
+    "effective_degree": _PathValues.effective_degree,
+    "effective_degree_normalized": _PathValues.effective_degree_normalized,
+    "decision_regions": _PathValues.decision_regions,
+    "total_variation": _PathValues.total_variation,
+    "linear_regions": _PathValues.linear_regions,
+}

@@ -11,105 +11,139 @@ from effdeg._models.derivatives import PlainWeightNorm, double_differentiable
 from effdeg._models.inference import Model
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
+from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, as_leaves, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import Loss, NotApplicable, Running, Study, as_leaves, opened, proxy
 
 
-@proxy
+@check_options
 def hessian_eigenvalue(
-    model: Model | Study, data: Any, loss: Loss | None, *, tolerance: float = 1e-3, **running: Unpack[Running]
+    model: Model, data: Any, loss: Loss, *, tolerance: float = 1e-3, **options: Unpack[RunOptions]
 ) -> Result:
-    """Find the largest eigenvalue of the Hessian of the mean loss, by Lanczos' method.
+    """Compute the largest eigenvalue of the Hessian of the mean loss, max vᵀHv over |v| = 1, by Lanczos' method.
 
-    It takes some 20 to 100 Hessian-vector products, each of which costs about two to three gradients of the whole data
-    set: take a part of a large one, ``examples=1000``.
+    It takes some 20 to 100 Hessian-vector products, each of which costs about two to three gradients over all data: use
+    a part of a large data set, ``examples=1000``.
 
     Args:
         model: An ``nn.Module``.
-        data: Labelled examples.
+        data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
-        tolerance: How far the eigenvalue may be off, relatively.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        tolerance: The largest relative error of the eigenvalue.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The eigenvalue. Its standard error says how much the curvature along the eigenvector varies between parts of the
         data; None for a single example.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
+        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
+
+    Example:
+        The loss w₁² + 4 w₂² has the Hessian diag(2, 8):
+
+        >>> import torch, effdeg
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> data = torch.tensor([[2**0.5, 0], [0, 8**0.5]]), torch.zeros(2, 1)
+        >>> round(effdeg.proxies.hessian_eigenvalue(model, data, torch.nn.functional.mse_loss).value, 3)
+        8.0
     """
-    check_number("tolerance", tolerance, "it is how far the eigenvalue may be off, relatively, such as 1e-3")
-    with _open_hessian(model, data, loss, running) as (study, hessian):
-        start = hessian.draw(torch.Generator().manual_seed(study.seed))
-        value, vector = largest_eigenvalue(
-            hessian.multiply, start, tolerance=tolerance, what="the Hessian's largest eigenvalue"
-        )
-        size = min(study.batches.size, -(-study.count // 2))
-        parts = [slice(first, min(first + size, study.count)) for first in range(0, study.count, size)]
-        along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])
-        stderr = mean_and_stderr(along)[1] if len(along) > 1 else None
-        return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": study.count})
+    check_number("tolerance", tolerance, "it is the largest relative error of the eigenvalue, such as 1e-3")
+    with Evaluator.open(model, data, loss, **options) as evaluator:
+        return compute_hessian_eigenvalue(evaluator, tolerance)
 
 
-@proxy
-def hessian_trace(
-    model: Model | Study, data: Any, loss: Loss | None, *, samples: int = 10, **running: Unpack[Running]
-) -> Result:
-    """Estimate the trace of the Hessian of the mean loss, by Hutchinson's method: the mean of zᵀHz over random signs z.
+@check_options
+def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **options: Unpack[RunOptions]) -> Result:
+    """Estimate the trace of the Hessian of the mean loss by Hutchinson's method: the mean of zᵀHz over random signs z.
 
     Args:
         model: An ``nn.Module``.
-        data: Labelled examples.
+        data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         samples: The number of random vectors, each a Hessian-vector product, which costs two to three gradients.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over the vectors and its standard error.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
+        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
+
+    Example:
+        The loss w₁² + 4 w₂² has the Hessian diag(2, 8), whose trace random signs find exactly:
+
+        >>> import torch, effdeg
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> data = torch.tensor([[2**0.5, 0], [0, 8**0.5]]), torch.zeros(2, 1)
+        >>> print(effdeg.proxies.hessian_trace(model, data, torch.nn.functional.mse_loss).estimate)
+        10 ± 0
     """
     check_count("samples", samples, least=2)
-    with _open_hessian(model, data, loss, running) as (study, hessian):
-        generator = torch.Generator().manual_seed(study.seed)
-        draws = []
+    with Evaluator.open(model, data, loss, **options) as evaluator:
+        return compute_hessian_trace(evaluator, samples)
+
+
+def compute_hessian_eigenvalue(evaluator: Evaluator, tolerance: float = 1e-3) -> Result:
+    """Compute :func:`hessian_eigenvalue`."""
+    with _open_hessian(evaluator) as hessian:
+        start = hessian.draw(torch.Generator().manual_seed(evaluator.seed))
+        value, vector = largest_eigenvalue(
+            hessian.multiply, start, tolerance=tolerance, what="the Hessian's largest eigenvalue"
+        )
+        size = min(evaluator.batches.size, -(-evaluator.count // 2))
+        parts = [slice(first, min(first + size, evaluator.count)) for first in range(0, evaluator.count, size)]
+        along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])
+    stderr = mean_and_stderr(along)[1] if len(along) > 1 else None
+    return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": evaluator.count})
+
+
+def compute_hessian_trace(evaluator: Evaluator, samples: int = 10) -> Result:
+    """Compute :func:`hessian_trace`."""
+    generator = torch.Generator().manual_seed(evaluator.seed)
+    draws = []
+    with _open_hessian(evaluator) as hessian:
         for _ in range(samples):
             signs = hessian.draw(generator).sign()
             draws.append(float(signs @ hessian.multiply(signs)))
-        value, stderr = mean_and_stderr(torch.tensor(draws, dtype=torch.float64))
-        return Result("hessian_trace", value, stderr, {"samples": samples, "examples": study.count})
+    value, stderr = mean_and_stderr(torch.tensor(draws, dtype=torch.float64))
+    return Result("hessian_trace", value, stderr, {"samples": samples, "examples": evaluator.count})
 
 
 @contextmanager
-def _open_hessian(
-    model: Model | Study, data: Any, loss: Loss | None, running: Any
-) -> Iterator[tuple[Study, "_Hessian"]]:
-    with opened(model, data, loss, **running) as study:
-        study.check_loss()
-        with double_differentiable(study.module), PlainWeightNorm():
-            hessian = _Hessian(study)
-            study.once("symmetric Hessian", hessian.check_symmetric)
-            yield study, hessian
+def _open_hessian(evaluator: Evaluator) -> Iterator["_Hessian"]:
+    evaluator.check_loss()
+    with double_differentiable(evaluator.module), PlainWeightNorm():
+        hessian = _Hessian(evaluator)
+        evaluator.once("symmetric Hessian", hessian.check_symmetric)
+        yield hessian
 
 
 class _Hessian:
-    """The Hessian of a study's mean loss, by its products with vectors that hold all weights in one row.
+    """The Hessian of the mean loss, by its products with vectors of all weights in one row.
 
     A product H v is the gradient of the gradient along v: two reverse passes. Forward over reverse differentiation
     would be cheaper, but torch's forward derivative of the backward pass of normalization layers is wrong (it takes
     the statistics for constants) and that of SiLU, GroupNorm and others does not exist.
     """
 
-    def __init__(self, study: Study) -> None:
-        self._study, self._looked = study, False
-        self._leaves = as_leaves(study.weights)
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator, self._looked = evaluator, False
+        self._leaves = as_leaves(evaluator.weights)
         first = next(iter(self._leaves.values()))
         self._dtype, self._device = torch.promote_types(first.dtype, torch.float32), first.device
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Draw a standard normal vector, on the CPU, so that a seed means the same on every device."""
+        """Draw a standard normal vector, on the CPU, so that a seed gives the same on every device."""
         size = sum(weight.numel() for weight in self._leaves.values())
         return torch.randn(size, generator=generator).to(self._device, self._dtype)
 
     def check_symmetric(self) -> None:
         """Raise if xᵀHy is not yᵀHx for two random vectors: then second derivatives are wrong, or change each time."""
-        generator = torch.Generator().manual_seed(self._study.seed)
+        generator = torch.Generator().manual_seed(self._evaluator.seed)
         x, y = self.draw(generator), self.draw(generator)
         one, other = self.multiply(x), self.multiply(y)
         difference = abs(float(y @ one - x @ other)) / max(float(one.norm() + other.norm()), 1e-300)
@@ -129,7 +163,7 @@ class _Hessian:
 
         def add(each: slice, share: float) -> None:
             with torch.enable_grad():
-                loss, _ = self._study.differentiable_loss(each, self._leaves)
+                loss, _ = self._evaluator.loss_and_outputs(each, self._leaves)
                 slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
                 # Where the loss is linear in a weight, its slope is a constant, without a derivative.
                 curved = [
@@ -150,7 +184,7 @@ class _Hessian:
             ]
             total.add_(torch.cat([each.flatten().to(total) for each in products]), alpha=share)
 
-        self._study.run_batches(part or self._study.everything(), add)
+        self._evaluator.run_batches(part or self._evaluator.whole, add)
         if not bool(total.isfinite().all()):
             raise NotApplicable(
                 "the second derivatives of the loss by the weights are NaN or infinite. Run in a better precision "
@@ -172,8 +206,8 @@ def _differentiate_again(curved: list[tuple[Tensor, Tensor]], weights: list[Tens
 def _is_cut(slopes: list[Tensor]) -> bool:
     """Return whether a graph of derivatives has an operation that is marked as ``once_differentiable``.
 
-    Torch marks the place by a node that raises when it is reached. It is not reached from derivatives by weights, since
-    no weight lies behind it: they would be wrong without a word.
+    Torch marks the place by a node that raises when it is reached. Derivatives by weights do not reach it, since no
+    weight lies behind it: they would be wrong without an error.
     """
     seen: set[Any] = set()
     waiting: list[Any] = [slope.grad_fn for slope in slopes]

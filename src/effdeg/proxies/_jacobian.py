@@ -12,71 +12,79 @@ from effdeg._models.layers import changed_output
 from effdeg._models.outputs import Output, as_values, check_output, output_name
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import Running, Study, check_finite, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finite, check_options
 
 
-@proxy
+@check_options
 def jacobian_norm(
-    model: Model | Study,
-    data: Any = None,
-    *,
-    projections: int = 1,
-    output: Output = "identity",
-    **running: Unpack[Running],
+    model: Model, data: Any, *, projections: int = 1, output: Output = "identity", **options: Unpack[RunOptions]
 ) -> Result:
-    """Measure the Frobenius norm of the Jacobian of the outputs with respect to the inputs, at the examples.
+    """Measure the Frobenius norm of the Jacobian of the outputs f with respect to the inputs x, √E|∂f/∂x|².
+
+    With C outputs and random unit vectors v, C |vᵀ∂f/∂x|² is right on average (Hoffman et al. 2019).
 
     Args:
         model: Any callable; with ``at=`` a layer, its Jacobian with respect to the output of that layer.
-        data: Examples; labels are not needed.
-        projections: How many random projections of the outputs to differentiate; -1 for the exact norm, one backward
-            pass per output.
+        data: Examples, as for :func:`evaluate`; labels are not needed.
+        projections: Number of random vectors v per example; -1 for the exact norm, one backward pass per output.
         output: Of what: ``"identity"`` (the logits), ``"softmax"``, ``"sigmoid"`` or a function of what was returned.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The root of the mean square over examples, and its standard error over examples and projections.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type.
+        ValueError: A number or ``output`` is not valid, or derivatives are NaN or infinite.
+        NotApplicable: The inputs are not continuous: give a layer with ``at=``.
+
+    Example:
+        >>> import torch, effdeg
+        >>> effdeg.proxies.jacobian_norm(lambda x: 3 * x, torch.randn(10, 4), projections=-1).value
+        6.0
     """
     check_projections(projections)
     check_output(output)
-    with opened(model, data, **running) as study:
-        study.check_interpolable()
-        drawn: list[Tensor] = []
-
-        def run(part: slice) -> Tensor:
-            points = part.stop - part.start
-            with torch.enable_grad():
-                returned, inputs = _watched(study, study.fetch(part)[0], points)
-                values = as_values(returned, output, points=points)
-                if projections == -1:
-                    return squared_norms(values, inputs, projections=-1).double().cpu()
-                if not drawn:
-                    # For all examples at once, so that no example's depend on the size of batches.
-                    generator = torch.Generator().manual_seed(study.seed)
-                    drawn.append(torch.randn(study.count, projections, values.shape[1], generator=generator))
-                squares = squared_norms(values, inputs, projections=projections, directions=drawn[0][part])
-                return squares.double().cpu()
-
-        squares = torch.cat(study.batches.run(run, study.count))
-        check_finite("derivatives of the outputs", squares)
-        mean, stderr = mean_and_stderr(squares)
-        value = math.sqrt(mean)
-        settings = {"projections": projections, "output": output_name(output), "examples": study.count}
-        return Result("jacobian_norm", value, stderr / (2 * value) if value > 0 else 0.0, settings)
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_jacobian_norm(evaluator, projections, output)
 
 
-def _watched(study: Study, inputs: Tree, points: int) -> tuple[Any, list[Tensor]]:
-    """Run the model and give what it returned and the tensors that it is to be differentiated by."""
+def compute_jacobian_norm(evaluator: Evaluator, projections: int = 1, output: Output = "identity") -> Result:
+    """Compute :func:`jacobian_norm`."""
+    evaluator.check_interpolable()
+    drawn: list[Tensor] = []
+
+    def run(part: slice) -> Tensor:
+        points = part.stop - part.start
+        with torch.enable_grad():
+            returned, inputs = _run_differentiable(evaluator, evaluator.fetch(part)[0], points)
+            values = as_values(returned, output, points=points)
+            if projections != -1 and not drawn:
+                # For all examples at once, so that no example's depend on the size of batches.
+                generator = torch.Generator().manual_seed(evaluator.seed)
+                drawn.append(torch.randn(evaluator.count, projections, values.shape[1], generator=generator))
+            directions = drawn[0][part] if drawn else None
+            return squared_norms(values, inputs, projections=projections, directions=directions).double().cpu()
+
+    squares = torch.cat(evaluator.batches.run(run, evaluator.count))
+    check_finite("derivatives of the outputs", squares)
+    mean, stderr = mean_and_stderr(squares)
+    value = math.sqrt(mean)
+    settings = {"projections": projections, "output": output_name(output), "examples": evaluator.count}
+    return Result("jacobian_norm", value, stderr / (2 * value) if value > 0 else 0.0, settings)
+
+
+def _run_differentiable(evaluator: Evaluator, inputs: Tree, points: int) -> tuple[Any, list[Tensor]]:
+    """Run the model; return what it returned and the tensors to differentiate it by."""
     seen: list[Tensor] = []
 
     def enter(each: Tensor) -> Tensor:
         seen.append(each.detach().requires_grad_())
-        # Who works in place does so on the copy.
+        # A copy, since the next operation may work in place, which a leaf does not allow.
         return seen[-1].clone()
 
-    if study.at is None:
+    if evaluator.at is None:
         floating = map_tensors(lambda leaf: enter(leaf) if leaf.is_floating_point() else leaf, inputs)
-        return study.subject(floating), seen
-    with changed_output(study.subject.model, study.at, points, enter):
-        return study.subject(inputs), seen
+        return evaluator.subject(floating), seen
+    with changed_output(evaluator.subject.model, evaluator.at, points, enter):
+        return evaluator.subject(inputs), seen

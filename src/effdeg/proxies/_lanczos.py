@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 LEAST = 20
-"""An eigenvalue is not believed before this many products: the start may have next to nothing of its eigenvector."""
+"""The fewest products, since the start may have next to no part along the eigenvector."""
 
 MOST = 1000
-"""After this many products the search ends, with a warning if the eigenvalue has not settled."""
+"""The most products; a warning says if the eigenvalue has not converged by then."""
 
 # Numbers in the vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as many as ARPACK does.
 _WORKING_SET = 2**27
@@ -22,17 +22,8 @@ def largest_eigenvalue(
     """Return the largest eigenvalue of a symmetric map A, and its unit eigenvector, by Lanczos' method.
 
     It projects A onto the span of start, A start, A² start, … and takes the largest eigenvalue there, which never
-    exceeds that of A. When the vectors fill their memory it restarts from the upper half of the eigenvectors found so
-    far (Wu and Simon 2000), so that nothing of use is lost.
-
-    Args:
-        multiply: Maps a vector x to A x.
-        start: Any vector with a part along the eigenvector, such as a random one.
-        tolerance: Stop when |A x - value x| is at most this share of the value, which bounds its error.
-        what: Names the eigenvalue in a warning that it has not settled.
-
-    Returns:
-        The eigenvalue and the eigenvector.
+    exceeds that of A, until |A x - value x| is at most ``tolerance`` times the value. When the vectors fill their
+    memory it restarts from the upper half of the eigenvectors found so far (Wu and Simon 2000).
     """
     size, epsilon = start.numel(), torch.finfo(start.dtype).eps
     vectors = min(size, max(20, min(300, _WORKING_SET // size)))
@@ -50,12 +41,12 @@ def largest_eigenvalue(
         value, length, scale = float(values[-1]), float(rest.norm()), float(values.abs().amax())
         missed = length * abs(float(rotation[-1, -1]))
         complete = count == size or length <= 10 * epsilon * scale
-        settled = missed <= max(tolerance * abs(value), 10 * epsilon * scale)
-        if complete or (settled and products >= LEAST):
+        converged = missed <= max(tolerance * abs(value), 10 * epsilon * scale)
+        if complete or (converged and products >= LEAST):
             break
         if products == MOST:
             warnings.warn(
-                f"{what} has not settled after {MOST} products: {value:.6g} may be off by {missed:.1g}.", stacklevel=2
+                f"{what} has not converged after {MOST} products: {value:.6g} may be off by {missed:.1g}.", stacklevel=2
             )
             break
         if count == vectors:

@@ -12,109 +12,133 @@ from effdeg._models.spaces import open_space
 from effdeg._utils.checks import check_count
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import take
-from effdeg.proxies._linear_maps import spectral_norms
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import NotApplicable, Running, Study, check_finite, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_finite, check_options
+from effdeg.proxies._norms import spectral_norms
 
 PERCENTILES = (10, 50)
 """The percentiles that a table of proxies lists: the tenth is that of Jiang et al. (2020)."""
 
 
-@proxy
+@check_options
 def margin(
-    model: Model | Study,
-    data: Any = None,
-    *,
-    percentile: float = 10,
-    spectral: bool = False,
-    **running: Unpack[Running],
+    model: Model, data: Any, *, percentile: float = 10, spectral: bool = False, **options: Unpack[RunOptions]
 ) -> Result:
-    """Return a percentile of the output margin: the logit of the right class less the largest other. Large is good.
+    """Return a percentile of the output margin, f(x)_y - max f(x)_k over k ≠ y. Larger is better.
 
     Args:
-        model: Any callable that returns logits.
-        data: Examples with class ids as labels.
+        model: Any callable that returns logits f(x), examples × classes.
+        data: Examples with class ids y as labels, as for :func:`evaluate`.
         percentile: Which percentile over the examples, between 0 and 100.
         spectral: Divide by the product of the spectral norms, as in the bound of Bartlett et al. (2017).
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The percentile, with a standard error over examples (Woodruff's: half the distance between the percentiles that
         are one standard error of the percentage away).
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type.
+        ValueError: A number is out of range, labels exceed the classes, or outputs are NaN or infinite.
+        NotApplicable: The labels are not class ids, or the model does not return several logits per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> logits = torch.tensor([[3.0, 1.0], [0.0, 4.0], [5.0, 2.0]])
+        >>> effdeg.proxies.margin(torch.nn.Identity(), (logits, torch.tensor([0, 1, 0])), percentile=50).value
+        3.0
     """
-    check_percentile(percentile)
-    with opened(model, data, **running) as study:
-        value, stderr = _quantile(_margins(study), percentile / 100)
-        scale = _product(spectral_norms(study)) if spectral else 1.0
-        name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
-        return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": study.count})
+    check_percentile("percentile", percentile)
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_margin(evaluator, percentile, spectral)
 
 
-@proxy
-def mixup_margin(model: Model | Study, data: Any = None, *, pairs: int = 1000, **running: Unpack[Running]) -> Result:
-    """Return the mean distance to the decision boundary halfway between two examples of one class. Large is good.
+@check_options
+def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpack[RunOptions]) -> Result:
+    """Return the mean distance to the decision boundary halfway between two examples of one class. Larger is better.
 
-    The midpoints are those of "label-wise mixup", with which Natekar and Sharma won the competition on predicting
-    generalization at NeurIPS 2020; the distance is, to first order, the margin of the shared class at the midpoint
-    divided by the norm of its gradient. It is negative where another class wins.
+    The midpoints m = (x + x') / 2 are those of "label-wise mixup", with which Natekar and Sharma won the competition on
+    predicting generalization at NeurIPS 2020. With the margin g(m) = f(m)_y - max f(m)_k over k ≠ y of the shared class
+    y, the distance is, to first order, g(m) / |∇g(m)|. It is negative where another class wins.
 
     Args:
-        model: Any callable that returns logits.
-        data: Examples with class ids as labels.
-        pairs: How many pairs to draw.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        model: Any callable that returns logits, examples × classes.
+        data: Examples with class ids as labels, as for :func:`evaluate`.
+        pairs: Number of pairs to draw.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over pairs and its standard error.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type.
+        ValueError: A number is out of range, labels exceed the classes, or outputs are NaN or infinite.
+        NotApplicable: The labels are not class ids, the inputs are integers, or the outputs do not depend on them.
+
+    Example:
+        The logits (x, -x) have the boundary x = 0:
+
+        >>> import torch, effdeg
+        >>> x = torch.tensor([[1.0], [3.0]])
+        >>> effdeg.proxies.mixup_margin(lambda x: torch.cat([x, -x], 1), (x, torch.tensor([0, 0]))).value
+        2.0
     """
     check_count("pairs", pairs, least=2)
-    with opened(model, data, **running) as study:
-        labels = _class_ids(study)
-        study.check_interpolable()
-        drawn = _pairs_of_one_class(labels, pairs, study.seed)
-        space = open_space(study.subject, study.at)
-
-        def run(part: slice) -> Tensor:
-            first, second = (take(study.inputs, drawn[part, end]) for end in (0, 1))
-            between = space.join(first, second, lambda function, total: function(slice(0, total)))
-            rows = torch.arange(part.stop - part.start)
-            ends = between.ends()[0]
-            for end in ends:
-                end.requires_grad_()
-            with torch.enable_grad():
-                halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
-                logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
-                ahead = _ahead(logits, labels[drawn[part, 0]].to(logits.device))
-                gradients = torch.autograd.grad(ahead.sum(), ends, allow_unused=True)
-            squares = torch.zeros(len(rows), dtype=torch.float64)
-            for gradient in gradients:
-                if gradient is not None:
-                    # A midpoint moves half as much as its end.
-                    squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
-            return torch.stack([ahead.detach().double().cpu(), squares.sqrt()], dim=1)
-
-        found = torch.cat(study.batches.run(run, pairs))
-        check_finite("outputs or their derivatives between examples", found)
-        # Where nothing changes with the inputs there is no boundary to have a distance to.
-        ahead, slope = found[found[:, 1] > 0].unbind(1)
-        if len(ahead) < 2:
-            raise NotApplicable("the outputs do not change with the inputs between examples: there is no boundary.")
-        value, stderr = mean_and_stderr(ahead / slope)
-        settings = {"pairs": pairs, "without slope": pairs - len(ahead), "examples": study.count}
-        return Result("mixup_margin", value, stderr, settings)
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_mixup_margin(evaluator, pairs)
 
 
-def check_percentile(percentile: float) -> None:
+def compute_margin(evaluator: Evaluator, percentile: float, spectral: bool = False) -> Result:
+    """Compute :func:`margin`."""
+    labels, outputs = _class_ids(evaluator), evaluator.outputs()
+    if outputs.dim() != 2:
+        raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {tuple(outputs.shape)}.")
+    value, stderr = _quantile(_margins(outputs.double(), labels), percentile / 100)
+    scale = _product(spectral_norms(evaluator)) if spectral else 1.0
+    name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
+    return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": evaluator.count})
+
+
+def compute_mixup_margin(evaluator: Evaluator, pairs: int = 1000) -> Result:
+    """Compute :func:`mixup_margin`."""
+    labels = _class_ids(evaluator)
+    evaluator.check_interpolable()
+    drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
+    space = open_space(evaluator.subject, evaluator.at)
+
+    def run(part: slice) -> Tensor:
+        first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))
+        between = space.join(first, second, lambda function, total: function(slice(0, total)))
+        rows = torch.arange(part.stop - part.start)
+        ends = between.ends()[0]
+        for end in ends:
+            end.requires_grad_()
+        with torch.enable_grad():
+            halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
+            logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
+            margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
+            gradients = torch.autograd.grad(margins.sum(), ends, allow_unused=True)
+        squares = torch.zeros(len(rows), dtype=torch.float64)
+        for gradient in gradients:
+            if gradient is not None:
+                # A midpoint moves half as much as its end.
+                squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
+        return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
+
+    found = torch.cat(evaluator.batches.run(run, pairs))
+    check_finite("outputs or their derivatives between examples", found)
+    # Where nothing changes with the inputs there is no boundary to have a distance to.
+    margins, slopes = found[found[:, 1] > 0].unbind(1)
+    if len(margins) < 2:
+        raise NotApplicable("the outputs do not change with the inputs between examples: there is no boundary.")
+    value, stderr = mean_and_stderr(margins / slopes)
+    settings = {"pairs": pairs, "without slope": pairs - len(margins), "examples": evaluator.count}
+    return Result("mixup_margin", value, stderr, settings)
+
+
+def check_percentile(name: str, percentile: float) -> None:
     """Raise unless it is a percentile."""
     if not 0 <= percentile <= 100:
-        raise ValueError(f"percentile={percentile!r} must lie between 0 and 100.")
-
-
-def _margins(study: Study) -> Tensor:
-    labels, outputs = _class_ids(study), study.outputs()
-    if outputs.dim() != 2:
-        raise NotApplicable(f"a margin is one of logits, one row per example, not of outputs {tuple(outputs.shape)}.")
-    return _ahead(outputs.double(), labels)
+        raise ValueError(f"{name}={percentile!r} must lie between 0 and 100.")
 
 
 def _product(norms: list[float]) -> float:
@@ -131,24 +155,24 @@ def _quantile(sample: Tensor, share: float) -> tuple[float, float]:
     return value, (high - low) / 2
 
 
-def _ahead(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return how far the labelled class is ahead of the best other."""
+def _margins(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the logit of each example's class less the largest other."""
     classes = logits.shape[1]
     if classes < 2:
-        raise NotApplicable("a margin is that of one logit to another, and the model has a single output.")
+        raise NotApplicable("a margin compares two logits, and the model has a single output.")
     if int(labels.max()) >= classes:
         raise ValueError(
             f"labels from {int(labels.min())} to {int(labels.max())} do not match outputs of {classes} numbers per "
-            "example; a margin is that of one class id per example among logits."
+            "example; class ids from 0 to the number of outputs less 1 were expected."
         )
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
     return (own - others).squeeze(1)
 
 
-def _class_ids(study: Study) -> Tensor:
-    study.check_data(labels=True)
-    labels = study.labels
+def _class_ids(evaluator: Evaluator) -> Tensor:
+    evaluator.check_data(labels=True)
+    labels = evaluator.labels
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dim() != 1:
         given = (
             f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
@@ -156,12 +180,12 @@ def _class_ids(study: Study) -> Tensor:
         raise NotApplicable(f"margins need one class id per example as label; the labels are {given}.")
     if int(labels.min()) < 0:
         raise NotApplicable(
-            f"labels from {int(labels.min())} to {int(labels.max())} are no class ids: leave negative ones out."
+            f"labels from {int(labels.min())} to {int(labels.max())} are not class ids: leave negative ones out."
         )
     return labels.long().cpu()
 
 
-def _pairs_of_one_class(labels: Tensor, count: int, seed: int) -> Tensor:
+def _draw_pairs_of_one_class(labels: Tensor, count: int, seed: int) -> Tensor:
     """Draw pairs of different examples of one class; an example that is alone in its class is paired with itself."""
     generator = torch.Generator().manual_seed(seed)
     first, offset = torch.randint(len(labels), (count,), generator=generator), torch.rand(count, generator=generator)

@@ -1,30 +1,48 @@
-"""Norms of the weights."""
+"""Norms of the weights, and of the linear maps in a model: its matrices and convolutions."""
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
 
 from effdeg._models.inference import Model
 from effdeg._models.layers import as_module
-from effdeg.proxies._linear_maps import linear_maps, spectral_norms
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import NotApplicable, Running, Study, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
+from effdeg.proxies._lanczos import largest_eigenvalue
+
+TOLERANCE = 1e-4
+"""The largest relative error of the square of a spectral norm; mostly it is far smaller, and never upwards."""
 
 
-def parameter_norm(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
-    """Return the L2 norm of all parameters."""
-    with opened(model) as study:
-        study.check_weights()
-        parameters = dict(study.module.named_parameters())
-        return Result("parameter_norm", _norm(list(parameters.values())), settings={"parameters": len(parameters)})
+def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
+    """Return the L2 norm of all parameters, √Σ w².
+
+    ``data`` is not used; it is here so that all proxies are called alike.
+
+    Raises:
+        NotApplicable: The model has no parameters.
+
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Linear(3, 3)
+        >>> _ = torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
+        >>> effdeg.proxies.parameter_norm(model).value
+        3.0
+    """
+    with Evaluator.open(model) as evaluator:
+        return compute_parameter_norm(evaluator)
 
 
-def distance(model: Model | Study, reference: object) -> Result:
-    """Return the L2 distance of all parameters from those of another model, such as the one training began with.
+def distance(model: Model, reference: object) -> Result:
+    """Return the L2 distance √Σ (w - w₀)² of all parameters from those of another model, such as the initial one.
 
     Args:
         model: An ``nn.Module``.
@@ -32,61 +50,144 @@ def distance(model: Model | Study, reference: object) -> Result:
 
     Returns:
         The distance.
+
+    Raises:
+        TypeError: ``reference`` is neither a model nor a state dict.
+        ValueError: ``reference`` lacks a parameter of the model or has it in another shape.
+        NotApplicable: The model has no parameters, or ``reference`` is None.
+
+    Example:
+        >>> import copy, torch, effdeg
+        >>> model = torch.nn.Linear(3, 3)
+        >>> initial = copy.deepcopy(model)
+        >>> _ = model.weight.data.add_(1.0)
+        >>> round(effdeg.proxies.distance(model, initial).value, 4)
+        3.0
     """
-    with opened(model) as study:
-        study.check_weights()
-        other = check_reference(study.module, reference)
-        own = dict(study.module.named_parameters())
-        steps = [each.detach().double().cpu() - other[name].detach().double().cpu() for name, each in own.items()]
-        return Result("distance", _norm(steps))
+    with Evaluator.open(model, reference=reference) as evaluator:
+        return compute_distance(evaluator)
 
 
-def frobenius_product(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
-    """Return the product of the Frobenius norms of all weight matrices and convolution kernels."""
-    return _product("frobenius_product", _frobenius(model))
+def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
+    """Return the product Π |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
+
+    Where it exceeds a float, ``settings["logarithm"]`` still tells models apart. ``data`` is not used.
+
+    Raises:
+        NotApplicable: The model has no weight matrix, or is TorchScript.
+
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        >>> _ = [torch.nn.init.eye_(layer.weight) for layer in model]
+        >>> round(effdeg.proxies.frobenius_product(model).value, 4)
+        4.0
+    """
+    with Evaluator.open(model) as evaluator:
+        return compute_norms(evaluator, "frobenius", "product")
 
 
-def frobenius_sum(model: Model | Study, data: Any = None) -> Result:  # noqa: ARG001  (as all proxies)
-    """Return the sum of the Frobenius norms of all weight matrices and convolution kernels."""
-    norms = _frobenius(model)
-    return Result("frobenius_sum", math.fsum(norms), settings={"maps": len(norms)})
+def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
+    """Return the sum Σ |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
+
+    ``data`` is not used.
+
+    Raises:
+        NotApplicable: The model has no weight matrix, or is TorchScript.
+
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Sequential(torch.nn.Linear(9, 9), torch.nn.Linear(9, 9))
+        >>> _ = [torch.nn.init.eye_(layer.weight) for layer in model]
+        >>> round(effdeg.proxies.frobenius_sum(model).value, 4)
+        6.0
+    """
+    with Evaluator.open(model) as evaluator:
+        return compute_norms(evaluator, "frobenius", "sum")
 
 
-@proxy
-def spectral_product(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Return the product of the spectral norms of all linear maps: a bound on how much a chain of them can stretch.
+@check_options
+def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:
+    """Return the product Π |W|₂ of the spectral norms of all linear maps: a bound on how much their chain stretches.
+
+    The map of a convolution is what it does to feature maps of the size that the data have, not its kernel.
 
     Args:
         model: An ``nn.Module``.
-        data: At least one example, for the size of the feature maps that convolutions work on.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        data: At least one example, for the size of the feature maps; not needed without convolutions.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
-        The product.
+        The product, which may be infinite; ``settings["logarithm"]`` still tells such models apart.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type.
+        ValueError: A number is out of range.
+        NotApplicable: The model has no weight matrix or is TorchScript, or convolutions come without data.
+
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        >>> _ = [layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]])) for layer in model]
+        >>> round(effdeg.proxies.spectral_product(model).value, 4)
+        9.0
     """
-    with opened(model, data, **running) as study:
-        return _product("spectral_product", spectral_norms(study))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_norms(evaluator, "spectral", "product")
 
 
-@proxy
-def spectral_sum(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Return the sum of the spectral norms of all linear maps.
+@check_options
+def spectral_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:
+    """Return the sum Σ |W|₂ of the spectral norms of all linear maps.
 
-    Args:
-        model: An ``nn.Module``.
-        data: At least one example, for the size of the feature maps that convolutions work on.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+    Arguments and errors are those of :func:`spectral_product`.
 
-    Returns:
-        The sum.
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        >>> _ = [layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]])) for layer in model]
+        >>> round(effdeg.proxies.spectral_sum(model).value, 4)
+        6.0
     """
-    with opened(model, data, **running) as study:
-        norms = spectral_norms(study)
-        return Result("spectral_sum", math.fsum(norms), settings={"maps": len(norms)})
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_norms(evaluator, "spectral", "sum")
+
+
+def compute_parameter_norm(evaluator: Evaluator) -> Result:
+    """Compute :func:`parameter_norm`."""
+    evaluator.check_weights()
+    parameters: list[Tensor] = list(evaluator.module.parameters())
+    return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
+
+
+def compute_distance(evaluator: Evaluator) -> Result:
+    """Compute :func:`distance` from the evaluator's reference."""
+    evaluator.check_weights()
+    other = check_reference(evaluator.module, evaluator.reference)
+    own = evaluator.module.named_parameters()
+    return Result(
+        "distance", _norm([each.detach().double().cpu() - other[name].detach().double().cpu() for name, each in own])
+    )
+
+
+def compute_norms(
+    evaluator: Evaluator, kind: Literal["frobenius", "spectral"], how: Literal["product", "sum"]
+) -> Result:
+    """Compute the sum or the product of the norms of all linear maps."""
+    if kind == "frobenius":
+        norms = [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
+    else:
+        norms = spectral_norms(evaluator)
+    if how == "sum":
+        return Result(f"{kind}_sum", math.fsum(norms), settings={"maps": len(norms)})
+    logarithm = math.fsum(math.log(norm) if norm > 0 else -math.inf for norm in norms)
+    # Beyond the range of a float the logarithm still tells models apart.
+    value = math.exp(logarithm) if logarithm < 709 else math.inf
+    return Result(f"{kind}_product", value, settings={"maps": len(norms), "logarithm": logarithm})
 
 
 def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
-    """Return the parameters of a reference by name, or say why it is none for this model."""
+    """Return the parameters of a reference by name; raise unless they match those of the model."""
     other = _parameters(reference)
     for name, parameter in model.named_parameters():
         if name not in other or other[name].shape != parameter.shape:
@@ -101,7 +202,7 @@ def _parameters(reference: object) -> dict[str, Tensor]:
     if (module := as_module(reference)) is not None:
         return dict(module.named_parameters())
     if isinstance(reference, Mapping) and any(isinstance(value, Tensor) for value in reference.values()):
-        # As saved from DDP or from a compiled model.
+        # DDP and compiled models save their names with a prefix.
         plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
         return {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
     if reference is None:
@@ -110,18 +211,127 @@ def _parameters(reference: object) -> dict[str, Tensor]:
     raise TypeError(f"reference= is a {given}; the model that training began with, or its state_dict(), was expected.")
 
 
-def _frobenius(model: Model | Study) -> list[float]:
-    with opened(model) as study:
-        return [float(each.weight.double().norm()) for each in linear_maps(study)]
-
-
-def _product(name: str, norms: list[float]) -> Result:
-    logarithm = math.fsum(math.log(norm) if norm > 0 else -math.inf for norm in norms)
-    # Beyond the range of a float the logarithm still tells models apart.
-    value = math.exp(logarithm) if logarithm < 709 else math.inf
-    return Result(name, value, settings={"maps": len(norms), "logarithm": logarithm})
-
-
 def _norm(tensors: list[Tensor]) -> float:
     squares = [float(torch.linalg.vector_norm(each.detach(), dtype=torch.float64).square()) for each in tensors]
     return math.sqrt(math.fsum(squares))
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear map in a model: a weight matrix, or what a convolution does to feature maps."""
+
+    name: str
+    weight: Tensor
+    convolution: _ConvNd | None
+
+    def spectral_norm(self, features: torch.Size | None, seed: int) -> float:
+        """Return the largest singular value; a convolution needs the shape of its inputs."""
+        # Not every device has float64.
+        weight = self.weight.to("cpu" if self.weight.device.type == "mps" else self.weight.device).double()
+        if self.convolution is None:
+            matrix = weight.flatten(1)
+            return largest_singular_value(lambda x: matrix @ x, torch.Size([matrix.shape[1]]), weight.device, seed)
+        assert features is not None
+        return largest_singular_value(_with_weight(self.convolution, weight), features, weight.device, seed)
+
+
+def linear_maps(evaluator: Evaluator) -> list[LinearMap]:
+    """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
+    evaluator.check_not_scripted()
+    found = list(_find_maps(evaluator.module))
+    if not found:
+        raise NotApplicable(
+            f"the model ({type(evaluator.module).__name__}) has no weight matrix: no parameter that is called a weight "
+            "and has two or more dimensions."
+        )
+    return found
+
+
+def spectral_norms(evaluator: Evaluator) -> list[float]:
+    """Return the spectral norm of every linear map of a model, computed once."""
+    maps = linear_maps(evaluator)
+
+    def find() -> list[float]:
+        features = _find_shapes(evaluator, maps)
+        # A convolution that does not run, such as that of an auxiliary head for training, has no inputs.
+        run = [each for each in maps if each.convolution is None or each.name in features]
+        return [each.spectral_norm(features.get(each.name), evaluator.seed) for each in run]
+
+    return evaluator.once("spectral norms", find)
+
+
+def largest_singular_value(
+    apply: Callable[[Tensor], Tensor], shape: torch.Size, device: torch.device, seed: int
+) -> float:
+    """Return the largest singular value of a linear map A: the root of the largest eigenvalue of AᵀA.
+
+    The adjoint is computed as the derivative of the map, which works for any padding, stride and dilation.
+    """
+    start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
+
+    def multiply(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            # The derivative of |A x|² / 2 is AᵀA x.
+            return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
+
+    square, _ = largest_eigenvalue(multiply, start.flatten(), tolerance=TOLERANCE, what="a spectral norm's square")
+    return math.sqrt(max(square, 0.0))
+
+
+def _with_weight(layer: _ConvNd, weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a convolution with another weight, without bias, hooks and parametrization."""
+    kind: Any = type(layer).__mro__[1] if parametrize.is_parametrized(layer) else type(layer)
+    twin = kind.__new__(kind)
+    own = {name: value for name, value in layer.__dict__.items() if name not in {"weight", "bias"}}
+    empty: dict[str, Any] = {name: {} for name in ("_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")}
+    twin.__dict__.update({**own, **empty, "_parameters": {"weight": weight, "bias": None}})
+    return partial(kind.forward, twin)
+
+
+def _find_maps(model: nn.Module) -> Iterator[LinearMap]:
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        if isinstance(module, (parametrize.ParametrizationList, nn.LayerNorm, nn.RMSNorm)):
+            continue
+        names = [_name_of_weight(module, name) for name, _ in module.named_parameters(recurse=False)]
+        if parametrize.is_parametrized(module):
+            # The weight of a layer under weight norm and the like is computed from its parameters.
+            names += list(module.parametrizations)
+        for name in dict.fromkeys(names):
+            weight = getattr(module, name)
+            if "weight" not in name or weight.dim() < 2 or id(own := module._parameters.get(name)) in seen:
+                continue
+            if own is not None:
+                seen.add(id(own))  # a weight that two layers share counts once
+            convolution = module if isinstance(module, _ConvNd) and name == "weight" else None
+            yield LinearMap(f"{prefix}.{name}" if prefix else name, weight.detach(), convolution)
+
+
+def _name_of_weight(module: nn.Module, name: str) -> str:
+    """Return the name of the weight that older ``nn.utils.weight_norm`` and ``spectral_norm`` compute from it."""
+    for suffix in ("_g", "_v", "_orig"):
+        made = name.removesuffix(suffix)
+        if made != name and isinstance(getattr(module, made, None), Tensor):
+            return made
+    return name
+
+
+def _find_shapes(evaluator: Evaluator, maps: list[LinearMap]) -> dict[str, torch.Size]:
+    """Return the shape of the inputs of each convolution, by running the model on one example."""
+    shapes: dict[str, torch.Size] = {}
+    convolutions = [(each.name, each.convolution) for each in maps if each.convolution is not None]
+    if not convolutions:
+        return shapes
+    evaluator.check_data()
+    with ExitStack() as stack:
+        for name, layer in convolutions:
+
+            def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
+                spatial = len(layer.kernel_size)  # type: ignore[arg-type]
+                x = given[0] if given else named["input"]
+                shapes.setdefault(name, torch.Size([1, *x.shape[-1 - spatial :]]))
+
+            stack.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        evaluator.subject(evaluator.fetch(slice(0, 1))[0])
+    return shapes

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -13,44 +12,63 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg._models.inference import Model
 from effdeg._utils.tree import map_tensors, tensors
-from effdeg.proxies._linear_functions import ASKED, CAST, DROPPED, MOVED, PRODUCTS, WEIGHTED, memory
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import NotApplicable, Running, Study, opened, proxy
+from effdeg.proxies._activations import CASTS, DROPOUT, PRODUCTS, QUERIES, REORDERING, WEIGHTED, storage
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
 
-@proxy
-def path_norm(model: Model | Study, data: Any = None, **running: Unpack[Running]) -> Result:
-    """Return the path norm: the L2 norm of the products of weights along all paths from inputs and biases to outputs.
+@check_options
+def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Return the path norm √Σ Π w²: over all paths from inputs and biases to outputs, the product of squared weights.
 
     One forward pass computes it: of ones, through squared weights (Neyshabur et al. 2015). It is defined for networks
-    of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is when a model is
-    used), pooling and skip connections. A path through a maximum counts for every input of the maximum. Rescaling
-    neurons of a ReLU network does not change it. The bias of a layer before BatchNorm and the shift of BatchNorm count
-    as two paths; folded into one layer they would be one, which gives another number for the same function.
+    of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is in evaluation mode),
+    pooling and skip connections. A path through a maximum counts for every input of the maximum. Rescaling neurons of a
+    ReLU network does not change it. The bias of a layer before BatchNorm and the shift of BatchNorm count as two paths;
+    folded into one layer they would be one, which gives another number for the same function.
 
     Args:
-        model: An ``nn.Module``.
-        data: At least one example, for its shape.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        model: An ``nn.Module`` that returns a tensor.
+        data: At least one example, for its shape; labels are not needed.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The norm.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type.
+        ValueError: A number is out of range.
+        NotApplicable: The model contains an operation without path norm, which is named, or takes integers.
+
+    Example:
+        One input, two hidden units and one output, all weights 2, have two paths of weight 4:
+
+        >>> import torch, effdeg
+        >>> layers = torch.nn.Linear(1, 2, bias=False), torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False)
+        >>> model = torch.nn.Sequential(*layers)
+        >>> _ = [torch.nn.init.constant_(weight, 2.0) for weight in model.parameters()]
+        >>> round(effdeg.proxies.path_norm(model, torch.zeros(1, 1)).value ** 2, 4)
+        32.0
     """
-    with opened(model, data, **running) as study:
-        study.check_weights()
-        study.check_open()
-        study.check_data()
-        squared = _squared_weights(study.module, study.subject.device)
-        ones = map_tensors(_ones, study.fetch(slice(0, 1))[0])
-        with _Paths(squared, tensors(ones)):
-            returned = study.subject(ones, squared)
-        if not isinstance(returned, Tensor):
-            raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
-        return Result("path_norm", math.sqrt(float(returned.sum())))
+    with Evaluator.open(model, data, **options) as evaluator:
+        return compute_path_norm(evaluator)
+
+
+def compute_path_norm(evaluator: Evaluator) -> Result:
+    """Compute :func:`path_norm`."""
+    evaluator.check_weights()
+    evaluator.check_not_scripted()
+    evaluator.check_data()
+    squared = _squared_weights(evaluator.module, evaluator.subject.device)
+    ones = map_tensors(_ones, evaluator.fetch(slice(0, 1))[0])
+    with _PathMode(squared, tensors(ones)):
+        returned = evaluator.subject(ones, squared)
+    if not isinstance(returned, Tensor):
+        raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
+    return Result("path_norm", math.sqrt(float(returned.sum())))
 
 
 def _squared_weights(model: nn.Module, device: torch.device | None) -> dict[str, Tensor]:
-    """Square all weights but those of BatchNorm, whose scale is only known together with its statistics."""
+    """Return the squares of all weights but those of BatchNorm, whose scale depends on its statistics."""
     norms = {name for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
     named = (*model.named_parameters(), *model.named_buffers())
     doubled = {name: each.detach().to(device).double() for name, each in named if each.is_floating_point()}
@@ -59,55 +77,55 @@ def _squared_weights(model: nn.Module, device: torch.device | None) -> dict[str,
 
 def _ones(leaf: Tensor) -> Tensor:
     if not leaf.is_floating_point():
-        raise NotApplicable("the path norm begins at floating-point inputs, and these are integers.")
+        raise NotApplicable("the path norm needs floating-point inputs, and these are integers.")
     return torch.ones_like(leaf, dtype=torch.float64)
 
 
-class _Paths(TorchFunctionMode):
-    """Lets through what is linear with weights of one, squares constants, and refuses what is not linear."""
+class _PathMode(TorchFunctionMode):
+    """Runs what is linear as it is, squares constants, and refuses what has no path norm."""
 
     def __init__(self, weights: dict[str, Tensor], inputs: list[Tensor]) -> None:
         super().__init__()
-        self._weights = {memory(weight) for weight in weights.values()}
+        self._weights = {storage(weight) for weight in weights.values()}
         # Kept alive, so that no other tensor gets their ids.
-        self._on_the_way = {id(each): each for each in inputs}
+        self._on_paths = {id(each): each for each in inputs}
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = self._result(function, function.__name__.strip("_"), args, kwargs or {})
+        result = self._run(function, function.__name__.strip("_"), args, kwargs or {})
         for each in tensors(result):
-            self._on_the_way[id(each)] = each
+            self._on_paths[id(each)] = each
         return result
 
-    def _result(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        if name in CAST:
-            return args[0]  # all is done in one precision
+    def _run(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        if name in CASTS:
+            return args[0]  # everything runs in float64
         flowing = tensors([args, given])
-        if flowing and all(self._is_weight(each) for each in flowing) and name not in ASKED:
-            if name not in MOVED:
-                # A weight that is made of others would have to be made before it is squared.
+        if flowing and all(self._is_weight(each) for each in flowing) and name not in QUERIES:
+            if name not in REORDERING:
+                # A weight that is computed from others would have to be squared afterwards.
                 raise _undefined(f"{name} of weights alone")
             moved = function(*args, **given)
-            self._weights |= {memory(each) for each in tensors(moved)}
+            self._weights |= {storage(each) for each in tensors(moved)}
             return moved
         if name in PRODUCTS | {"add"}:
-            return self._combined(function, name, args, given)
+            return self._combine(function, name, args, given)
         if name in _RULES:
             return _RULES[name](*args, **given)
         if name in WEIGHTED and not all(self._is_weight(each) for each in tensors([args[1:], given])):
-            raise _undefined(f"{name} with a weight that is none of the model's")
+            raise _undefined(f"{name} with a weight that does not belong to the model")
         if name in _LINEAR:
             return function(*args, **given)
         raise _undefined(resolve_name(function) or name)
 
-    def _combined(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        """Multiply or add: by a number, which is squared, by a weight, which is already, or with another path."""
+    def _combine(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        """Multiply or add: a number, which is squared, a weight, which already is, or another path."""
         given_tensors = [each for each in args if isinstance(each, Tensor)]
         weights = [each for each in given_tensors if self._is_weight(each)]
         if len(args) > 2 or given:
             raise _undefined(f"{name} of these arguments")
-        strange = [each for each in given_tensors if id(each) not in self._on_the_way and not self._is_weight(each)]
+        strange = [each for each in given_tensors if id(each) not in self._on_paths and not self._is_weight(each)]
         if strange:
             raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
         if len(given_tensors) == 1:
@@ -118,11 +136,11 @@ class _Paths(TorchFunctionMode):
 
     def _is_weight(self, each: Tensor) -> bool:
         """Return whether a tensor is one of the squared weights or a part of one."""
-        return memory(each) in self._weights
+        return storage(each) in self._weights
 
 
 def _undefined(what: str) -> NotApplicable:
-    # Not a TypeError: within an operator, Python would turn it into one that says less.
+    # Not a TypeError: Python would replace that of an operator by its own.
     return NotApplicable(
         f"the path norm is not defined for {what}: it knows linear layers, convolutions, ReLU, BatchNorm, pooling and "
         "skip connections."
@@ -168,13 +186,10 @@ def _adaptive_average(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _average_pool(x: Tensor, kernel_size: Any, *rest: Any, **given: Any) -> Tensor:
     names = ("stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     options = {**dict(zip(names, rest, strict=False)), **given}
-    average: Callable[[Tensor], Tensor] = partial(F.avg_pool2d, kernel_size=kernel_size, **options)
-    added: Callable[[Tensor], Tensor] = partial(
-        F.avg_pool2d, kernel_size=kernel_size, **{**options, "divisor_override": 1}
-    )
-    # By how much each sum is divided, whatever the options: squared, as all weights are.
-    divisor = added(torch.ones_like(x)) / average(torch.ones_like(x))
-    return added(x) / divisor.square()
+    ones, added = torch.ones_like(x), {**options, "divisor_override": 1}
+    # What each sum is divided by, whatever the options; squared, as all weights are.
+    divisor = F.avg_pool2d(ones, kernel_size, **added) / F.avg_pool2d(ones, kernel_size, **options)
+    return F.avg_pool2d(x, kernel_size, **added) / divisor.square()
 
 
 def _pad(x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
@@ -195,14 +210,12 @@ def _max_pool(
     return F.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, divisor_override=1)
 
 
-_LINEAR = WEIGHTED | MOVED | ASKED | DROPPED | {"sum", "relu", "leaky_relu", "prelu"}
+_LINEAR = WEIGHTED | REORDERING | QUERIES | DROPOUT | {"sum", "relu", "leaky_relu", "prelu"}
 _RULES: dict[str, Callable[..., Any]] = {
     "batch_norm": _batch_norm,
     "mean": _mean,
     "pad": _pad,
-    "adaptive_avg_pool1d": _adaptive_average(F.adaptive_avg_pool1d),
-    "adaptive_avg_pool2d": _adaptive_average(F.adaptive_avg_pool2d),
-    "adaptive_avg_pool3d": _adaptive_average(F.adaptive_avg_pool3d),
+    **{name: _adaptive_average(getattr(F, name)) for name in (f"adaptive_avg_pool{n}d" for n in (1, 2, 3))},
     "avg_pool2d": _average_pool,
     "max_pool2d": _max_pool,
 }

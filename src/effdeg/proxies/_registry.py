@@ -1,125 +1,165 @@
-"""All proxies by name, and many of them in one go."""
+"""All proxies by name, and a table of many of them."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
 from effdeg._models.inference import Model
 from effdeg._utils.checks import suggest
+from effdeg._utils.files import finite
 from effdeg._utils.progress import progress_bar
-from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
-from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
-from effdeg.proxies._jacobian import jacobian_norm
-from effdeg.proxies._margins import PERCENTILES, check_percentile, margin, mixup_margin
-from effdeg.proxies._norms import (
-    check_reference,
-    distance,
-    frobenius_product,
-    frobenius_sum,
-    parameter_norm,
-    spectral_product,
-    spectral_sum,
-)
-from effdeg.proxies._path_norm import path_norm
-from effdeg.proxies._result import Result, Table
-from effdeg.proxies._sharpness import ADAPTIVE_RADII, RADII, average_sharpness, check_radius, sharpness
-from effdeg.proxies._study import Loss, NotApplicable, Running, Study, opened, proxy
+from effdeg.proxies._along_paths import compute_along_paths
+from effdeg.proxies._curvature import compute_hessian_eigenvalue, compute_hessian_trace
+from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options
+from effdeg.proxies._jacobian import compute_jacobian_norm
+from effdeg.proxies._margins import PERCENTILES, check_percentile, compute_margin, compute_mixup_margin
+from effdeg.proxies._norms import check_reference, compute_distance, compute_norms, compute_parameter_norm
+from effdeg.proxies._path_norm import compute_path_norm
+from effdeg.proxies._sharpness import ADAPTIVE_RADII, RADII, check_radius, compute_average_sharpness, compute_sharpness
 
-Proxy = Callable[[Study], Result]
 Need = Literal["weights", "labels", "loss", "reference"]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A proxy, or a family of them that differ in a number, which follows their name: ``sharpness@0.05``.
+class _Family:
+    """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``."""
 
-    Attributes:
-        make: Gives the proxy for a number.
-        needs: What it cannot do without.
-        listed: The numbers that :func:`names` lists; none if the proxy has no number.
-        default: The number when none is given.
-        check: Says what is wrong with a number.
-    """
-
-    make: Callable[[float], Proxy]
-    needs: frozenset[Need] = frozenset()
-    listed: Sequence[float] = ()
+    compute: Callable[..., Result]
+    needs: tuple[Need, ...] = ()
+    number: str = ""  # the argument of compute that the number is given to
+    listed: Sequence[float] = ()  # the numbers that names() lists
     default: float = 0.0
-    check: Callable[[float], None] = lambda number: None  # noqa: ARG005
+    check: Callable[[str, float], None] = lambda name, value: None  # noqa: ARG005
 
 
-def _one(proxy: Proxy, *needs: Need) -> Entry:
-    return Entry(lambda _: proxy, frozenset(needs))
-
-
-_WITH_LOSS: frozenset[Need] = frozenset({"weights", "labels", "loss"})
-_PROXIES: dict[str, Entry] = {
-    "effective_degree": _one(effective_degree),
-    "effective_degree_normalized": _one(partial(effective_degree, normalized=True)),
-    "sharpness": Entry(
-        lambda rho: lambda study: sharpness(study, None, None, rho=rho), _WITH_LOSS, RADII, 0.05, check_radius
+_LOSS: tuple[Need, ...] = ("weights", "labels", "loss")
+_PROXIES: dict[str, _Family] = {
+    "effective_degree": _Family(partial(compute_along_paths, name="effective_degree")),
+    "effective_degree_normalized": _Family(partial(compute_along_paths, name="effective_degree_normalized")),
+    "sharpness": _Family(compute_sharpness, _LOSS, "rho", RADII, 0.05, check_radius),
+    "adaptive_sharpness": _Family(
+        partial(compute_sharpness, adaptive=True), _LOSS, "rho", ADAPTIVE_RADII, 0.05, check_radius
     ),
-    "adaptive_sharpness": Entry(
-        lambda rho: lambda study: sharpness(study, None, None, rho=rho, adaptive=True),
-        _WITH_LOSS,
-        ADAPTIVE_RADII,
-        0.05,
-        check_radius,
+    "average_sharpness": _Family(compute_average_sharpness, _LOSS, "sigma", (0.01,), 0.01, check_radius),
+    "parameter_norm": _Family(compute_parameter_norm, ("weights",)),
+    "distance": _Family(compute_distance, ("weights", "reference")),
+    "frobenius_product": _Family(partial(compute_norms, kind="frobenius", how="product"), ("weights",)),
+    "frobenius_sum": _Family(partial(compute_norms, kind="frobenius", how="sum"), ("weights",)),
+    "spectral_product": _Family(partial(compute_norms, kind="spectral", how="product"), ("weights",)),
+    "spectral_sum": _Family(partial(compute_norms, kind="spectral", how="sum"), ("weights",)),
+    "path_norm": _Family(compute_path_norm, ("weights",)),
+    "margin": _Family(compute_margin, ("labels",), "percentile", PERCENTILES, 10, check_percentile),
+    "spectral_margin": _Family(
+        partial(compute_margin, spectral=True), ("labels", "weights"), "percentile", PERCENTILES, 10, check_percentile
     ),
-    "average_sharpness": Entry(
-        lambda sigma: lambda study: average_sharpness(study, None, None, sigma=sigma),
-        _WITH_LOSS,
-        (0.01,),
-        0.01,
-        check_radius,
-    ),
-    "parameter_norm": _one(parameter_norm, "weights"),
-    "distance": _one(lambda study: distance(study, study.reference), "weights", "reference"),
-    "frobenius_product": _one(frobenius_product, "weights"),
-    "frobenius_sum": _one(frobenius_sum, "weights"),
-    "spectral_product": _one(spectral_product, "weights"),
-    "spectral_sum": _one(spectral_sum, "weights"),
-    "path_norm": _one(path_norm, "weights"),
-    "margin": Entry(
-        lambda percentile: partial(margin, percentile=percentile),
-        frozenset({"labels"}),
-        PERCENTILES,
-        10,
-        check_percentile,
-    ),
-    "spectral_margin": Entry(
-        lambda percentile: partial(margin, percentile=percentile, spectral=True),
-        frozenset({"labels", "weights"}),
-        PERCENTILES,
-        10,
-        check_percentile,
-    ),
-    "mixup_margin": _one(mixup_margin, "labels"),
-    "jacobian_norm": _one(jacobian_norm),
-    "decision_regions": _one(decision_regions),
-    "linear_regions": _one(linear_regions),
-    "total_variation": _one(total_variation),
-    "hessian_eigenvalue": Entry(lambda _: lambda study: hessian_eigenvalue(study, None, None), _WITH_LOSS),
-    "hessian_trace": Entry(lambda _: lambda study: hessian_trace(study, None, None), _WITH_LOSS),
+    "mixup_margin": _Family(compute_mixup_margin, ("labels",)),
+    "jacobian_norm": _Family(compute_jacobian_norm),
+    "decision_regions": _Family(partial(compute_along_paths, name="decision_regions")),
+    "linear_regions": _Family(partial(compute_along_paths, name="linear_regions")),
+    "total_variation": _Family(partial(compute_along_paths, name="total_variation")),
+    "hessian_eigenvalue": _Family(compute_hessian_eigenvalue, _LOSS),
+    "hessian_trace": _Family(compute_hessian_trace, _LOSS),
 }
 
 
 def names() -> list[str]:
-    """List the names of all proxies; those with a number at the radii of the paper and at the usual percentiles."""
+    """Return the names of all proxies; those with a number at the paper's radii and at the usual percentiles.
+
+    Returns:
+        The names, in the order of a table.
+
+    Example:
+        >>> import effdeg
+        >>> [name for name in effdeg.proxies.names() if "margin" in name]
+        ['margin@10', 'margin@50', 'spectral_margin@10', 'spectral_margin@50', 'mixup_margin']
+    """
     listed = []
-    for name, entry in _PROXIES.items():
-        listed += [f"{name}@{number:g}" for number in entry.listed] or [name]
+    for name, family in _PROXIES.items():
+        listed += [f"{name}@{number:g}" for number in family.listed] or [name]
     return listed
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise unless all of these are proxies."""
+    """Raise unless all of these are names of proxies; other numbers than those of :func:`names` may follow ``@``.
+
+    Args:
+        names: The names.
+
+    Raises:
+        TypeError: A name is not a string, or a number is of the wrong type.
+        ValueError: A name is unknown, or its number is out of range.
+
+    Example:
+        >>> import effdeg
+        >>> effdeg.proxies.check_names(["path_norm", "sharpness@0.2"])
+        >>> effdeg.proxies.check_names(["pathnorm"])
+        Traceback (most recent call last):
+        ...
+        ValueError: 'pathnorm' is not a known proxy. Did you mean 'path_norm' or 'parameter_norm'?
+    """
     for name in names:
         _find(name)
 
 
-@proxy
+@dataclass(frozen=True, repr=False)
+class Table(Mapping[str, Result]):
+    """The proxies of one model: a mapping from names to results.
+
+    Attributes:
+        results: The results, in the order of the names that were given.
+        skipped: Proxies that do not apply to this model, with the reason; none if names were given.
+
+    Example:
+        >>> import effdeg
+        >>> result = effdeg.proxies.Result("path_norm", 2.5)
+        >>> table = effdeg.proxies.Table({"path_norm": result}, {"margin@10": "this proxy needs labels"})
+        >>> table.row()
+        {'path_norm': 2.5}
+        >>> print(table)
+        path_norm  2.5
+        margin@10  skipped: this proxy needs labels
+    """
+
+    results: Mapping[str, Result]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Result:
+        if name in self.results:
+            return self.results[name]
+        if name in self.skipped:
+            raise KeyError(f"{name!r} was skipped: {self.skipped[name]}")
+        raise KeyError(f"{name!r} is not in this table. {suggest(name, self.results)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def row(self) -> dict[str, float]:
+        """Return the values by name: one row of the table that :func:`effdeg.ranking.rank` takes."""
+        return {name: result.value for name, result in self.results.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as dicts, numbers and strings, for JSON: None stands for NaN and infinity."""
+        results = {
+            name: {"value": result.value, "stderr": result.stderr, "settings": result.settings}
+            for name, result in self.results.items()
+        }
+        return {"results": finite(results), "skipped": dict(self.skipped)}
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in (*self.results, *self.skipped)), default=0)
+        lines = [f"{name:<{width}}  {result.estimate}" for name, result in self.results.items()]
+        lines += [f"{name:<{width}}  skipped: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Table({len(self.results)} proxies, {len(self.skipped)} skipped)"
+
+
+@check_options
 def evaluate(
     model: Model,
     data: Any,
@@ -128,7 +168,7 @@ def evaluate(
     names: Iterable[str] | None = None,
     reference: object = None,
     progress: bool = False,
-    **running: Unpack[Running],
+    **options: Unpack[RunOptions],
 ) -> Table:
     """Evaluate many proxies for one model, sharing passes over the data where they can.
 
@@ -137,20 +177,35 @@ def evaluate(
 
     Args:
         model: The model. It comes back exactly as it was: weights, buffers, gradients, mode, random state.
-        data: Labelled examples: a tuple ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterator of batches,
-            or a mapping with ``labels``. Proxies that need no labels also take examples without. To
-            :func:`effdeg.measure`, which takes no labels, a tuple holds the arguments of the model; here these are
-            ``((first, second), labels)``.
+        data: Examples with labels: a tuple ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterator of
+            batches, or a mapping with ``labels``. Proxies that need no labels also take inputs alone. Unlike
+            :func:`effdeg.measure`, which needs no labels and takes a tuple as the arguments of the model, a proxy reads
+            ``(first, second)`` as inputs and labels: write ``((first, second), labels)`` for a model of two arguments.
         loss: The mean loss of a batch, from outputs and labels.
         names: Which proxies, of :func:`names`, such as ``["effective_degree", "sharpness@0.05"]``; other numbers than
-            those listed may follow ``@``. By default all, less those that do not apply to this model and these data
-            (:class:`NotApplicable`), which the table names with the reason.
-        reference: The model that training began with, or its state dict, for ``distance``.
+            those listed may follow ``@``. By default all but those that do not apply to this model and these data
+            (:class:`NotApplicable`), which the table lists with the reason.
+        reference: The model before training, or its state dict, for ``distance``.
         progress: Show a progress bar.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The results by name.
+
+    Raises:
+        TypeError: An option or name is unknown or of the wrong type, or ``loss`` or ``reference`` is of no known kind.
+        ValueError: A name is unknown, a number is out of range, the data are empty, the loss does not take the labels
+            or is not the mean of a batch, ``reference`` does not match the model, or outputs are NaN or infinite.
+        NotApplicable: One of ``names`` has no value for this model and these data.
+
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Linear(2, 2, bias=False)
+        >>> _ = torch.nn.init.eye_(model.weight)
+        >>> data = torch.tensor([[2.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1])
+        >>> table = effdeg.proxies.evaluate(model, data, names=["spectral_sum", "margin@50"])
+        >>> {name: round(value, 3) for name, value in table.row().items()}
+        {'spectral_sum': 1.0, 'margin@50': 3.0}
     """
     wanted = [names] if isinstance(names, str) else _listed() if names is None else list(names)
     chosen = {name: _find(name) for name in wanted}
@@ -158,15 +213,15 @@ def evaluate(
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     with (
-        opened(model, data, loss, reference=reference, **running) as study,
+        Evaluator.open(model, data, loss, reference=reference, **options) as evaluator,
         progress_bar("proxies", len(chosen), enabled=progress) as update,
     ):
-        _check(study, needs if names is not None else set())
-        study.count_activations = "linear_regions" in chosen
-        for number, (name, measure) in enumerate(chosen.items()):
+        _check_needs(evaluator, needs if names is not None else set())
+        evaluator.count_activations = "linear_regions" in chosen
+        for number, (name, compute) in enumerate(chosen.items()):
             update(number, name)
             try:
-                results[name] = replace(measure(study), name=name)
+                results[name] = replace(compute(evaluator), name=name)
             except NotApplicable as error:
                 if names is not None:
                     raise
@@ -175,32 +230,33 @@ def evaluate(
     return Table(results, skipped)
 
 
-_listed = names  # which the argument of evaluate hides
+_listed = names  # the argument of evaluate hides the function
 
 
-def _find(name: str) -> Proxy:
+def _find(name: str) -> Callable[[Evaluator], Result]:
+    """Return the function that computes a proxy; raise if there is none of this name."""
     if not isinstance(name, str):
         raise TypeError(f"names hold {name!r}; names such as 'sharpness@0.05' were expected.")
     family, at, number = name.partition("@")
-    entry = _PROXIES.get(family)
-    if entry is None or (at and not entry.listed):
+    found = _PROXIES.get(family)
+    if found is None or (at and not found.number):
         raise ValueError(f"{name!r} is not a known proxy. {suggest(name, [*names(), *_PROXIES])}")
     try:
-        value = float(number) if at else entry.default
+        value = float(number) if at else found.default
     except ValueError:
-        raise ValueError(f"{name!r}: a number was expected behind the @, as in {family}@{entry.default:g}.") from None
-    entry.check(value)
-    return entry.make(value)
+        raise ValueError(f"{name!r}: a number was expected after the @, as in {family}@{found.default:g}.") from None
+    found.check(found.number, value)
+    return partial(found.compute, **{found.number: value}) if found.number else found.compute
 
 
-def _check(study: Study, needs: set[Need]) -> None:
-    """Raise on what would make proxies fail, before the first of them begins."""
+def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
+    """Raise if a proxy lacks what it needs, before the first of them is computed."""
     if needs & {"weights", "reference"}:
-        study.check_weights()
+        evaluator.check_weights()
     if "labels" in needs:
-        study.check_data(labels=True)
+        evaluator.check_data(labels=True)
     if "loss" in needs:
-        study.check_loss()
-    if study.reference is not None or "reference" in needs:
-        check_reference(study.module, study.reference)
-    study.check_labels()
+        evaluator.check_loss()
+    if evaluator.reference is not None or "reference" in needs:
+        check_reference(evaluator.module, evaluator.reference)
+    evaluator.check_labels()

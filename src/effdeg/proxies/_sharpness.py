@@ -1,7 +1,6 @@
 """Sharpness: how much the loss rises when the weights move a little."""
 
 import math
-from numbers import Real
 from typing import Any, Unpack
 
 import torch
@@ -9,10 +8,9 @@ from torch import Tensor
 
 from effdeg._models.derivatives import ETA, steepest_ascent, weight_scales
 from effdeg._models.inference import Model
-from effdeg._utils.checks import check_count
+from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
-from effdeg.proxies._result import Result
-from effdeg.proxies._study import Loss, NotApplicable, Running, Study, Weights, opened, proxy
+from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options
 
 RADII = (0.01, 0.05, 0.1)
 """The paper's radii of sharpness."""
@@ -21,11 +19,11 @@ ADAPTIVE_RADII = (0.01, 0.05, 0.1, 0.5, 1.0)
 """The paper's radii of adaptive sharpness."""
 
 
-@proxy
+@check_options
 def sharpness(
-    model: Model | Study,
+    model: Model,
     data: Any,
-    loss: Loss | None,
+    loss: Loss,
     *,
     rho: float = 0.05,
     adaptive: bool = False,
@@ -33,134 +31,188 @@ def sharpness(
     eta: float = ETA,
     micro_batch: int | None = None,
     normalize_logits: bool = False,
-    **running: Unpack[Running],
+    **options: Unpack[RunOptions],
 ) -> Result:
-    """Measure worst-case sharpness: how much the loss rises, at most, when the weights move by up to ``rho``.
+    """Measure worst-case sharpness: the largest rise of the loss when the weights move by up to ``rho``.
 
-    One step goes to the edge of the ball |e / T| ≤ rho along the gradient g: e = rho T² g / |T g|, with T = 1, or, if
-    adaptive, T = |w| + eta for weights and 1 for biases, as in the official ASAM. BatchNorm uses its running
-    statistics.
+    This is max L(w + e) - L(w) over |e / T| ≤ rho, with T = 1 or, if adaptive, T = |w| + eta for weights and 1 for
+    biases, as in the official ASAM. One step goes to the edge of the ball along the gradient g: e = rho T² g / |T g|
+    (Foret et al. 2021; Kwon et al. 2021). BatchNorm uses its running statistics.
 
-    Further steps look for the maximum, and the largest rise found counts. They go to the edge along the gradient found
-    there (the generalized power method of Journée et al. 2010), which reaches the maximum where the loss is convex.
-    After ten steps without a new maximum they climb from the best point by projected gradient steps, halved where the
-    loss does not rise, as in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps in any case, the
-    search begins again from a random point of the edge. The result is a lower bound: at radii at which the loss has
-    many maxima a few steps may end at a low one, while 200 reach what AutoPGD reaches on small networks. Each step but
-    the last costs one gradient of the data, the last a forward pass.
+    Further steps search for the maximum, and the largest rise found counts. They go to the edge along the gradient
+    there (the generalized power method of Journée et al. 2010), which finds the maximum where the loss is convex. After
+    ten steps without a new maximum they climb from the best point by projected gradient steps, halved where the loss
+    does not rise, as in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps in any case, the search
+    restarts from a random point of the edge. The result is a lower bound: where the loss has many maxima a few steps
+    may end at a low one, while 200 reach what AutoPGD reaches on small networks. Each step but the last costs one
+    gradient over the data, the last a forward pass.
 
     Args:
         model: An ``nn.Module``. The weights that require gradients are moved; all, if none does.
-        data: Labelled examples: ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterable of batches, or a
-            mapping with ``labels``.
+        data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         rho: The radius.
         adaptive: Measure in units of the weights. With ``eta=0`` rescaling the layers of a ReLU network without biases
             changes nothing; biases, for which T = 1, and weights that are not large against ``eta`` make it change.
-        steps: The number of steps; 1 is the one of SAM and ASAM, 20 to 200 look for the maximum.
-        eta: What is added to the size of a weight.
-        micro_batch: Find a perturbation for every so many examples and average over examples (m-sharpness); by default
-            one for all.
+        steps: The number of steps; 1 is the one of SAM and ASAM, 20 to 200 search for the maximum.
+        eta: Added to the size of each weight.
+        micro_batch: Find one perturbation for every ``micro_batch`` examples and average over examples (m-sharpness);
+            by default one for all.
         normalize_logits: Divide each example's logits by their standard deviation first, as in the paper of
             Andriushchenko et al. (2023). Their code centres the logits and divides by the norm instead: smaller by the
             root of the number of classes, and so at another temperature.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The rise of the mean loss, with a standard error over micro-batches if there are any.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
+        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
+
+    Example:
+        For the loss w² at w = 1 the worst step within 0.1 goes to 1.1:
+
+        >>> import torch, effdeg
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> _ = torch.nn.init.ones_(model.weight)
+        >>> data = torch.ones(4, 1), torch.zeros(4, 1)
+        >>> round(effdeg.proxies.sharpness(model, data, torch.nn.functional.mse_loss, rho=0.1).value, 4)
+        0.21
     """
-    check_radius(rho, "rho")
-    check_eta(eta)
+    check_radius("rho", rho)
+    _check_eta(eta)
     check_count("steps", steps, least=1)
     if micro_batch is not None:
         check_count("micro_batch", micro_batch, least=1)
-    with opened(model, data, loss, **running) as study:
-        study.check_loss()
-        scales = weight_scales(study.weights.items(), eta) if adaptive else None
-        step = micro_batch or study.count
-        parts = [slice(start, min(start + step, study.count)) for start in range(0, study.count, step)]
-        rises = [_rise(study, part, scales, rho=rho, steps=steps, normalize=normalize_logits) for part in parts]
-        value, stderr = _weighted(rises, [(part.stop - part.start) / study.count for part in parts])
-        settings = {"rho": rho, "steps": steps, "examples": study.count}
-        if adaptive:
-            settings["eta"] = eta
-        if micro_batch is not None:
-            settings["micro_batch"] = micro_batch
-        if normalize_logits:
-            settings["normalize_logits"] = True
-        name = f"{'adaptive_' if adaptive else ''}sharpness@{rho:g}"
-        return Result(name, value, stderr, settings)
+    with Evaluator.open(model, data, loss, **options) as evaluator:
+        return compute_sharpness(
+            evaluator, rho, adaptive, steps=steps, eta=eta, micro_batch=micro_batch, normalize=normalize_logits
+        )
 
 
-@proxy
+@check_options
 def average_sharpness(
-    model: Model | Study,
+    model: Model,
     data: Any,
-    loss: Loss | None,
+    loss: Loss,
     *,
     sigma: float = 0.01,
     adaptive: bool = False,
     samples: int = 8,
     eta: float = ETA,
     normalize_logits: bool = False,
-    **running: Unpack[Running],
+    **options: Unpack[RunOptions],
 ) -> Result:
-    """Measure average-case sharpness: how much the loss rises, on average, under Gaussian noise on the weights.
+    """Measure average-case sharpness: the mean rise of the loss under Gaussian noise on the weights.
 
-    The noise is sigma T z with standard normal z, and T as for :func:`sharpness`. Each draw is used with both signs, so
-    that the slope of the loss cancels out; for a smooth loss the result is, to second order, sigma² / 2 times the trace
-    of the Hessian.
+    This is E[L(w + sigma T z)] - L(w) with standard normal z, and T as for :func:`sharpness`. Each draw is used with
+    both signs, so that the slope of the loss cancels out; for a smooth loss the result is, to second order, sigma² / 2
+    times the trace of the Hessian.
 
     Args:
         model: An ``nn.Module``.
-        data: Labelled examples.
+        data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         sigma: The standard deviation of the noise on each weight.
         adaptive: Scale the noise by the size of each weight.
-        samples: How many draws, each used twice.
-        eta: What is added to the size of a weight.
+        samples: Number of draws, each used twice.
+        eta: Added to the size of each weight.
         normalize_logits: Divide each example's logits by their standard deviation first.
-        **running: How the model is run, see :class:`effdeg.proxies.Running`.
+        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean rise of the loss and its standard error over the draws.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
+        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
+
+    Example:
+        A loss that is linear in the weights rises as much as it falls:
+
+        >>> import torch, effdeg
+        >>> data = torch.ones(4, 3), torch.zeros(4, 1)
+        >>> result = effdeg.proxies.average_sharpness(torch.nn.Linear(3, 1), data, lambda outputs, _: outputs.mean())
+        >>> abs(result.value) < 1e-6
+        True
     """
-    check_radius(sigma, "sigma")
-    check_eta(eta)
+    check_radius("sigma", sigma)
+    _check_eta(eta)
     check_count("samples", samples, least=2)
-    with opened(model, data, loss, **running) as study:
-        study.check_loss()
-        whole = study.everything()
-        base = _finite(study.own_loss(normalize=normalize_logits), "of the model as it is")
-        scales = weight_scales(study.weights.items(), eta) if adaptive else [None] * len(study.weights)
-        generator = torch.Generator().manual_seed(study.seed)
-        rises = []
-        for _ in range(samples):
-            pairs = zip(study.weights.values(), scales, strict=True)
-            noise = [_normal(weight, scale, generator) for weight, scale in pairs]
-            there_and_back = [
-                study.mean_loss(_moved(study.weights, noise, length), whole, normalize=normalize_logits)
-                for length in (sigma, -sigma)
-            ]
-            rises.append(_finite(sum(there_and_back) / 2, f"under noise of sigma={sigma:g}") - base)
-        value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
-        settings = {"sigma": sigma, "samples": samples, "examples": study.count}
-        return Result(f"{'adaptive_' if adaptive else ''}average_sharpness@{sigma:g}", value, stderr, settings)
+    with Evaluator.open(model, data, loss, **options) as evaluator:
+        return compute_average_sharpness(
+            evaluator, sigma, adaptive, samples=samples, eta=eta, normalize=normalize_logits
+        )
 
 
-def check_radius(radius: object, name: str = "radius") -> None:
+def compute_sharpness(
+    evaluator: Evaluator,
+    rho: float,
+    adaptive: bool = False,
+    *,
+    steps: int = 1,
+    eta: float = ETA,
+    micro_batch: int | None = None,
+    normalize: bool = False,
+) -> Result:
+    """Compute :func:`sharpness`."""
+    evaluator.check_loss()
+    scales = weight_scales(evaluator.weights.items(), eta) if adaptive else None
+    step = micro_batch or evaluator.count
+    parts = [slice(start, min(start + step, evaluator.count)) for start in range(0, evaluator.count, step)]
+    rises = [_find_rise(evaluator, part, scales, rho=rho, steps=steps, normalize=normalize) for part in parts]
+    value, stderr = _average(rises, [(part.stop - part.start) / evaluator.count for part in parts])
+    settings = {"rho": rho, "steps": steps, "examples": evaluator.count}
+    if adaptive:
+        settings["eta"] = eta
+    if micro_batch is not None:
+        settings["micro_batch"] = micro_batch
+    if normalize:
+        settings["normalize_logits"] = True
+    return Result(f"{'adaptive_' if adaptive else ''}sharpness@{rho:g}", value, stderr, settings)
+
+
+def compute_average_sharpness(
+    evaluator: Evaluator,
+    sigma: float,
+    adaptive: bool = False,
+    *,
+    samples: int = 8,
+    eta: float = ETA,
+    normalize: bool = False,
+) -> Result:
+    """Compute :func:`average_sharpness`."""
+    evaluator.check_loss()
+    weights = evaluator.weights
+    base = _check_loss(evaluator.own_loss(normalize=normalize), "of the model as it is")
+    scales = weight_scales(weights.items(), eta) if adaptive else [None] * len(weights)
+    generator = torch.Generator().manual_seed(evaluator.seed)
+    rises = []
+    for _ in range(samples):
+        noise = [_draw(weight, scale, generator) for weight, scale in zip(weights.values(), scales, strict=True)]
+        there_and_back = [
+            evaluator.mean_loss(_move(weights, noise, length), evaluator.whole, normalize=normalize)
+            for length in (sigma, -sigma)
+        ]
+        rises.append(_check_loss(sum(there_and_back) / 2, f"under noise of sigma={sigma:g}") - base)
+    value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
+    settings = {"sigma": sigma, "samples": samples, "examples": evaluator.count}
+    return Result(f"{'adaptive_' if adaptive else ''}average_sharpness@{sigma:g}", value, stderr, settings)
+
+
+def check_radius(name: str, radius: object) -> None:
     """Raise unless a radius is a positive number."""
-    if not (isinstance(radius, Real) and 0 < float(radius) < math.inf):
-        raise ValueError(f"{name}={radius!r} must be a positive number, such as 0.05: how far the weights move.")
+    check_number(name, radius, "it is how far the weights move, such as 0.05")
 
 
-def check_eta(eta: object) -> None:
-    """Raise unless it can be added to the size of weights."""
-    if not (isinstance(eta, Real) and 0 <= float(eta) < math.inf):
-        raise ValueError(f"eta={eta!r} must be zero or positive: it is added to the size of weights.")
+def _check_eta(eta: object) -> None:
+    check_number("eta", eta, "it is added to the size of each weight", zero=True)
 
 
-def _weighted(rises: list[float], shares: list[float]) -> tuple[float, float | None]:
+def _average(rises: list[float], shares: list[float]) -> tuple[float, float | None]:
     """Average over micro-batches, the last of which may be smaller, with a standard error if there are several."""
     mean = math.fsum(rise * share for rise, share in zip(rises, shares, strict=True))
     if len(rises) < 2:
@@ -169,19 +221,19 @@ def _weighted(rises: list[float], shares: list[float]) -> tuple[float, float | N
     return mean, math.sqrt(squares * len(rises) / (len(rises) - 1))
 
 
-def _rise(
-    study: Study, part: slice, scales: list[Tensor | None] | None, *, rho: float, steps: int, normalize: bool
+def _find_rise(
+    evaluator: Evaluator, part: slice, scales: list[Tensor | None] | None, *, rho: float, steps: int, normalize: bool
 ) -> float:
-    base, gradient = study.gradient(part, normalize=normalize)
-    _finite(base, "of the model as it is")
-    search = _Search(_precise(gradient), scales, rho, torch.Generator().manual_seed(study.seed))
+    base, gradient = evaluator.gradient(part, normalize=normalize)
+    _check_loss(base, "of the model as it is")
+    search = _Search(_as_double(gradient), scales, rho, torch.Generator().manual_seed(evaluator.seed))
     for step in range(steps):
-        moved = _moved(study.weights, search.point, 1.0)
+        moved = _move(evaluator.weights, search.point, 1.0)
         if step < steps - 1:
-            reached, gradient = study.gradient(part, moved, normalize=normalize)
-            search.advance(_finite(reached, f"at radius rho={rho:g}"), _precise(gradient))
+            reached, gradient = evaluator.gradient(part, moved, normalize=normalize)
+            search.advance(_check_loss(reached, f"at radius rho={rho:g}"), _as_double(gradient))
         else:
-            reached = _finite(study.mean_loss(moved, part, normalize=normalize), f"at radius rho={rho:g}")
+            reached = _check_loss(evaluator.mean_loss(moved, part, normalize=normalize), f"at radius rho={rho:g}")
     return max(search.highest, reached) - base
 
 
@@ -197,17 +249,18 @@ class _Search:
     ) -> None:
         self._scales, self._rho, self._generator = scales, rho, generator
         self.highest = -math.inf
-        # Where to look next; the highest point since the start, with its gradient, and the size of steps from there,
-        # None for full ones.
-        self.point: list[Tensor]
-        self._best: float
-        self._top: list[Tensor]
-        self._slopes: list[Tensor]
-        self._size: float | None
         self._start(slopes)
 
+    def _start(self, slopes: list[Tensor]) -> None:
+        """Start at the edge, along a gradient or a random direction."""
+        self.point = self._step(self._rho, slopes)
+        # The highest point since the start, its loss and gradient, and the size of steps from it, None for full ones.
+        self._top, self._best, self._slopes = self.point, -math.inf, slopes
+        self._size: float | None = None
+        self._failed = self._steps = 0
+
     def advance(self, loss: float, slopes: list[Tensor]) -> None:
-        """Take in the loss and its gradient at the current point, and move on to the next one."""
+        """Record the loss and its gradient at the current point, and choose the next point."""
         self.highest = max(self.highest, loss)
         if loss > self._best:
             self._best, self._top, self._slopes, self._failed = loss, self.point, slopes, 0
@@ -220,57 +273,42 @@ class _Search:
         self._steps += 1
         ended = self._steps == self._LONGEST or (self._size or math.inf) <= self._SMALLEST * self._rho
         if ended or not any(bool(slope.any()) for slope in slopes):
-            self._start([_normal(slope, None, self._generator) for slope in slopes])
+            self._start([_draw(slope, None, self._generator) for slope in slopes])
         elif self._size is None:
-            self.point = self._times(self._rho, self._uphill(slopes))
+            self.point = self._step(self._rho, slopes)
         else:
-            steps = self._times(self._size, self._uphill(self._slopes))
+            steps = self._step(self._size, self._slopes)
             self.point = self._project([one + step for one, step in zip(self._top, steps, strict=True)])
 
-    def _start(self, slopes: list[Tensor]) -> None:
-        """Start at the edge, along a gradient or a random direction."""
-        self.point = self._times(self._rho, self._uphill(slopes))
-        self._best, self._size, self._failed, self._steps = -math.inf, None, 0, 0
-
-    def _uphill(self, slopes: list[Tensor]) -> list[Tensor]:
-        return steepest_ascent(slopes, self._scales)
+    def _step(self, size: float, slopes: list[Tensor]) -> list[Tensor]:
+        return [size * each for each in steepest_ascent(slopes, self._scales)]
 
     def _project(self, point: list[Tensor]) -> list[Tensor]:
         """Shorten a step e to |e / T| = rho if it is longer."""
         scales = self._scales or [None] * len(point)
-        squares = [
-            float((e if t is None else _divide(e, t)).square().sum()) for e, t in zip(point, scales, strict=True)
-        ]
-        length = math.sqrt(math.fsum(squares))
-        return self._times(min(1.0, self._rho / length), point) if length > 0 else point
-
-    @staticmethod
-    def _times(factor: float, tensors: list[Tensor]) -> list[Tensor]:
-        return [factor * each for each in tensors]
+        # A weight of scale 0 does not move.
+        ratios = (e if t is None else torch.where(t > 0, e / t, 0.0) for e, t in zip(point, scales, strict=True))
+        length = math.sqrt(math.fsum(float(ratio.square().sum()) for ratio in ratios))
+        return [min(1.0, self._rho / length) * each for each in point] if length > 0 else point
 
 
-def _divide(step: Tensor, scale: Tensor) -> Tensor:
-    # A weight of scale 0 does not move at all.
-    return torch.where(scale > 0, step / scale, 0.0)
-
-
-def _precise(gradient: Weights) -> list[Tensor]:
-    # The norm of a large or tiny gradient would leave the range of its own precision. Not every device has float64.
+def _as_double(gradient: Weights) -> list[Tensor]:
+    # The norm of a large or tiny gradient could leave the range of its precision. Not every device has float64.
     return [each.double() if each.device.type != "mps" else each.float() for each in gradient.values()]
 
 
-def _moved(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:
+def _move(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:
     pairs = zip(weights.items(), steps, strict=True)
     return {name: weight + (length * step).to(weight.dtype) for (name, weight), step in pairs}
 
 
-def _normal(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Tensor:
-    # Drawn on the CPU, so that a seed means the same noise on every device.
+def _draw(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Tensor:
+    # On the CPU, so that a seed gives the same noise on every device.
     drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
     return drawn if scale is None else drawn * scale
 
 
-def _finite(loss: float, where: str) -> float:
+def _check_loss(loss: float, where: str) -> float:
     if not math.isfinite(loss):
         raise NotApplicable(
             f"the loss {where} is {loss}. Use a smaller radius, run in a better precision (dtype=torch.float64), or "

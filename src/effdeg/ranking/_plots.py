@@ -1,4 +1,4 @@
-"""The gap against each measure, as the paper draws it."""
+"""Scatter plots of the gap against each measure, with a linear fit."""
 
 import math
 import textwrap
@@ -15,55 +15,43 @@ from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import student_quantile
 from effdeg.plots import Theme, drawing
-from effdeg.ranking._result import Ranking
-from effdeg.ranking._score import Score
+from effdeg.ranking._result import Ranking, Score
 from effdeg.ranking._tables import Array
 
 _COLUMNS = 4
 _PANELS = 12
-# What a name may take of a panel, in characters and in points: of its width, and of its height.
+# The longest name in characters; the room for a name in points, across a panel and along its height.
 _LONGEST, _WIDE, _TALL = 27, 185.0, 140.0
-# The parts of a perceptually uniform map that stand out from the ground.
+# The parts of a perceptually uniform map that stand out from the background.
 _SHADES = {"light": (0.08, 0.66), "dark": (0.48, 0.97)}
 
 
 def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, theme: str = "light") -> Figure:
-    """Draw the gap against each measure, with a linear fit and the band in which it lies.
-
-    A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on which
-    the linear fit is a curve. Long names are shortened in the middle. The band takes models as independent.
-
-    Args:
-        ranking: The ranking.
-        measures: The measures to draw; by default all of them, or the 12 best by Kendall's tau if there are more.
-        theme: ``"light"`` or ``"dark"``.
-
-    Returns:
-        The figure, with a panel for each measure.
-    """
+    """Plot the gap against each measure; see :meth:`Ranking.plot`."""
     names = list(ranking.scores)[:_PANELS] if measures is None else list(measures)
     for name in names:
         check_choice("measure", name, ranking.scores)
     if not names:
-        raise ValueError("there is no measure to draw.")
+        raise ValueError("there is no measure to plot.")
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = max(3.1 * columns, 4.2)
     with drawing(theme, (width, 2.75 * rows + 0.25)) as (colours, figure):
-        shades = _shades(theme)
+        shades = mpl.colormaps["magma"](np.linspace(*_SHADES[theme], 256))
+        colormap = LinearSegmentedColormap.from_list("gap", shades)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes, name in zip(grid.flat, names, strict=False):
             score = ranking.scores[name]
             if score.undefined is None:
-                _draw_panel(axes, ranking, name, colours, shades)
+                _plot_panel(axes, ranking, name, colours, colormap)
             else:
-                _draw_reason(axes, score.undefined)
+                _show_reason(axes, score.undefined)
             # Dollar signs are part of a name, not mathematics.
             axes.set_title(_title(score)).set_parse_math(False)
         for axes in grid.flat[len(names) :]:
             axes.remove()
         for axes in grid[:, 0]:
-            axes.set_ylabel(_shortened(ranking.pool.target, _TALL), parse_math=False)
+            axes.set_ylabel(_shorten(ranking.pool.target, _TALL), parse_math=False)
         low, high = float(ranking.pool.gaps.min()), float(ranking.pool.gaps.max())
         grid[0, 0].set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
         caption = _caption(ranking, len(names) if measures is None else None)
@@ -78,9 +66,9 @@ def _caption(ranking: Ranking, best: int | None) -> str:
     return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
 
 
-def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades: LinearSegmentedColormap) -> None:
+def _plot_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, colormap: LinearSegmentedColormap) -> None:
     values, gaps = ranking.pool.measures[name], ranking.pool.gaps
-    # Axes cannot reach to the ends of what a float can hold.
+    # Axes cannot span the whole range of a float.
     power = math.floor(math.log10(np.abs(values).max()))
     power = power if abs(power) > 100 else 0
     values = values / 10.0**power
@@ -89,7 +77,7 @@ def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades:
         axes.set_xscale("log")
         fine = np.geomspace(low, high, 200)
     elif high < 0 and math.log10(-low) - math.log10(-high) > 3:
-        # Measures turned round: a logarithmic axis of their size, larger to the right as everywhere.
+        # Negated measures: a logarithmic axis of their size, larger to the right as everywhere.
         axes.set_xscale("symlog", linthresh=-high)
         locator = SymmetricalLogLocator(base=10, linthresh=-high)
         locator.set_params(numticks=5)
@@ -101,7 +89,7 @@ def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades:
     line, half = _fit(values, gaps, fine, ranking.level)
     axes.fill_between(fine, line - half, line + half, color=colours.ink, alpha=0.14, lw=0)
     axes.plot(fine, line, color=colours.ink, lw=1.3)
-    axes.scatter(values, gaps, c=gaps, cmap=shades, s=26, lw=0.5, ec=colours.ground, zorder=3)
+    axes.scatter(values, gaps, c=gaps, cmap=colormap, s=26, lw=0.5, ec=colours.ground, zorder=3)
     axes.margins(x=0.0 if axes.get_xscale() == "linear" else 0.06)
     axes.grid(color=colours.faint, lw=0.5)
     axes.set_axisbelow(True)
@@ -109,7 +97,7 @@ def _draw_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, shades:
         axes.set_xlabel(f"× 10^{power}", parse_math=False)
 
 
-def _draw_reason(axes: Axes, reason: str) -> None:
+def _show_reason(axes: Axes, reason: str) -> None:
     text = textwrap.fill(reason, 32, max_lines=8, placeholder=" …")
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", parse_math=False)
     axes.xaxis.set_major_locator(NullLocator())
@@ -117,7 +105,7 @@ def _draw_reason(axes: Axes, reason: str) -> None:
 
 
 def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Array]:
-    """Fit a line by least squares; give it and the half width of its confidence band."""
+    """Fit a line by least squares; return it and the half width of its confidence band."""
     freedom = len(values) - 2
     # In units of the spread, so that squares neither overflow nor vanish.
     unit = np.ptp(values)
@@ -131,22 +119,17 @@ def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Ar
 
 
 def _title(score: Score) -> str:
-    name = _shortened(score.measure, _WIDE)
+    name = _shorten(score.measure, _WIDE)
     if score.pearson is None or score.kendall is None:
         return name
     return f"{name}\nr = {score.pearson}, τ = {score.kendall.value:z.2f}"
 
 
-def _shortened(name: str, points: float) -> str:
-    """Leave out the middle of a name that is too long for its place: in characters or, if it is wide, in points."""
+def _shorten(name: str, points: float) -> str:
+    """Leave out the middle of a name that has too many characters or is too wide in points."""
     size = mpl.rcParams["axes.titlesize"]
     short, kept = name, min(len(name) + 1, _LONGEST + 1)
     while len(short) > _LONGEST or TextPath((0, 0), short.replace("$", "S"), size=size).get_extents().width > points:
         kept -= 1
         short = f"{name[: math.ceil(kept / 2)]}…{name[len(name) - (kept - 1) // 2 :]}"
     return short
-
-
-def _shades(theme: str) -> LinearSegmentedColormap:
-    low, high = _SHADES[theme]
-    return LinearSegmentedColormap.from_list("gap", mpl.colormaps["magma"](np.linspace(low, high, 256)))

@@ -1,34 +1,191 @@
-"""The result of ranking a pool of models."""
+"""The result of ranking a pool of models: scores of measures with their intervals, and tests between two measures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from effdeg._utils.checks import check_choice
+import numpy as np
+
+from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.optional import require
-from effdeg.ranking._advantage import Advantage
-from effdeg.ranking._pool import FEWEST_CLUSTERS, Pool
-from effdeg.ranking._score import STATISTICS, Score, Statistic
-from effdeg.ranking._tables import Array, counted
+from effdeg.ranking._conditional import Environment
+from effdeg.ranking._pool import MIN_CLUSTERS, Pool
+from effdeg.ranking._tables import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Interval = tuple[float, float]
+
+STATISTICS = {
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's rho",
+    "kendall": "Kendall's tau",
+    "psi": "granulated Kendall's Psi",
+    "sign_error": "the mean sign error",
+    "worst_sign_error": "the worst sign error",
+    "conditional_information": "conditional information",
+}
+_LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _FEW_CLUSTERS = 8
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A number and its interval, which is None where more than half of the resamples leave the number undefined.
+
+    Example:
+        >>> from effdeg.ranking import Statistic
+        >>> print(Statistic(0.5, (0.25, 0.75)))
+        0.50 (0.25 to 0.75)
+    """
+
+    value: float
+    interval: Interval | None
+
+    def __str__(self) -> str:
+        return f"{self.value:z.2f} ({'interval ' if self.interval is None else ''}{format_range(self.interval)})"
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well one measure ranks the pool.
+
+    For models i and j, let s_ij and t_ij be the signs of the differences in the measure and in the gap.
+
+    - Kendall's τ_b = Σ s_ij t_ij / √(Σ s_ij² Σ t_ij²) over all pairs; Spearman's ρ is Pearson's r of the ranks.
+    - Granulated Kendall's Ψ (Jiang et al., 2020, "Fantastic generalization measures and where to find them"): among
+      models that differ in one hyperparameter alone, the mean of s_ij t_ij for each setting of the others, then the
+      mean over settings, then over hyperparameters. A tie counts as 0.
+    - Sign error (Dziugaite et al., 2020, "In search of robust measures of generalization"): the mean of
+      (1 - s_ij t_ij) / 2 over the pairs of an environment, a step of one hyperparameter. 0 is perfect, 0.5 is chance.
+    - Conditional mutual information (Jiang et al., 2020): the least I(s; t | U) / H(t | U) over all sets U of at most
+      two hyperparameters. It lies between 0 and 1 and is blind to the direction.
+
+    Statistics are None where ``undefined`` says why; those from ``psi`` on also without hyperparameters, or where no
+    two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles over resamples: of
+    the models, or, where several models share a configuration, of the configurations with all their models, since seeds
+    of one configuration are not independent models. A resample has fewer distinct models than the pool, which tends to
+    raise the worst sign error and the conditional information: their intervals are biased upwards.
+
+    Example:
+        >>> from effdeg.ranking import rank
+        >>> table = {"lr": [1, 1, 2, 2], "width": [8, 9, 8, 9], "degree": [1, 3, 2, 4], "gap": [1, 2, 3, 4]}
+        >>> score = rank(table, hyperparameters=["lr", "width"], resamples=100).scores["degree"]
+        >>> round(score.kendall.value, 3), score.psi.value, score.sign_error.value
+        (0.667, 1.0, 0.0)
+
+    Attributes:
+        measure: Its name; a leading minus means that its values were negated.
+        undefined: Why this measure cannot be scored, or None.
+        pearson: Pearson's r, with Fisher's interval; with the resampled one where models share a configuration, which
+            Fisher's does not take into account.
+        pearson_resampled: The interval of Pearson's r from the resamples.
+        spearman: Spearman's ρ.
+        kendall: Kendall's τ_b.
+        psi: The granulated Kendall's Ψ: the mean of ``psi_by_axis``.
+        psi_by_axis: Its part for each hyperparameter.
+        sign_error: The mean sign error over environments.
+        worst_sign_error: The largest one.
+        worst_environment: The environment of the largest one.
+        conditional_information: The normalized conditional mutual information.
+        information_given: The set of hyperparameters given which it is least.
+    """
+
+    measure: str
+    undefined: str | None = None
+    pearson: Statistic | None = None
+    pearson_resampled: Interval | None = None
+    spearman: Statistic | None = None
+    kendall: Statistic | None = None
+    psi: Statistic | None = None
+    psi_by_axis: Mapping[str, Statistic] = field(default_factory=dict)
+    sign_error: Statistic | None = None
+    worst_sign_error: Statistic | None = None
+    worst_environment: Environment | None = None
+    conditional_information: Statistic | None = None
+    information_given: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        if self.undefined is not None:
+            return f"{self.measure}: {self.undefined}"
+        known = {what: getattr(self, name) for name, what in STATISTICS.items() if getattr(self, name) is not None}
+        text = f"{self.measure}: " + ", ".join(f"{what} {statistic}" for what, statistic in known.items())
+        return text if self.worst_environment is None else f"{text}; the worst at {self.worst_environment}"
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """By how much one measure ranks a pool better than another, on the same resamples: see :meth:`Ranking.compare`.
+
+    Example:
+        >>> from effdeg.ranking import rank
+        >>> table = {"good": [1, 2, 3, 4, 5, 6], "bad": [6, 4, 5, 3, 1, 2], "gap": [1, 2, 3, 4, 5, 6]}
+        >>> advantage = rank(table, resamples=100).compare("good", "bad")
+        >>> round(advantage.value, 2), advantage.significant
+        (1.73, True)
+
+    Attributes:
+        measure: The measure that may be better.
+        other: The measure that it is compared with.
+        statistic: The statistic that they are compared by.
+        values: The statistic of the one and of the other.
+        value: The advantage: positive where the measure ranks better, also by sign errors, where less is better.
+        interval: Its interval from the resamples; None where more than half of them leave it undefined.
+        p_value: (k + 1) / (B + 1) for k of B resamples without an advantage; 1 for a measure against itself.
+        level: The probability of the interval.
+    """
+
+    measure: str
+    other: str
+    statistic: str
+    values: tuple[float, float]
+    value: float
+    interval: Interval | None
+    p_value: float | None
+    level: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the measure ranks significantly better: the interval lies above zero."""
+        return self.interval is not None and self.interval[0] > 0
+
+    def __str__(self) -> str:
+        one, other = self.values
+        if self.significant:
+            verdict = "ranks better than"
+        elif self.interval is not None and self.interval[1] < 0:
+            verdict = "ranks worse than"
+        else:
+            verdict = "is not distinguishable from"
+        uncertainty = f"{self.level * 100:g}% interval {format_range(self.interval)}"
+        p_value = "" if self.p_value is None else f", one-sided p = {self.p_value:.2g}"
+        return (
+            f"{self.measure} {verdict} {self.other} by {STATISTICS[self.statistic]}: {one:z.2f} against {other:z.2f}, "
+            f"an advantage of {self.value:z.2f} ({uncertainty}{p_value})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ranking:
-    """How well each of several measures ranks a pool of models.
+    """How well each of several measures ranks a pool of models; :func:`rank` returns it.
+
+    Example:
+        >>> from effdeg.ranking import rank
+        >>> ranking = rank({"norm": [3, 1, 2], "degree": [1, 2, 4], "gap": [0.1, 0.2, 0.3]}, resamples=100)
+        >>> ranking
+        Ranking(degree > norm)
+        >>> print(ranking.title())
+        3 models, 2 measures of gap, best first
 
     Attributes:
         pool: The models.
-        scores: Each measure's score by its name, by Kendall's tau, best first; undefined ones last.
+        scores: The score of each measure by its name, best first by Kendall's τ; undefined ones last.
         resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
         level: The probability of the intervals.
-        seed: What determined the resamples.
-        unvaried: Hyperparameters in which alone no two models differ: they take no part in Psi and sign errors.
+        seed: The seed of the resamples.
+        unvaried: Hyperparameters in which alone no two models differ: they are left out of Ψ and sign errors.
     """
 
     pool: Pool
@@ -40,31 +197,71 @@ class Ranking:
 
     @property
     def resamples(self) -> int:
-        """How many resamples the intervals come from."""
+        """The number of resamples that the intervals come from."""
         return len(self.resampled["kendall"]) if self.resampled else 0
+
+    @property
+    def falling(self) -> list[str]:
+        """The measures that fall significantly as the gap rises."""
+        kendalls = {name: score.kendall for name, score in self.scores.items()}
+        return [name for name, tau in kendalls.items() if tau and tau.interval and tau.interval[1] < 0]
 
     def compare(self, measure: str, other: str, statistic: str = "kendall") -> Advantage:
         """Test whether one measure ranks the pool better than another, on the same resamples.
 
+        Signed values count: a measure that falls where the gap rises ranks wrongly. If in doubt, compare by Kendall's
+        τ: by Pearson's r the test is somewhat anticonservative (8% at a nominal 5%).
+
         Args:
             measure: The measure that may be better.
-            other: The one it is held against.
+            other: The measure that it is compared with.
             statistic: ``"kendall"``, ``"pearson"``, ``"spearman"``, ``"psi"``, ``"sign_error"``, ``"worst_sign_error"``
                 or ``"conditional_information"``.
 
         Returns:
-            The advantage, its interval and p value. Signed values count: a measure that falls where the gap rises ranks
-            wrongly. Compare by Kendall's tau if in doubt: by Pearson's r the test is somewhat anticonservative (8% at a
-            nominal 5%).
+            The advantage, its interval and its p value.
+
+        Raises:
+            ValueError: If a name is not known, or the statistic is undefined for one of the measures.
         """
         check_choice("statistic", statistic, STATISTICS)
-        values = self._value(measure, statistic), self._value(other, statistic)
+        for name in (measure, other):
+            check_choice("measure", name, self.scores)
+            if getattr(self.scores[name], statistic) is None:
+                missing = (
+                    "no two models are neighbours" if self.pool.hyperparameters else "no hyperparameters were named"
+                )
+                reason = self.scores[name].undefined or missing
+                raise ValueError(f"{name!r} cannot be compared by {STATISTICS[statistic]}: {reason}.")
+        values = getattr(self.scores[measure], statistic).value, getattr(self.scores[other], statistic).value
+        sign = -1.0 if statistic in _LOWER_IS_BETTER else 1.0
         columns = [list(self.pool.measures).index(name) for name in (measure, other)]
         samples = self.resampled[statistic][:, columns]
-        return Advantage.of((measure, other), statistic, values, samples, self.level)
+        differences = sign * (samples[:, 0] - samples[:, 1])
+        differences[np.abs(differences) < 1e-12] = 0.0  # a rounding error is no advantage
+        interval = percentiles(differences, self.level)
+        defined = differences[np.isfinite(differences)]
+        p_value = None if interval is None else (int((defined <= 0).sum()) + 1) / (len(defined) + 1)
+        value = sign * (values[0] - values[1])
+        return Advantage(measure, other, statistic, values, value, interval, p_value, self.level)
 
     def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
-        """Draw the gap against each measure (the 12 best by default), with a linear fit. Needs ``effdeg[plots]``."""
+        """Plot the gap against each measure, with a linear fit and its confidence band. Needs ``effdeg[plots]``.
+
+        A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on
+        which the fit is a curve. Long names are shortened in the middle. The band treats models as independent.
+
+        Args:
+            measures: The measures to plot; by default the 12 best by Kendall's τ.
+            theme: ``"light"`` or ``"dark"``.
+
+        Returns:
+            The figure, with a panel for each measure.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            ValueError: If a measure or the theme is not known, or there is no measure to plot.
+        """
         require("matplotlib", extra="plots", purpose="a figure")
         from effdeg.ranking._plots import plot_ranking
 
@@ -72,34 +269,42 @@ class Ranking:
 
     def warnings(self) -> list[str]:
         """Return, in sentences, what a reader should not overlook."""
-        found = [*self.notes(), *self._falling()]
+        found = self.notes()
+        if names := self.falling:
+            fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+            target = "the gap" if self.pool.target == "gap" else self.pool.target
+            reversed_names = [name[1:] if name in self.pool.negated else f"-{name}" for name in names]
+            found.append(
+                f"{', '.join(names)} {fall} as {target} rises: if larger is meant to be better, rank {them} as "
+                f"{', '.join(reversed_names)}"
+            )
         return [f"note: {each}." for each in found]
 
     def notes(self) -> list[str]:
-        """Return the warnings that are not advice to rank a measure the other way round, without full stops."""
+        """Return all warnings but the advice to negate a measure, without full stops."""
         found = [f"{name} is {reason}" for name, reason in self.pool.undefined.items()]
         if self.pool.left_out:
             found.append(f"not ranked, since they hold text: {', '.join(self.pool.left_out)}")
         if self.unvaried:
             found.append(f"no two models differ in {' or '.join(self.unvaried)} alone: left out of Ψ and sign errors")
         if self.resampled and self.pool.clustered and self.pool.cluster_count < _FEW_CLUSTERS:
-            rest = "cannot be resampled: there are no intervals"
-            if self.pool.cluster_count >= FEWEST_CLUSTERS:
-                rest = "are few to resample: intervals are rough"
-            found.append(f"{self.pool.describe_clusters()} {rest}. Name every hyperparameter in which models differ")
+            problem = "cannot be resampled: there are no intervals"
+            if self.pool.cluster_count >= MIN_CLUSTERS:
+                problem = "are few to resample: intervals are rough"
+            found.append(f"{self.pool.describe_clusters()} {problem}. Name every hyperparameter in which models differ")
         return found
 
     def rows(self) -> list[list[str]]:
-        """Return a table of texts: its head, then a row per measure; :meth:`warnings` says why one is undefined."""
-        hyper = bool(self.pool.hyperparameters)
-        head = ["measure", "Pearson", "Spearman", "Kendall", *(["Ψ", "sign error", "CMI"] if hyper else [])]
-        rows = [head]
+        """Return a table of texts: its header, then a row per measure; :meth:`warnings` says why one is undefined."""
+        conditional = bool(self.pool.hyperparameters)
+        header = ["measure", "Pearson", "Spearman", "Kendall", *(["Ψ", "sign error", "CMI"] if conditional else [])]
+        rows = [header]
         for score in self.scores.values():
             if score.spearman is None:
-                rows.append([score.measure, "undefined", *[""] * (len(head) - 2)])
+                rows.append([score.measure, "undefined", *[""] * (len(header) - 2)])
                 continue
             row = [score.measure, _cell(score.pearson), _short(score.spearman), _cell(score.kendall)]
-            if hyper:
+            if conditional:
                 mean, worst = _short(score.sign_error), _short(score.worst_sign_error)
                 row += [_short(score.psi), f"{mean}/{worst}", _short(score.conditional_information)]
             rows.append(row)
@@ -138,49 +343,22 @@ class Ranking:
 
     def title(self) -> str:
         """Describe what was ranked."""
-        measures = counted(len(self.scores), "measure")
-        return f"{counted(len(self.pool), 'model')}, {measures} of {self.pool.target}, best first"
+        measures = pluralize(len(self.scores), "measure")
+        return f"{pluralize(len(self.pool), 'model')}, {measures} of {self.pool.target}, best first"
 
     def __str__(self) -> str:
-        return "\n".join([self.title(), *aligned(self.rows()), self.legend(), *self.warnings()])
+        return "\n".join([self.title(), *align_columns(self.rows()), self.legend(), *self.warnings()])
 
     def __repr__(self) -> str:
         return f"Ranking({' > '.join(self.scores)})"
 
-    @property
-    def falling(self) -> list[str]:
-        """The measures that beyond doubt go against the gap."""
-        kendalls = {name: score.kendall for name, score in self.scores.items()}
-        return [name for name, tau in kendalls.items() if tau and tau.interval and tau.interval[1] < 0]
 
-    def _falling(self) -> list[str]:
-        names = self.falling
-        if not names:
-            return []
-        fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
-        target = "the gap" if self.pool.target == "gap" else self.pool.target
-        turned = [name[1:] if name in self.pool.turned else f"-{name}" for name in names]
-        return [
-            f"{', '.join(names)} {fall} as {target} rises: if larger is meant to be better, rank {them} as "
-            f"{', '.join(turned)}"
-        ]
-
-    def _value(self, measure: str, statistic: str) -> float:
-        check_choice("measure", measure, self.scores)
-        score = self.scores[measure]
-        found: Statistic | None = getattr(score, statistic)
-        if found is None:
-            absent = "no two models are neighbours" if self.pool.hyperparameters else "no hyperparameters were named"
-            raise ValueError(f"{measure!r} cannot be compared by {STATISTICS[statistic]}: {score.undefined or absent}.")
-        return found.value
-
-
-def aligned(rows: list[list[str]], width: int | None = None) -> list[str]:
-    """Align a table's columns; if it is wider than ``width``, with intervals below their numbers."""
+def align_columns(rows: list[list[str]], width: int | None = None) -> list[str]:
+    """Return the lines of a table with aligned columns; if it is wider than ``width``, intervals go below numbers."""
     cells = [[cell.split("\n") for cell in row] for row in rows]
     widths = [max(len(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
     if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
-        return aligned([[cell.replace(" (", "\n(") for cell in row] for row in rows])
+        return align_columns([[cell.replace(" (", "\n(") for cell in row] for row in rows])
     return [
         "  ".join(f"{part:<{size}}" for part, size in zip(line, widths, strict=True)).rstrip()
         for row in cells
@@ -202,3 +380,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(part) for part in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def percentiles(sample: Array, level: float) -> Interval | None:
+    """Return the interval between percentiles of the defined values, or None if more than half are undefined."""
+    defined = sample[np.isfinite(sample)]
+    if len(defined) * 2 < len(sample):
+        return None
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def format_range(interval: Interval | None) -> str:
+    """Format an interval for a reader."""
+    return "undefined" if interval is None else f"{interval[0]:z.2f} to {interval[1]:z.2f}"

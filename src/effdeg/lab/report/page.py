@@ -8,6 +8,7 @@ from html import escape
 
 import matplotlib as mpl
 
+from effdeg._utils.checks import pluralize
 from effdeg._version import __version__
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
@@ -19,7 +20,6 @@ from effdeg.lab.report.sheets import block_sheets, further, heading, runs_sheet,
 from effdeg.lab.report.style import STYLE
 from effdeg.lab.report.verdicts import Finding
 from effdeg.lab.report.wording import sweep_command
-from effdeg.ranking._tables import counted
 
 _SIGNS = {
     "holds": "✓",
@@ -92,7 +92,7 @@ def _head(shown: Sequence[Result], absent: Sequence[tuple[Result, str]]) -> str:
     return (
         "<header><h1>The paper’s experiments, run again</h1>"
         "<p><em>Quantifying and Optimizing Simplicity via Polynomial Representations</em> (Zhang et al., ICML 2026): "
-        f"its numbers beside those of {counted(len(runs), 'run')}{where}. {counted(len(shown), 'experiment')} of "
+        f"its numbers beside those of {pluralize(len(runs), 'run')}{where}. {pluralize(len(shown), 'experiment')} of "
         f"{len(shown) + len(absent)} {'was' if len(shown) == 1 else 'were'} run.</p>"
         f"{_TERMS}{table}<nav>{' · '.join(links)}</nav></header>"
     )
@@ -147,7 +147,7 @@ def _absent(results: Sequence[tuple[Result, str]]) -> str:
 
 def _runs(result: Result) -> str:
     sheet = runs_sheet(result)
-    summary = f"{escape(result.recipe.title)}: {counted(len(sheet.rows), 'run')}"
+    summary = f"{escape(result.recipe.title)}: {pluralize(len(sheet.rows), 'run')}"
     return f"<details><summary>{summary}</summary>{_table(sheet, 'words')}</details>"
 
 

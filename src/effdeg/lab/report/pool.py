@@ -18,7 +18,7 @@ from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
 from effdeg.lab.store import Record
 from effdeg.ranking import Advantage, Ranking, Score, rank
-from effdeg.ranking._correlations import scaled
+from effdeg.ranking._correlations import scale_down
 from effdeg.ranking._tables import Array
 
 _TARGET = "gap"
@@ -244,7 +244,7 @@ def partial_correlation(values: Array, targets: Array, given: Array) -> float | 
 
 def _left(values: Array, given: Array) -> Array | None:
     """Return the residuals of a linear fit, of length 1; None if what is left is rounding."""
-    values, given = (scaled(each) - scaled(each).mean() for each in (values, given))
+    values, given = (scale_down(each) - scale_down(each).mean() for each in (values, given))
     residuals = values - given * (given @ values) / (given @ given)
     size = float(np.linalg.norm(residuals))
     return None if size <= 1e-9 * float(np.linalg.norm(values)) else residuals / size

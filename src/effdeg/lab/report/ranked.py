@@ -8,7 +8,7 @@ from effdeg.lab.report.verdicts import Verdict
 from effdeg.lab.report.wording import listed, seeds
 from effdeg.lab.settings import to_dict
 from effdeg.ranking import Advantage, Score
-from effdeg.ranking._score import span
+from effdeg.ranking._result import format_range
 
 
 def ranked(block: Block, pool: ModelPool) -> tuple[Verdict, list[str]]:
@@ -99,7 +99,8 @@ def _lead(advantage: Advantage) -> str:
     """Write a difference of correlations, what lies between ``x is`` and ``that of y``."""
     side = "above" if advantage.value > 0 else "below"
     noise = "beyond the noise" if _clear(advantage) else "within the noise"
-    return f"{abs(advantage.value):.2f} ({advantage.level:.0%} interval {span(_turned(advantage))}, {noise}) {side}"
+    interval = format_range(_turned(advantage))
+    return f"{abs(advantage.value):.2f} ({advantage.level:.0%} interval {interval}, {noise}) {side}"
 
 
 def _turned(advantage: Advantage) -> tuple[float, float] | None:

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from effdeg._utils.checks import pluralize
 from effdeg.lab.report.result import Result
 from effdeg.lab.report.wording import listed
-from effdeg.ranking._tables import counted
 
 
 def run_and_not(results: Sequence[Result]) -> tuple[list[Result], list[tuple[Result, str]]]:
@@ -25,7 +25,7 @@ def run_and_not(results: Sequence[Result]) -> tuple[list[Result], list[tuple[Res
         if shared.total() < len(folders):
             run.append(result)
         else:
-            words = [f"{counted(count, 'run')} with {name}" for name, count in shared.items()]
+            words = [f"{pluralize(count, 'run')} with {name}" for name, count in shared.items()]
             others.append((result, f"shares {listed(words)}" if words else ""))
         for folder in folders:
             owners.setdefault(folder, result.recipe.name)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from effdeg._utils.checks import pluralize
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.naming import title
 from effdeg.lab.report.wording import listed, percent, seeds
 from effdeg.lab.studies.grokking.claim import is_near, judged, verdict
 from effdeg.lab.studies.grokking.course import DEGREE, NORMALIZED, Course
-from effdeg.ranking._tables import counted
 
 OTHERS = {"parameter_norm": "parameter norm", "sharpness": "sharpness", "adaptive_sharpness": "adaptive sharpness"}
 """The measures that the paper puts beside the effective degree."""
@@ -27,7 +27,7 @@ def outcomes(block: Block) -> list[str]:
     if first in rest and testable:
         short.append(
             "In the paper's setting the network does not generalize in the steps that it was given; where it does, the "
-            f"claim fails in {failing} of {counted(len(testable), 'line')}."
+            f"claim fails in {failing} of {pluralize(len(testable), 'line')}."
         )
     return [*short, *map(_outcome, testable), *_untested(rest)]
 
@@ -88,7 +88,7 @@ def normalized(block: Block) -> list[str]:
         )
         found.append(
             f"{title(line)}: {before} at its highest until the drop ({_leads(both)} times its step), {after} at the "
-            f"drop, {end} at the end; the claim holds in {holding} of {counted(len(courses), 'run')}"
+            f"drop, {end} at the end; the claim holds in {holding} of {pluralize(len(courses), 'run')}"
         )
     return [f"Normalized ED, of the logits: {'; '.join(found)}."] if found else []
 

@@ -1,11 +1,12 @@
-"""A model on its data, shared by proxies: what several of them need is computed once, when it is first asked for."""
+"""A model in evaluation mode with its data, labels and loss: what proxies are computed from."""
 
 import difflib
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,23 +18,32 @@ from effdeg._models.outputs import shaped_values
 from effdeg._models.paths import check_interpolable
 from effdeg._utils.batches import Batches
 from effdeg._utils.checks import check_count, check_fit
+from effdeg._utils.statistics import format_estimate
 from effdeg._utils.tree import Tree, map_tensors, take, tensors
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Loss = Callable[[Any, Any], Tensor]
-"""The loss of a batch, the mean over its examples, from the model's outputs and the labels: ``cross_entropy``.
+"""The mean loss of a batch, from the model's outputs and the labels, such as ``cross_entropy``.
 
-Of what the model returned it gets the tensor that counts (``logits``, else the first), in float32 or better."""
+The outputs are the tensor of what the model returned that counts (``logits``, else the first), in float32 or better."""
 
 Weights = Mapping[str, Tensor]
 
 
 class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
-    """A proxy has no value for this model and these data; :func:`effdeg.proxies.evaluate` leaves it out."""
+    """A proxy has no value for this model and these data; :func:`effdeg.proxies.evaluate` skips it.
+
+    Example:
+        >>> import torch, effdeg
+        >>> effdeg.proxies.parameter_norm(torch.tanh)
+        Traceback (most recent call last):
+        ...
+        effdeg.proxies._evaluator.NotApplicable: this proxy needs the weights of the model, ...
+    """
 
 
-class Running(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """How a model is run, the same for every proxy.
 
     Attributes:
@@ -41,11 +51,18 @@ class Running(TypedDict, total=False):
         batch_size: Examples per pass; by default 1024, on the CPU 256. Halved when memory runs out.
         seed: Determines the examples and everything else that is drawn.
         device: Run the model there; by default where it is.
-        dtype: Run it in this precision; by default in its own. Sharpness is a small difference: float64 tells more.
-        at: The layer that stands for the inputs (a name or a module) where paths or derivatives begin. For token ids.
-        paths: Between how many pairs of examples paths lead.
+        dtype: Run it in this precision; by default in its own. Sharpness is a small difference: use float64.
+        at: The layer whose output replaces the inputs as the start of paths and derivatives (a name or a module), for
+            models of token ids.
+        paths: Number of paths, each between two examples.
         nodes: Points on each path.
         degree: The highest degree fitted along a path.
+
+    Example:
+        >>> import torch, effdeg
+        >>> options: effdeg.proxies.RunOptions = {"examples": 50, "dtype": torch.float64}
+        >>> effdeg.proxies.jacobian_norm(torch.nn.Linear(3, 2), torch.randn(100, 3), **options).settings["examples"]
+        50
     """
 
     examples: int | None
@@ -59,20 +76,46 @@ class Running(TypedDict, total=False):
     degree: int
 
 
-class Study:
-    """A model, its data and its loss; never changed, only looked at."""
+@dataclass(frozen=True)
+class Result:
+    """The value of a proxy for one model.
+
+    Attributes:
+        name: Name of the proxy.
+        value: Its value.
+        stderr: The standard error where the value is an estimate from random draws or from examples, else None.
+        settings: What it was computed with.
+
+    Example:
+        >>> import effdeg
+        >>> print(effdeg.proxies.Result("margin@10", 0.25, 0.0312, {"examples": 500}))
+        margin@10  0.25 ± 0.031  (examples=500)
+    """
+
+    name: str
+    value: float
+    stderr: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.name}  {self.estimate}" + (f"  ({settings})" if settings else "")
+
+    @property
+    def estimate(self) -> str:
+        """The value with its standard error, formatted."""
+        return format_estimate(self.value, self.stderr)
+
+
+_DEFAULTS = {"seed": 0, "paths": 400, "nodes": 200, "degree": 40}
+_LEAST = {"examples": 1, "batch_size": 1, "seed": 0, "paths": 1, "nodes": 1}
+
+
+class Evaluator:
+    """A model with its data and loss; what several proxies share is computed once, when it is first needed."""
 
     def __init__(
-        self,
-        subject: Subject,
-        data: Tree,
-        loss: Loss | None,
-        *,
-        reference: object,
-        batch_size: int | None,
-        seed: int,
-        at: Layer | None,
-        route: Mapping[str, int],
+        self, subject: Subject, data: Tree, loss: Loss | None, reference: object, options: Mapping[str, Any]
     ) -> None:
         self.subject, self.loss, self.reference = subject, loss, reference
         self.inputs: Tree = None
@@ -80,14 +123,47 @@ class Study:
         if data is not None:
             self.inputs, self.labels = split_labels(data)
         self.count = len(tensors(self.inputs)[0]) if data is not None else 0
-        self.seed, self.at, self.route = seed, at, route
+        self.whole = slice(0, self.count)
+        self.seed, self.at = options["seed"], options["at"]
+        self.route = {name: options[name] for name in ("paths", "nodes", "degree")}
         self.count_activations = False
-        self.batches = Batches(batch_size, subject.device)
+        self.batches = Batches(options["batch_size"], subject.device)
         self.weights = subject.weights()
         self._kept: dict[Hashable, tuple[Any, Exception | None]] = {}
 
+    @classmethod
+    @contextmanager
+    def open(
+        cls, model: Model, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
+    ) -> Iterator["Evaluator"]:
+        """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
+        chosen = {**dict.fromkeys(RunOptions.__annotations__), **_DEFAULTS, **options}
+        for name, least in _LEAST.items():
+            if chosen[name] is not _DEFAULTS.get(name):
+                chosen[name] = check_count(name, chosen[name], least=least)
+        if loss is not None and not callable(loss):
+            raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
+        check_fit(chosen["nodes"], chosen["degree"], least_degree=1)
+        if chosen["at"] is not None:
+            find_layer(model, chosen["at"])
+        # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
+        inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
+        with inference(inner, seed=chosen["seed"], device=chosen["device"], dtype=chosen["dtype"]) as subject, eager():
+            # Read within the context, which seeds the random state and restores it: a data set may draw.
+            examples = None if data is None else _read_examples(data, chosen["examples"], chosen["seed"])
+            try:
+                yield cls(subject, examples, loss, reference, chosen)
+            except TypeError as error:
+                if isinstance(data, tuple) and "missing" in str(error):
+                    error.add_note(
+                        "A proxy takes data=(inputs, labels) and calls the model on the inputs alone. For a model of "
+                        "several arguments write data=((first, second), labels), or ((first, second), None). "
+                        "(effdeg.measure, which needs no labels, takes (first, second).)"
+                    )
+                raise
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made under this key, making it the first time; what failed then fails again, at no cost."""
+        """Return what ``make`` returned when first called under this key, or raise what it raised then."""
         if key not in self._kept:
             try:
                 self._kept[key] = make(), None
@@ -100,7 +176,7 @@ class Study:
 
     @property
     def module(self) -> nn.Module:
-        """The model, where a proxy needs more of it than its outputs."""
+        """The model as a module, for proxies that need its weights."""
         if not isinstance(self.subject.model, nn.Module):
             raise NotApplicable(
                 f"this proxy needs the weights of the model, but a plain {type(self.subject.model).__name__} has none. "
@@ -113,12 +189,12 @@ class Study:
         if not dict(self.module.named_parameters()):
             raise NotApplicable(f"the model ({type(self.module).__name__}) has no parameters to perturb or to measure.")
 
-    def check_open(self) -> None:
-        """Raise if layers cannot be told apart, nor weights replaced, since they are compiled."""
+    def check_not_scripted(self) -> None:
+        """Raise if the model is TorchScript, whose layers cannot be seen and whose weights cannot be replaced."""
         if any(isinstance(each, torch.jit.ScriptModule) for each in self.module.modules()):
             raise NotApplicable(
-                "this proxy looks into the model or changes its weights, which TorchScript does not allow. Give the "
-                "nn.Module that it was made from."
+                "this proxy inspects the model's layers or changes its weights, which TorchScript does not allow. Give "
+                "the nn.Module that it was made from."
             )
 
     def check_data(self, *, labels: bool = False) -> None:
@@ -132,21 +208,21 @@ class Study:
             )
 
     def check_loss(self) -> None:
-        """Raise unless there is a loss with weights, data and labels to compute it from."""
+        """Raise unless there is a loss, and weights, data and labels to compute it from."""
         if self.loss is None:
             raise NotApplicable("this proxy needs a loss, such as torch.nn.functional.cross_entropy.")
         self.check_weights()
-        self.check_open()
+        self.check_not_scripted()
         self.check_data(labels=True)
         self.check_labels()
 
     def check_labels(self) -> None:
-        """Raise unless the loss, if there is one, can be computed from these labels and is the mean of a batch."""
+        """Raise unless the loss, if there is one, takes these labels and is the mean of a batch."""
         if self.loss is not None and self.labels is not None:
             self.once("labels", self._check_labels)
 
     def check_interpolable(self) -> None:
-        """Raise unless paths and derivatives can begin at the inputs, or at the layer that stands for them."""
+        """Raise unless paths and derivatives can start at the inputs, or at the layer ``at``."""
         self.check_data()
         if self.at is None:
             try:
@@ -155,8 +231,8 @@ class Study:
                 raise NotApplicable(str(error)) from error
 
     def _check_labels(self) -> None:
-        # The loss itself knows best which labels it takes: it is tried on those with the smallest and largest class id.
-        # It is computed on the CPU, where an id that is no class is an error; on a GPU it would end the process.
+        # Only the loss knows which labels it takes: try it on those with the smallest and the largest class id, on the
+        # CPU, where an id that is not a class raises an error; on a GPU it would end the process.
         assert self.loss is not None
         rows = torch.arange(min(2, self.count))
         if _is_id(self.labels):
@@ -179,46 +255,52 @@ class Study:
                 f"the loss cannot be computed from outputs of shape {tuple(outputs.shape)} and {given}: {error} (For "
                 "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs less 1.)"
             ) from error
-
-        if self.count > 1:
-            self._check_mean()
-
-    def _check_mean(self) -> None:
-        """Raise if the loss of two examples is not one number, or is the sum of their losses."""
-        both = float(self.loss_of(slice(0, 2)))
-        total = float(self.loss_of(slice(0, 1))) + float(self.loss_of(slice(1, 2)))
-        near = 1e-3 * abs(total)
-        if abs(both - total) < near < abs(both - total / 2):
+        if self.count < 2:
+            return
+        both, first, second = (float(self.loss_and_outputs(slice(*rows))[0]) for rows in ((0, 2), (0, 1), (1, 2)))
+        total = first + second
+        if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
             raise ValueError(
                 f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
                 "expected. Use reduction='mean'."
             )
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
-        """Bring copies of some examples and of their labels to where the model runs."""
-        # Copies: a model may work in place on what it is given.
+        """Copy some examples and their labels to where the model runs."""
+        # Copies, since a model may change its inputs in place.
         rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
         inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
-    def loss_of(self, part: slice | Tensor, weights: Weights | None = None, *, normalize: bool = False) -> Tensor:
-        """Compute the mean loss of some examples, with other weights in place of the model's own if any are given."""
-        return self._loss_and_outputs(part, weights, normalize)[0]
-
-    def differentiable_loss(self, part: slice, leaves: Weights, *, normalize: bool = False) -> tuple[Tensor, Tensor]:
-        """Compute the mean loss of some examples, to be differentiated by these weights, and the outputs."""
-        loss, outputs = self._loss_and_outputs(part, leaves, normalize)
-        if not loss.requires_grad:
+    def loss_and_outputs(
+        self, part: slice, weights: Weights | None = None, *, normalize: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and the outputs of some examples, with ``weights`` in place of the model's own."""
+        assert self.loss is not None
+        inputs, labels = self.fetch(part)
+        rows = len(tensors(inputs)[0])
+        outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
+        loss = self.loss(_normalize_logits(outputs) if normalize else outputs, labels)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ValueError(
+                f"the loss of a batch of {rows} is {given}; one number was expected, the mean over the batch. Use "
+                "reduction='mean'."
+            )
+        if torch.is_grad_enabled() and not loss.requires_grad:
             raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
-        return loss, outputs
+        return loss.reshape(()), outputs
 
     def mean_loss(self, weights: Weights, part: slice, *, normalize: bool = False) -> float:
-        """Compute the mean loss of examples, batch by batch."""
-        losses = self.run_batches(part, lambda each, share: self.loss_of(each, weights, normalize=normalize) * share)
-        return float(torch.stack(losses).double().sum())
+        """Return the mean loss of some examples, batch by batch."""
+
+        def run(each: slice, share: float) -> Tensor:
+            return self.loss_and_outputs(each, weights, normalize=normalize)[0] * share
+
+        return float(torch.stack(self.run_batches(part, run)).double().sum())
 
     def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
-        """Run a function on one batch after another of some examples, with the share of the examples in each."""
+        """Run a function on some examples batch by batch; it takes the batch and its share of the examples."""
         total = part.stop - part.start
 
         def run_one(each: slice) -> T:
@@ -229,25 +311,20 @@ class Study:
 
     def own_loss(self, *, normalize: bool = False) -> float:
         """Return the mean loss of all examples with the model's own weights."""
-        whole = self.everything()
         if ("gradient", normalize) in self._kept:
-            return self.gradient(whole, normalize=normalize)[0]
-        return self.once(("loss", normalize), lambda: self.mean_loss({}, whole, normalize=normalize))
+            return self.gradient(self.whole, normalize=normalize)[0]
+        return self.once(("loss", normalize), lambda: self.mean_loss({}, self.whole, normalize=normalize))
 
     def gradient(
         self, part: slice, weights: Weights | None = None, *, normalize: bool = False
     ) -> tuple[float, dict[str, Tensor]]:
-        """Compute the mean loss of examples and its gradient, batch by batch; once, for the model's own weights."""
-        if weights is None and part == self.everything():
+        """Return the mean loss of some examples and its gradient, batch by batch; kept for the model's own weights."""
+        if weights is None and part == self.whole:
             return self.once(("gradient", normalize), lambda: self._gradient(part, self.weights, normalize))
         return self._gradient(part, weights or self.weights, normalize)
 
-    def everything(self) -> slice:
-        """Return all examples as one part."""
-        return slice(0, self.count)
-
     def outputs(self) -> Tensor:
-        """Return the model's outputs for all examples; those of an earlier gradient if there was one."""
+        """Return the model's outputs for all examples; reuse those of an earlier gradient."""
         self.check_data()
 
         def run(part: slice) -> Tensor:
@@ -265,7 +342,7 @@ class Study:
 
         def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
-                loss, outputs = self.differentiable_loss(each, leaves, normalize=normalize)
+                loss, outputs = self.loss_and_outputs(each, leaves, normalize=normalize)
                 found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
             for name, one in zip(gradient, found, strict=True):
                 if one is not None:
@@ -274,37 +351,21 @@ class Study:
             return loss.detach() * share
 
         losses = self.run_batches(part, run)
-        if weights is self.weights and part == self.everything():
+        if weights is self.weights and part == self.whole:
             self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
 
-    def _loss_and_outputs(
-        self, part: slice | Tensor, weights: Weights | None, normalize: bool
-    ) -> tuple[Tensor, Tensor]:
-        assert self.loss is not None
-        inputs, labels = self.fetch(part)
-        rows = len(tensors(inputs)[0])
-        outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
-        loss = self.loss(normalized_logits(outputs) if normalize else outputs, labels)
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(
-                f"the loss of a batch of {rows} is {given}; one number was expected, the mean over the batch. Use "
-                "reduction='mean'."
-            )
-        return loss.reshape(()), outputs
-
 
 def as_leaves(weights: Weights) -> dict[str, Tensor]:
-    """Return the same weights as tensors of their own to differentiate by."""
+    """Return the weights as leaves of a graph, to differentiate by."""
     return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
 
 
-def proxy(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function refuse options that neither it nor :class:`Running` has, naming all there are."""
+def check_options(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function to refuse options that neither it nor :class:`RunOptions` has, listing those there are."""
     parameters = inspect.signature(function).parameters.values()
     own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [*own, *Running.__annotations__]
+    options = [*own, *RunOptions.__annotations__]
     listed = ", ".join(each for each in options if each not in {"model", "data", "loss"})
 
     @functools.wraps(function)
@@ -320,7 +381,7 @@ def proxy(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_finite(what: str, values: Tensor) -> None:
-    """Raise if something is NaN or infinite, naming the first example."""
+    """Raise if values are NaN or infinite, naming the first example."""
     broken = (~values.isfinite()).reshape(len(values), -1).any(1).nonzero().flatten()
     if len(broken):
         raise ValueError(
@@ -329,62 +390,8 @@ def check_finite(what: str, values: Tensor) -> None:
         )
 
 
-def normalized_logits(logits: Tensor) -> Tensor:
-    """Divide each example's logits by their standard deviation (Andriushchenko et al. 2023): their scale is gone."""
-    if logits.dim() < 2 or logits.shape[-1] < 2:
-        raise ValueError(f"normalize_logits= is for several logits, not for outputs of shape {tuple(logits.shape)}.")
-    return logits / logits.std(-1, correction=0, keepdim=True)
-
-
-@contextmanager
-def opened(
-    model: Model | Study,
-    data: Any = None,
-    loss: Loss | None = None,
-    *,
-    reference: object = None,
-    **running: Unpack[Running],
-) -> Iterator[Study]:
-    """Open a study of a model, which is left as it was; reuse a study that is already open."""
-    if isinstance(model, Study):
-        yield model
-        return
-    examples, batch_size = running.get("examples"), running.get("batch_size")
-    seed = check_count("seed", running.get("seed", 0), least=0)
-    for name, given in (("examples", examples), ("batch_size", batch_size)):
-        if given is not None:
-            check_count(name, given, least=1)
-    if loss is not None and not callable(loss):
-        raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
-    route = {
-        "paths": check_count("paths", running.get("paths", 400), least=1),
-        "nodes": check_count("nodes", running.get("nodes", 200), least=1),
-        "degree": running.get("degree", 40),
-    }
-    check_fit(route["nodes"], route["degree"], least_degree=1)
-    if (at := running.get("at")) is not None:
-        find_layer(model, at)
-    # Without wrappers, which would stand in the way of other weights; a method of a module is run as it is.
-    inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
-    with (
-        inference(inner, seed=seed, device=running.get("device"), dtype=running.get("dtype")) as subject,
-        eager(),
-    ):
-        # With the random state seeded and put back: a data set may draw, too.
-        yield Study(
-            subject,
-            None if data is None else _choose(data, examples, seed),
-            loss,
-            reference=reference,
-            batch_size=batch_size,
-            seed=seed,
-            at=at,
-            route=route,
-        )
-
-
-def _choose(data: Any, count: int | None, seed: int) -> Tree:
-    """Read the examples that are wanted."""
+def _read_examples(data: Any, count: int | None, seed: int) -> Tree:
+    """Read all examples, or ``count`` of them that are drawn with the seed."""
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
         data = (data[0], torch.as_tensor(data[1]))
     examples = as_examples(data, labelled=True)
@@ -394,6 +401,13 @@ def _choose(data: Any, count: int | None, seed: int) -> Tree:
         return examples.fetch(range(len(examples)))
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
     return examples.fetch(order[:count].sort().values.tolist())
+
+
+def _normalize_logits(logits: Tensor) -> Tensor:
+    """Divide each example's logits by their standard deviation (Andriushchenko et al. 2023)."""
+    if logits.dim() < 2 or logits.shape[-1] < 2:
+        raise ValueError(f"normalize_logits= is for several logits, not for outputs of shape {tuple(logits.shape)}.")
+    return logits / logits.std(-1, correction=0, keepdim=True)
 
 
 def _is_id(leaf: Any) -> bool:

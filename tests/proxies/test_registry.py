@@ -1,4 +1,4 @@
-"""Many proxies in one go: which there are, what they share, and what does not apply."""
+"""Proxies by name: which there are, what they share, and what does not apply."""
 
 import json
 import math
@@ -213,3 +213,33 @@ def test_of_a_torchscript_module_what_looks_into_it_is_skipped_and_the_rest_is_r
         assert result.value == pytest.approx(own[name].value), name
     for name in ("sharpness@0.05", "spectral_sum", "frobenius_product", "path_norm", "hessian_trace"):
         assert "TorchScript" in scripted.skipped[name]
+
+
+def test_a_radius_in_a_name_must_be_positive():
+    with pytest.raises(ValueError, match=r"rho=-1.0 must be positive"):
+        table_of(names=["sharpness@-1"])
+    with pytest.raises(ValueError, match="between 0 and 100"):
+        table_of(names=["margin@200"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sharpnes@0.05", "not a known proxy. Did you mean 'sharpness@0.05'"),
+        ("parameter_norm@3", "not a known proxy. Did you mean 'parameter_norm'"),
+        ("sharpness@big", "a number was expected after the @, as in sharpness@0.05"),
+    ],
+)
+def test_unknown_names(name, message):
+    with pytest.raises(ValueError, match=message):
+        table_of(names=[name])
+
+
+def test_one_name_is_taken_for_a_list_of_one():
+    assert list(table_of(names="parameter_norm")) == ["parameter_norm"]
+
+
+@pytest.mark.parametrize("names", [[5], ["sharpness@"]])
+def test_names_that_are_none(names):
+    with pytest.raises((TypeError, ValueError), match="expected"):
+        table_of(names=names)

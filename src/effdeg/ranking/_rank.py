@@ -1,0 +1,217 @@
+"""From a table of models to a ranking of measures: all statistics, on the models and on resamples of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from effdeg._utils.checks import check_count
+from effdeg._utils.optional import require
+from effdeg.ranking._conditional import ConditionalInformation, Neighbours
+from effdeg.ranking._correlations import kendall, pearson, scale_down, signs, spearman
+from effdeg.ranking._pool import MIN_CLUSTERS, Indices, Pool
+from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
+from effdeg.ranking._tables import Array, as_columns
+
+# Percentiles of fewer say little about the ends of a 95% interval.
+_MIN_RESAMPLES = 100
+# Numbers held at once per pair of models: keeps memory moderate, and the tallies of a chunk in the cache.
+_CHUNK = 2_000_000
+
+
+def rank(
+    table: Any,
+    *,
+    target: str = "gap",
+    measures: Sequence[str] | None = None,
+    hyperparameters: Sequence[str] = (),
+    clusters: Sequence[str] | None = None,
+    model: str | None = None,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Ranking:
+    """Score how well measures rank a pool of models by their generalization gap.
+
+    :class:`Score` defines the statistics. Their intervals come from resamples of the models, with replacement. Seeds of
+    one configuration are not independent models: where several share all their hyperparameters, configurations are
+    drawn with all their models (a cluster bootstrap). Configurations that differ only in a hyperparameter that hardly
+    matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as ``clusters``.
+    Without hyperparameters every model counts as independent.
+
+    Compare two measures by Kendall's τ: the paired test of Pearson's r is somewhat anticonservative (8% at a nominal
+    5%). Intervals of the worst sign error and of the conditional information are biased upwards.
+
+    Example:
+        >>> from effdeg.ranking import rank
+        >>> table = {
+        ...     "lr": [0.1, 0.1, 0.3, 0.3],
+        ...     "degree": [1.2, 1.9, 1.4, 2.0],
+        ...     "margin": [3.0, 1.0, 4.0, 2.0],
+        ...     "gap": [0.05, 0.11, 0.08, 0.12],
+        ... }
+        >>> ranking = rank(table, measures=["-margin", "degree"], hyperparameters=["lr"], resamples=100)
+        >>> [(name, round(score.kendall.value, 2)) for name, score in ranking.scores.items()]
+        [('degree', 1.0), ('-margin', 0.33)]
+
+    Args:
+        table: One row per model: a dict of columns, a list of dicts, a data frame, or the path of a ``.csv`` or
+            ``.parquet`` file (see :func:`read_table`).
+        target: The column to predict; larger is worse.
+        measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
+            better. By default every column of numbers that has no other role.
+        hyperparameters: The columns that say how each model was trained: without them there is neither Ψ nor sign
+            error nor conditional information. Numbers are ordered by size; anything else has no order, and all pairs
+            of its values count as neighbours.
+        clusters: The hyperparameters whose combinations are drawn, each with all its models; by default all.
+        model: The column with the models' names; by default ``"model"`` if there is one.
+        resamples: The number of resamples for the intervals; at least 100.
+        level: The probability of the intervals.
+        seed: The seed of the resamples, which all measures share.
+
+    Returns:
+        The measures by Kendall's τ, best first. A measure that is constant, or not finite for some model, says so.
+
+    Raises:
+        ValueError: If a column does not exist, is given twice or in two roles, or holds text where numbers are needed;
+            if the target is missing or the same for all models; if there are fewer than 3 models; if a setting is out
+            of range; or if the file cannot be read.
+        TypeError: If the table is of an unknown kind, or a single text is given for a list of columns.
+        FileNotFoundError: If the table is a path and there is no such file.
+        ImportError: If SciPy is not installed, or pyarrow for a ``.parquet`` file.
+    """
+    require("scipy", extra="ranking", purpose="effdeg.ranking")
+    check_count("resamples", resamples, least=_MIN_RESAMPLES)
+    check_count("seed", seed, least=0)
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
+    pool = Pool.from_columns(
+        as_columns(table),
+        target=target,
+        measures=measures,
+        hyperparameters=hyperparameters,
+        clusters=clusters,
+        model=model,
+    )
+    undefined = [Score(name, undefined=reason) for name, reason in pool.undefined.items()]
+    if not pool.measures:
+        return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
+    evaluation = Evaluation(pool)
+    found = evaluation(np.ones((1, len(pool))))
+    resampled = evaluation(_draw(pool.clusters, resamples, seed))
+    if pool.cluster_count < MIN_CLUSTERS:
+        resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
+    scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
+    scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
+    varied = evaluation.neighbours.axes if evaluation.neighbours else []
+    return Ranking(
+        pool=pool,
+        scores={score.measure: score for score in [*scores, *undefined]},
+        resampled={name: resampled[name] for name in STATISTICS if name in resampled},
+        level=level,
+        seed=seed,
+        unvaried=[name for name in pool.hyperparameters if name not in varied],
+    )
+
+
+def _draw(clusters: Indices, resamples: int, seed: int) -> Array:
+    """Draw clusters of models with replacement and count how often each model is drawn: resamples × models."""
+    number = int(clusters.max()) + 1
+    drawn = np.random.default_rng(seed).integers(0, number, (resamples, number))
+    return tally(drawn)[:, clusters]
+
+
+def tally(drawn: Indices) -> Array:
+    """Count how often each of 0, …, n - 1 occurs in each row of n."""
+    resamples, number = drawn.shape
+    flat = (drawn + number * np.arange(resamples)[:, None]).ravel()
+    return np.bincount(flat, minlength=resamples * number).reshape(resamples, number).astype(np.float64)
+
+
+class Evaluation:
+    """All statistics of a pool's measures, as functions of how often each model is counted.
+
+    Attributes:
+        neighbours: The pairs of models that differ in one hyperparameter alone; None if there are none.
+        information: The conditional information; None without hyperparameters.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
+        self._measure_signs, self._gap_signs = signs(self._values), signs(self._gaps)
+        neighbours = Neighbours(pool) if pool.hyperparameters else None
+        self.neighbours = neighbours if neighbours and neighbours.axes else None
+        self.information = (
+            ConditionalInformation(pool, self._measure_signs, self._gap_signs) if pool.hyperparameters else None
+        )
+
+    def __call__(self, counts: Array) -> dict[str, Array]:
+        """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
+        size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
+        chunks = [self._evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
+        return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
+
+    def _evaluate(self, counts: Array) -> dict[str, Array]:
+        sides = self._measure_signs, self._gap_signs
+        found = {
+            "pearson": pearson(counts, self._values, self._gaps),
+            "spearman": spearman(counts, *sides),
+            "kendall": kendall(counts, *sides),
+        }
+        if self.neighbours:
+            found["psi_by_axis"] = by_axis = self.neighbours.psi(counts, *sides)
+            found["psi"] = _mean(by_axis)
+        if self.neighbours and self.neighbours.environments:
+            found["sign_errors"] = errors = self.neighbours.sign_errors(counts, *sides)
+            found["sign_error"] = _mean(errors)
+            found["worst_sign_error"] = np.fmax.reduce(errors)
+        if self.information:
+            found["information_by_set"] = by_set = self.information(counts)
+            found["conditional_information"] = np.fmin.reduce(by_set)
+        return found
+
+
+def _mean(parts: Array) -> Array:
+    """Average the defined values over the first axis; nan where there are none."""
+    defined = np.isfinite(parts).sum(0)
+    average: Array = np.full(defined.shape, np.nan)
+    np.divide(np.nansum(parts, axis=0), defined, where=defined > 0, out=average)
+    return average
+
+
+def _score(
+    pool: Pool, evaluation: Evaluation, found: dict[str, Array], resampled: dict[str, Array], column: int, level: float
+) -> Score:
+    """Collect the statistics of one measure."""
+    name = list(pool.measures)[column]
+
+    def statistic(values: Array, samples: Array) -> Statistic:
+        return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
+
+    parts: dict[str, Any] = {key: statistic(found[key], resampled[key]) for key in STATISTICS if key in found}
+    parts |= _correlate_with_scipy(pool, name, parts, level)
+    if evaluation.neighbours:
+        by_axis = zip(evaluation.neighbours.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
+        parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
+    if "sign_errors" in found and evaluation.neighbours:
+        worst = int(found["sign_errors"][:, 0, column].argmax())
+        parts["worst_environment"] = evaluation.neighbours.environments[worst]
+    if evaluation.information:
+        least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
+        parts["information_given"] = evaluation.information.sets[least]
+    return Score(name, **parts)
+
+
+def _correlate_with_scipy(pool: Pool, name: str, resampled: dict[str, Statistic], level: float) -> dict[str, Any]:
+    """Return SciPy's correlations, with Fisher's interval for Pearson's where models are independent."""
+    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
+    values, gaps = pool.measures[name], pool.gaps
+    linear = stats.pearsonr(scale_down(values), scale_down(gaps))
+    low, high = linear.confidence_interval(level)
+    drawn = resampled["pearson"].interval
+    return {
+        "pearson": Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high))),
+        "pearson_resampled": drawn,
+        "spearman": Statistic(float(stats.spearmanr(values, gaps)[0]), resampled["spearman"].interval),
+        "kendall": Statistic(float(stats.kendalltau(values, gaps)[0]), resampled["kendall"].interval),
+    }
