@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.outputs import IGNORED
+from effdeg._models.labels import IGNORED
 from effdeg._models.paths import interpolate, join_masks
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, named_map, take, tensors, tree_map
