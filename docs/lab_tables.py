@@ -114,11 +114,12 @@ def results() -> str:
             "adaptive sharpness": pool.best["adaptive sharpness"].measure,
             "margin": "-margin@50",
         }
-        for rows, kind in ((pool.table, title), (fitted(pool), f"{title} that fit")):
-            lines.append(_correlations(f"{len(rows)} {kind}, CIFAR-10, {block.epochs} epochs", rows, others))
+        setting = f"gap of {len(pool.table)} {title}, CIFAR-10, {block.epochs} epochs: correlation"
+        lines.append(_correlations(setting, pool.table, others))
+        lines.append(_correlations(f"the {len(fitted(pool))} that fit", fitted(pool), others))
     rows = digits_pool()
     others = {"sharpness": "sharpness@0.1", "adaptive sharpness": "adaptive_sharpness@0.1", "margin": "-margin@50"}
-    lines.append(_correlations(f"{len(rows)} MLPs, digits", rows, others))
+    lines.append(_correlations(f"gap of {len(rows)} MLPs, digits", rows, others))
     methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
     setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {pluralize(len(methods.seeds), 'seed')}"
     lines.append(_accuracies(setting, {line.row.name: line for line in methods.done}))
@@ -137,7 +138,7 @@ def _correlations(setting: str, rows: Sequence[Mapping[str, Any]], others: Mappi
     """Return the row of a pool: Pearson's correlations with the gap."""
     found = ", ".join(f"{label} {_signed(_pearson(rows, name))}" for label, name in others.items())
     raw, normalized = (_signed(_pearson(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
-    return f"| correlation with the gap, {setting} | {raw}; normalized {normalized} | {found} |"
+    return f"| {setting} | {raw}; normalized {normalized} | {found} |"
 
 
 def _accuracies(setting: str, lines: Mapping[str, Line]) -> str:

@@ -108,7 +108,7 @@ def test_a_message_does_not_list_hundreds_of_numbers():
         ([(x, torch.eye(4)[0]) for x in X], r"entries of type tuple.*DataLoader\(inputs\).*iter\(inputs\)"),
         ([{"x": x} for x in X], r"entries of type dict.*DataLoader\(inputs\).*iter\(inputs\)"),
         (X.tolist(), r"a list of numbers. Write torch.tensor\(inputs\)"),
-        ([X, Y], r"the last of shape \(30,\). If they are inputs and labels, give the inputs alone"),
+        ([X, Y], r"the last of shape \(30,\). If they are inputs and labels, pass the inputs alone"),
     ],
     ids=["examples", "batches", "arrays", "labelled batches", "soft labels", "dicts", "numbers", "with labels"],
 )

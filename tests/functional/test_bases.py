@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from effdeg.functional import basis_matrix, evaluate
+from effdeg.functional import basis_matrix, effective_degree, evaluate
 from tests.oracles import reference
 
 
@@ -33,3 +35,59 @@ def test_evaluate_matches_numpy(basis):
 def test_unknown_basis_names_the_close_one():
     with pytest.raises(ValueError, match=r"basis='legendr' is not known\. Did you mean 'legendre'\?"):
         basis_matrix(torch.rand(3), 2, "legendr")
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_effective_degree_matches_the_definition(normalized):
+    coefficients = torch.randn(2, 3, 6, 4, dtype=torch.float64)
+    expected = [[reference.effective_degree(path.numpy(), normalized) for path in group] for group in coefficients]
+    torch.testing.assert_close(
+        effective_degree(coefficients, normalized=normalized), torch.tensor(expected, dtype=torch.float64)
+    )
+
+
+@given(scale=st.floats(1e-3, 1e3), seed=st.integers(0, 1000))
+def test_scaling_the_output_scales_the_degree_and_leaves_the_normalized_one(scale, seed):
+    coefficients = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    raw, normalized = effective_degree(coefficients), effective_degree(coefficients, normalized=True)
+    torch.testing.assert_close(effective_degree(scale * coefficients), scale * raw)
+    torch.testing.assert_close(effective_degree(scale * coefficients, normalized=True), normalized)
+    assert 0 <= float(normalized) <= 4
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_an_output_that_is_zero_has_degree_zero_and_no_gradient(normalized):
+    coefficients = torch.randn(4, 3, dtype=torch.float64)
+    coefficients[:, 1] = 0
+    coefficients.requires_grad_()
+    value = effective_degree(coefficients, normalized=normalized)
+    others = effective_degree(coefficients[:, [0, 2]], normalized=normalized) * 2 / 3
+    torch.testing.assert_close(value, others)
+    value.backward()
+    assert bool(coefficients.grad.isfinite().all())
+    assert bool((coefficients.grad[:, 1] == 0).all())
+
+
+def test_constant_and_linear_outputs():
+    assert float(effective_degree(torch.tensor([[3.0], [0.0], [0.0]]))) == 0
+    assert float(effective_degree(torch.tensor([[3.0], [-2.0], [0.0]]))) == 2
+    assert float(effective_degree(torch.tensor([[0.0], [-2.0], [0.0]]), normalized=True)) == 1
+
+
+@given(st.integers(0, 1000), st.integers(0, 12))
+def test_the_effective_degree_is_lipschitz_in_the_coefficients(seed, degree):
+    """|ED(a) - ED(b)| ≤ K ‖a - b‖₁, and K is reached by the leading coefficient."""
+    generator = torch.Generator().manual_seed(seed)
+    first, second = torch.randn(2, degree + 1, 1, generator=generator, dtype=torch.float64)
+    change = (effective_degree(first) - effective_degree(second)).abs()
+    assert change <= degree * (first - second).abs().sum() + 1e-12
+    longer = first.clone()
+    longer[-1] += torch.where(first[-1] < 0, -1.0, 1.0)
+    assert float(effective_degree(longer) - effective_degree(first)) == pytest.approx(degree)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 3e38), (torch.float64, 1e307), (torch.float32, 1e-44)])
+def test_normalized_the_effective_degree_neither_overflows_nor_underflows(dtype, size):
+    coefficients = torch.full((41, 2), size, dtype=dtype).requires_grad_()
+    value = effective_degree(coefficients, normalized=True)
+    assert float(value.detach()) == pytest.approx(20, rel=1e-6)

@@ -3,7 +3,7 @@ import torch
 
 import effdeg
 from effdeg.functional import condition_number, uniform_nodes
-from effdeg.functional._conditioning import CONDITION_LIMIT, IllConditionedFit, ill_conditioned
+from effdeg.functional._conditioning import CONDITION_LIMIT, IllConditionedFit, describe_ill_conditioning
 from tests.models import mlp
 
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
@@ -23,7 +23,7 @@ def first(x):
 def test_uniform_nodes_warn_before_the_model_is_run(nodes, degree, basis):
     settings = {"nodes": nodes, "degree": degree, "basis": basis, "sampling": "uniform"}
     # Warnings are errors here: this one comes first.
-    with pytest.raises(IllConditionedFit, match=rf"with nodes={nodes} cannot carry degree={degree}.*'cosine', or deg"):
+    with pytest.raises(IllConditionedFit, match=rf"nodes={nodes} does not support degree={degree}.*'cosine', or deg"):
         effdeg.measure(never, X, **settings)
 
 
@@ -71,15 +71,15 @@ def test_damping_does_not_mend_it():
 
 @pytest.mark.parametrize(("nodes", "degree"), [(15, 14), (41, 40), (100, 40)])
 def test_the_degree_that_is_advised_is_the_highest_that_works(nodes, degree):
-    advised = int(ill_conditioned("uniform", nodes, degree).split("degree=")[-1].split()[0])
+    advised = int(describe_ill_conditioning("uniform", nodes, degree).split("degree=")[-1].split()[0])
     assert 1 < advised < degree
     assert condition_number(uniform_nodes(nodes), advised) <= CONDITION_LIMIT
     assert condition_number(uniform_nodes(nodes), advised + 1) > CONDITION_LIMIT
-    assert ill_conditioned("uniform", nodes, advised) is None
+    assert describe_ill_conditioning("uniform", nodes, advised) is None
 
 
 def test_the_penalty_warns_when_it_is_made():
-    with pytest.warns(IllConditionedFit, match="cannot carry degree=14") as caught:
+    with pytest.warns(IllConditionedFit, match="does not support degree=14") as caught:
         effdeg.Penalty(sampling="uniform", nodes=15, degree=14)
     assert caught[0].filename == __file__
     effdeg.Penalty(sampling="uniform", nodes=4, degree=3)

@@ -100,7 +100,7 @@ def test_too_few_nodes_that_differ(few, shared):
     if not shared:
         other = chebyshev_nodes(len(alpha))  # one path that is well posed does not hide the one that is not
         alpha, values = torch.stack([other, alpha]), values.expand(2, -1, -1)
-    with pytest.raises(ValueError, match=r"only 2 nodes of a path differ.*degree=3.*damping=DAMPING.*degree=1 or less"):
+    with pytest.raises(ValueError, match=r"only 2 nodes .* distinct.*degree=3.*damping=DAMPING.*degree=1 or less"):
         fit(values, alpha, 3, damping=0.0)
     line = fit(values, alpha, 1, damping=0.0)
     assert bool(line.isfinite().all())
@@ -144,7 +144,7 @@ def test_refinement_solves_the_damped_problem_however_close_two_nodes_come(gap):
     values = torch.randn(1, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
     rows = bases.basis_rows(alpha, 3, "chebyshev")
     factor = torch.linalg.cholesky(rows @ rows.mT + DAMPING * torch.eye(4, dtype=torch.float64))
-    refined = fitting._refined(rows, values, rows @ values, factor, DAMPING)
+    refined = fitting._solve_and_refine(rows, values, rows @ values, factor, DAMPING)
     exact = fit_operator(alpha, 3) @ values
     # Nodes that coincide leave a condition number of sqrt(4 / damping), whose square the rounding errors feel.
     assert float((refined - exact).norm() / exact.norm()) < 1e-6

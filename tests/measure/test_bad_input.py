@@ -73,11 +73,11 @@ def test_settings(settings, error, message):
         (torch.tensor(3.0), ValueError, r"inputs hold no examples"),
         ((X.to(torch.uint8) * 0 + 7), TypeError, r"hold integers \(torch.uint8\).*images.float\(\) / 255"),
         ({"x": X, "ids": torch.arange(20)}, TypeError, r"inputs \('ids'\) hold integers \(torch.int64"),
-        ({"mask": X > 0}, TypeError, r"no floating-point tensor to walk along"),
+        ({"mask": X > 0}, TypeError, r"no floating-point tensor to interpolate"),
         ({"x": X, "y": X[:3]}, ValueError, r"disagree on the number of examples: x \(20, 6\), y \(3, 6\)"),
         (iter([X, torch.randn(4, 7)]), ValueError, r"do not fit together: \(20, 6\) and \(4, 7\)"),
         ([], ValueError, r"inputs are empty"),
-        (iter([]), ValueError, r"inputs are empty: the iterable gave nothing"),
+        (iter([]), ValueError, r"inputs are empty: the iterable has no items"),
         (
             "images.npy",
             TypeError,
@@ -89,7 +89,7 @@ def test_settings(settings, error, message):
         ({"x": X, "y": X.to_sparse()}, TypeError, r"inputs \('y'\) are sparse"),
         (torch.nested.nested_tensor([X, X[:3]], layout=torch.jagged), TypeError, r"nested.*to_padded_tensor"),
         (X.to("meta"), ValueError, r"inputs are on the meta device, where tensors have no values"),
-        ({"x": X, "types": (X > 0).long()}, TypeError, r"inputs \('types'\) hold integers.*mask, give booleans: .bool"),
+        ({"x": X, "types": (X > 0).long()}, TypeError, r"inputs \('types'\) hold integers.*mask, pass booleans: .bool"),
         ((X, torch.arange(20)), TypeError, LABELS),
         ((X, torch.arange(20) > 3), TypeError, LABELS),
         ((X, torch.arange(20) % 2), TypeError, LABELS),
@@ -104,11 +104,11 @@ def test_inputs(inputs, error, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (None, r"model is None, which cannot be called on a batch. Give an nn.Module or a function"),
+        (None, r"model is None, which cannot be called on a batch. Pass an nn.Module or a function"),
         ("resnet", r"model is 'resnet'.*Names of models are for the command line"),
         (mlp().state_dict(), r"model is of type OrderedDict.*network.load_state_dict"),
         (X, r"model is of type Tensor"),
-        (Tokens, r"model=Tokens is a class. Give an instance of it: Tokens\(…\)"),
+        (Tokens, r"model=Tokens is a class. Pass an instance of it: Tokens\(…\)"),
     ],
 )
 def test_what_is_no_model(model, message):

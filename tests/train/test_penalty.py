@@ -255,7 +255,7 @@ def test_signals_with_the_classes_first_are_not_taken_for_ones_with_the_classes_
     with pytest.raises(ValueError, match="look like maps with the classes first"):
         Penalty.efficient()(model, signals, ids)
     square = nn.Conv1d(3, 20, 3, padding=1).double()
-    with pytest.raises(ValueError, match="Give one-hot labels"):
+    with pytest.raises(ValueError, match="Pass one-hot labels"):
         Penalty.efficient(output=lambda r: r.softmax(1))(square, signals, ids)
     degrees = []
     for labels in (ids, one_hot(ids, 5).movedim(-1, 1)):

@@ -1,4 +1,4 @@
-"""Derivatives of a model, as proxies and baselines need them: Jacobians, steepest ascent, and derivatives twice."""
+"""Derivatives of a model for proxies and baselines: Jacobian norms, steepest ascent, and second derivatives."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,30 +17,27 @@ from effdeg._utils.device import send
 from effdeg._utils.shapes import Float
 
 ETA = 0.01
-"""What ASAM adds to the size of a weight, so that weights near zero can move too."""
+"""What ASAM adds to the magnitude of a weight, so that weights near zero can move too."""
 
 
 def weight_scales(named: Iterable[tuple[str, Tensor]], eta: float) -> list[Tensor | None]:
-    """Return the scales T of adaptive sharpness, as the official ASAM has them.
-
-    They are |w| + eta for parameters that are called a weight, and 1 (here None) for all others, such as biases.
-    """
+    """Return the scales T of adaptive sharpness: |w| + η if the name says ``weight``, else 1 (None), as ASAM's code."""
     return [weight.detach().abs() + eta if "weight" in name else None for name, weight in named]
 
 
 def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None] | None = None) -> list[Tensor]:
-    """Return T² g / |T g|: within |e / T| ≤ 1 the step e that raises the loss most to first order; T = 1 by default."""
+    """Return T² g / ‖T g‖, the step e within ‖e / T‖ ≤ 1 that raises the loss most to first order; T = 1 by default."""
     scales = scales or [None] * len(gradients)
     if not gradients:
         return []
     scaled = _times(gradients, scales)
-    # A gradient of zero points nowhere: the step is then zero, not NaN.
+    # A gradient of zero has no direction: the step is then zero, not NaN.
     norm = get_total_norm(scaled)
     norm = norm + torch.finfo(norm.dtype).tiny
     steps = _times(scaled, scales)
     if len({each.device for each in steps}) > 1:
         return [each / norm.to(each.device) for each in steps]
-    # All at once, as torch's own optimizers do: one by one, small weights would keep a GPU busy with launches.
+    # All at once, as torch's optimizers do: one by one, small weights would cost a GPU mostly kernel launches.
     return list(torch._foreach_div(steps, norm))
 
 
@@ -49,7 +46,7 @@ def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[T
 
 
 def check_projections(projections: int) -> None:
-    """Raise unless it is a number of random projections, or -1 for all outputs in turn."""
+    """Raise unless this is a number of random projections, or -1 for all outputs in turn."""
     if projections != -1:
         try:
             check_count("projections", projections, least=1)
@@ -66,27 +63,16 @@ def squared_norms(
     directions: Float[Tensor, "examples projections outputs"] | None = None,
     create_graph: bool = False,
 ) -> Float[Tensor, " examples"]:
-    """Return the squared Frobenius norm of each example's Jacobian.
+    """Return the squared Frobenius norm of each example's Jacobian with respect to ``inputs``.
 
-    A direction v uniform on the unit sphere of C outputs has C E[v vᵀ] = I, so that C |vᵀJ|² is right on average
-    (Hoffman et al. 2019). One backward pass serves all examples.
+    A direction v uniform on the unit sphere of C outputs has C E[v vᵀ] = I, so that C ‖vᵀJ‖² is unbiased (Hoffman et
+    al. 2019). ``projections`` directions are drawn for each example, or taken from ``directions``; -1 takes every
+    output in turn, which is exact where examples do not depend on each other. One backward pass serves all examples.
 
     Where an output depends on other examples too, as under BatchNorm in training, an example's Jacobian is that of all
-    outputs of the batch with respect to its inputs. The directions of different examples are independent and of mean
-    zero, so that products of different examples' derivatives cancel out on average. That is why unit vectors, which are
-    exact otherwise, get a random sign for each example.
-
-    Args:
-        values: The outputs, one row per example.
-        inputs: What to differentiate by, each with the examples first.
-        projections: How many directions to draw for each example; -1 takes every output in turn, which is exact where
-            examples do not depend on each other, and right on average where they do.
-        generator: The source of the directions and signs; torch's own when absent.
-        directions: Directions of any length, instead of drawn ones.
-        create_graph: Let the result be differentiated in turn.
-
-    Returns:
-        One square per example.
+    outputs of the batch with respect to its inputs. The directions of different examples are independent with mean
+    zero, so that products of different examples' derivatives cancel on average. Therefore unit vectors get a random
+    sign for each example, and are then unbiased too.
     """
     count = values.shape[1] if projections == -1 else projections
     total = values.new_zeros(len(values))
@@ -98,7 +84,7 @@ def squared_norms(
         else:
             drawn = _draw(values, generator) if directions is None else send(directions[:, number], values.device)
             direction = normalize(drawn.to(values.dtype), dim=1)
-        # The graph of the forward pass serves once more, until the last.
+        # The graph of the forward pass is needed until the last backward pass.
         keep = create_graph or number < count - 1
         gradients = torch.autograd.grad(
             values, inputs, direction, retain_graph=keep, create_graph=create_graph, allow_unused=True
@@ -117,23 +103,22 @@ def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
 
 @contextmanager
 def double_differentiable(model: object) -> Iterator[None]:
-    """Within it, run a model by code that has second derivatives, which the fastest code often has not.
+    """Run a model with kernels that have second derivatives, which the fastest ones often lack.
 
-    Attention runs by its plain kernel, models with recurrent layers run without cuDNN, and compiled models as they were
-    written. Only the forward pass must be within it. Kernels that a model brings itself (FlashAttention, xFormers)
-    are not known here.
+    Attention uses its plain kernel, models with recurrent layers do not use cuDNN, and compiled models run eagerly.
+    Only the forward pass must be inside. A model's own kernels (FlashAttention, xFormers) are not replaced.
     """
     module = as_module(model)
     recurrent = module is not None and any(isinstance(part, nn.RNNBase) for part in module.modules())
-    # Only then: convolutions need cuDNN to be fast.
+    # Not in general: convolutions need cuDNN to be fast.
     with eager(), sdpa_kernel(SDPBackend.MATH), _without_cudnn() if recurrent else nullcontext():
         yield
 
 
 class PlainWeightNorm(TorchFunctionMode):
-    """Within it, weight norm is computed step by step: torch's own kernel has a wrong second derivative.
+    """Computes weight norm step by step: torch's kernel has a wrong second derivative with respect to the weights.
 
-    It takes the norm of the direction for a constant the second time. Only derivatives by the weights, twice, feel it.
+    In the second derivative it treats the norm of the direction as a constant.
     """
 
     def __torch_function__(

@@ -1,4 +1,4 @@
-"""Tensors, trees, data sets, loaders and iterables of batches, all as examples by index."""
+"""Examples by index, from tensors, trees, data sets, loaders or iterables of batches."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ from effdeg._utils.tree import (
 )
 
 LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
-"""Names under which labels come with inputs; they are left out."""
+"""Names of labels among inputs; they are left out."""
 
 MOST_EXAMPLES = 1_000_000
 MOST_BYTES = 8 * 2**30
-"""How much of an iterable is read into memory: one that goes on after that may never end."""
+"""How much of an iterable is read into memory: a longer one may never end."""
 
 _CHECKED_AT_ONCE = 2**25  # numbers, which bounds the memory of a check
 
@@ -48,23 +48,20 @@ class Examples(Protocol):
         """Count the examples."""
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Fetch some examples as one batch, a tree of tensors with the examples first."""
+        """Return the examples of these indices as one batch, a tree of tensors with the examples first."""
 
 
 def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
-    """Return any kind of inputs as examples.
+    """Read inputs of any kind as examples; raise, when they are read, if they hold NaN or infinite numbers.
 
-    Args:
-        inputs: A tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
-            map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or
-            a list of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples,
-            of which the first entry is taken, or mappings, whose labels (:data:`LABELS`) are left out. Other lists are
-            refused: their entries may be examples or batches.
-        labelled: Keep the labels: :func:`split_labels` takes a fetched batch apart.
+    Inputs are a tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
+    map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or a list
+    of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples, whose first
+    entry is used, or mappings, whose labels (:data:`LABELS`) are left out; if ``labelled``, labels are kept and
+    :func:`split_labels` splits a fetched batch. Other lists are refused: their entries may be examples or batches.
 
-    Returns:
-        The examples, free of NaN and infinite numbers. A map-style data set is only asked for those that are drawn; an
-        iterable is read to its end, which must come before :data:`MOST_EXAMPLES` and :data:`MOST_BYTES`.
+    Only the drawn examples of a map-style data set are read. An iterable is read to its end, which must come before
+    :data:`MOST_EXAMPLES` and :data:`MOST_BYTES`.
     """
     if isinstance(inputs, Examples):
         return inputs
@@ -72,7 +69,7 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
         return _from_loader(inputs, labelled)
     if isinstance(inputs, IterableDataset):
         return _from_stream(inputs, labelled)
-    # A file that is mapped into memory may be larger than it: only the drawn examples are read.
+    # A memory-mapped file may be larger than memory: only the drawn examples are read.
     if isinstance(inputs, np.memmap) or (isinstance(inputs, Dataset) and hasattr(inputs, "__len__")):
         return _DataSet(inputs, labelled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
@@ -88,15 +85,15 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
         return _DataSet(inputs, labelled)
     if isinstance(inputs, Iterable):
-        return _from_batches(map(_not_single, inputs), labelled)
+        return _from_batches(map(_check_batch, inputs), labelled)
     raise TypeError(
-        f"inputs of type {type(inputs).__name__} cannot be read as examples. Give a tensor with the examples first, a "
+        f"inputs of type {type(inputs).__name__} cannot be read as examples. Pass a tensor with the examples first, a "
         "tuple, dict or dataclass of such tensors, a Dataset, a DataLoader, or an iterator of batches."
     )
 
 
 class Batch:
-    """Examples that lie in memory as one batch, which may have labels."""
+    """Examples in memory as one batch, which may have labels."""
 
     def __init__(self, batch: Tree, *, labelled: bool = False) -> None:
         _check_storage(batch)
@@ -107,22 +104,21 @@ class Batch:
             )
         if len(lengths) > 1:
             raise ValueError(
-                f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be one."
+                f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be the same."
             )
         _check_finite(split_labels(batch)[0] if labelled else batch)
-        self._batch = batch
-        self._length = lengths.pop()
+        self._batch, self._length = batch, lengths.pop()
 
     def __len__(self) -> int:
         return self._length or 0
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Fetch some examples as one batch."""
+        """Return the examples of these indices as one batch."""
         return take(self._batch, torch.as_tensor(indices))
 
 
 class _DataSet:
-    """Examples of a map-style data set, fetched one by one when they are drawn."""
+    """Examples of a map-style data set, each read when it is drawn."""
 
     def __init__(self, data: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self._data, self._labelled, self._collate = data, labelled, collate
@@ -133,16 +129,23 @@ class _DataSet:
     def fetch(self, indices: Sequence[int]) -> Tree:
         items = [self._data[int(index)] for index in indices]
         if self._collate is None:
-            batch = _stack([_wanted(item, self._labelled) for item in items])
+            batch = _stack([_read_item(item, self._labelled) for item in items])
         else:
-            batch = _wanted(_collated(self._collate, items), self._labelled)
+            try:
+                collated = self._collate(items)
+            except RuntimeError as error:
+                raise ValueError(
+                    f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have "
+                    "one shape (pad text to one length, resize images to one size)."
+                ) from error
+            batch = _read_item(collated, self._labelled)
         _check_storage(batch)
         _check_finite(split_labels(batch)[0] if self._labelled else batch, indices)
         return batch
 
 
 def _check_storage(batch: Tree) -> None:
-    """Raise unless rows can be taken of every tensor."""
+    """Raise unless every tensor can be indexed by rows."""
     for name, leaf in named_tensors(batch):
         where = entry("inputs", name)
         if leaf.is_nested:
@@ -154,7 +157,7 @@ def _check_storage(batch: Tree) -> None:
 
 
 def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
-    """Raise, naming the example by its row or its index, if inputs are NaN or infinite."""
+    """Raise, naming the example, if inputs are NaN or infinite; ``indices`` are those of the rows in the data set."""
     for name, leaf in named_tensors(inputs):
         if not (leaf.is_floating_point() or leaf.is_complex()):
             continue
@@ -171,22 +174,22 @@ def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
 
 
 def _is_broken(rows: Tensor, name: str) -> Tensor:
-    # A mask that is added to scores is -inf where nothing is to be seen.
+    # A mask that is added to attention scores is -inf where it hides.
     broken = rows.isnan() | (rows == torch.inf) if "mask" in name else ~rows.isfinite()
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken
 
 
 def _from_loader(loader: DataLoader[Any], labelled: bool) -> Examples:
-    # A loader over a plain sampler holds the examples of its data set, so only the drawn ones need to be read. Any
-    # other sampler decides which examples there are: then the loader is asked.
-    if _takes_all(loader):
+    # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
+    # other sampler selects examples: then the loader itself is read.
+    if _reads_all(loader):
         return _DataSet(loader.dataset, labelled, loader.collate_fn)
-    # Without batches of its own a loader hands on the items of its data set.
-    return _from_batches(map(_not_single, loader) if loader.batch_sampler is None else loader, labelled)
+    # With batch_size=None a loader yields the items of its data set.
+    return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labelled)
 
 
-def _takes_all(loader: DataLoader[Any]) -> bool:
-    """Return whether a loader takes every example of its data set once, among all processes if there are several."""
+def _reads_all(loader: DataLoader[Any]) -> bool:
+    """Return whether a loader reads every example of its data set once, over all processes if there are several."""
     batches, sampler = loader.batch_sampler, loader.sampler
     if type(batches) is not BatchSampler or batches.sampler is not sampler:
         return False
@@ -195,18 +198,8 @@ def _takes_all(loader: DataLoader[Any]) -> bool:
     return isinstance(sampler, SequentialSampler | DistributedSampler)
 
 
-def _collated(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
-    try:
-        return collate(items)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have one "
-            "shape (pad text to one length, resize images to one size)."
-        ) from error
-
-
 def _from_list(items: list[Any], labelled: bool) -> Examples:
-    """Read a list whose entries are examples beyond doubt; say how to write any other."""
+    """Read a list whose entries are certainly single examples; raise, with what to write instead, for any other."""
     if not items:
         raise ValueError("inputs are empty: a list without entries.")
     if all(map(_has_one_label, items)):
@@ -221,7 +214,7 @@ def _from_list(items: list[Any], labelled: bool) -> Examples:
         if isinstance(items[-1], type(first)) and first.ndim != items[-1].ndim:
             raise TypeError(
                 f"inputs are a list of {len(items)} {kind} the last of shape {tuple(items[-1].shape)}. If they are "
-                "inputs and labels, give the inputs alone; several arguments of the model are given as a tuple."
+                "inputs and labels, pass the inputs alone; pass several arguments of the model as a tuple."
             )
     else:
         kind = f"entries of type {type(first).__name__}"
@@ -239,7 +232,7 @@ def _innermost(entry: Any) -> Any:
 
 
 def _has_one_label(item: Any) -> bool:
-    """Return whether an item is a single example, which shows in its having a single label."""
+    """Return whether an item is a single example, as a single label shows."""
     pair = isinstance(item, tuple | list) and not hasattr(item, "_fields") and len(item) > 1
     if not isinstance(item, Mapping) and (not pair or isinstance(item[0], int | float | np.generic)):
         return False
@@ -247,7 +240,8 @@ def _has_one_label(item: Any) -> bool:
     return isinstance(label, int | float | str | np.generic) or getattr(label, "ndim", None) == 0
 
 
-def _not_single(item: Any) -> Any:
+def _check_batch(item: Any) -> Any:
+    """Return an item that may be a batch; raise if it is a single example."""
     if _has_one_label(item):
         raise ValueError(
             "inputs are an iterator of items with a single label or number each, as single examples have, but an "
@@ -272,28 +266,28 @@ def _from_batches(batches: Iterable[Any], labelled: bool) -> Examples:
     except (RuntimeError, ValueError, KeyError) as error:
         shapes = sorted({_shapes(batch) for batch in read})
         raise ValueError(
-            f"inputs give batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
+            f"inputs are batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
             "shape (pad text to one length, resize images to one size)."
         ) from error
     return Batch(joined, labelled=labelled)
 
 
 def _read(items: Iterable[Any], labelled: bool, *, count: Callable[[Tree], int], advice: str) -> list[Tree]:
-    """Read an iterable to its end, unless that is too far."""
+    """Read an iterable to its end; raise if it is too long."""
     read, examples, size = [], 0, 0
     for item in items:
-        tree = _wanted(item, labelled)
+        tree = _read_item(item, labelled)
         read.append(tree)
         examples += count(tree)
         size += sum(tensor.nbytes for tensor in tensors(tree))
         if examples > MOST_EXAMPLES or size > MOST_BYTES:
             raise ValueError(
                 f"inputs go on after {examples:,} examples ({size / 2**30:.2g} GiB) and may never end; an iterable is "
-                f"read into memory. Give a part of it, such as {advice}, or a map-style Dataset, of which only the "
+                f"read into memory. Pass a part of it, such as {advice}, or a map-style Dataset, from which only the "
                 "drawn examples are read."
             )
     if not read:
-        raise ValueError("inputs are empty: the iterable gave nothing.")
+        raise ValueError("inputs are empty: the iterable has no items.")
     return read
 
 
@@ -313,22 +307,22 @@ def _stack(examples: list[Tree]) -> Tree:
 
 
 def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:
-    """Take a labelled batch apart: a pair into inputs and labels, a mapping into its labels and the rest."""
+    """Split a labelled batch into inputs and labels: a pair by position, a mapping by the names of its entries."""
     if isinstance(batch, tuple | list) and not hasattr(batch, "_fields") and len(batch) > 1:
         return batch[0], batch[1]
     labels = next((batch[name] for name in batch if name in LABELS), None) if isinstance(batch, Mapping) else None
-    return _without_labels(batch), labels
+    return _drop_labels(batch), labels
 
 
-def _wanted(item: Any, labelled: bool) -> Tree:
-    """Return the tensors of an item, or of a batch of items, with or without labels."""
-    return _as_tensors(item if labelled else _without_labels(item))
+def _read_item(item: Any, labelled: bool) -> Tree:
+    """Return the tensors of an item or a batch, with or without labels."""
+    return _as_tensors(item if labelled else _drop_labels(item))
 
 
-def _without_labels(item: Any) -> Any:
+def _drop_labels(item: Any) -> Any:
     if isinstance(item, tuple | list) and not hasattr(item, "_fields"):
         if not item:
-            raise ValueError("inputs give an empty item: expected examples, or (examples, labels).")
+            raise ValueError("inputs hold an empty item: expected examples, or (examples, labels).")
         return item[0]
     if isinstance(item, Mapping):
         return {key: value for key, value in item.items() if key not in LABELS}
@@ -336,7 +330,7 @@ def _without_labels(item: Any) -> Any:
 
 
 def _as_tensors(tree: Tree) -> Tree:
-    """Turn arrays, numbers and lists of numbers into tensors; other leaves stay."""
+    """Convert arrays, numbers and lists of numbers to tensors; other leaves stay."""
     if isinstance(tree, Mapping):
         return {key: _as_tensors(value) for key, value in tree.items()}
     if isinstance(tree, list) and tree and isinstance(tree[0], int | float | list):

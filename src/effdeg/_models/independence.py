@@ -1,4 +1,4 @@
-"""A trial of whether a model treats the examples of a batch independently of each other, and without noise."""
+"""A test of whether a model treats the examples of a batch independently of each other, and without noise."""
 
 import warnings
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from effdeg._models.spaces import InputPaths, LayerPaths
 from effdeg._utils.tree import Tree, tensors
 
 POINTS = 8
-"""Points in each of the two batches of a trial."""
+"""Points in each of the two batches of the test."""
 
 TOLERANCE = 1e-3
-"""Smallest change, as a share of the outputs' spread, that counts. Where one batch ends and the next begins, such a
-dependence is a jump along a path, and a jump of this size adds up to degree × 1e-3 of the spread to the effective
-degree: 4% at degree 40, about the standard error of a measurement."""
+"""Smallest change, as a share of the outputs' spread, that counts. At the border between two batches such a dependence
+is a jump along a path, and a jump of this size adds up to degree × 1e-3 of the spread to the effective degree: 4% at
+degree 40, about the standard error of a measurement."""
 
 
 def warn_of_dependent_rows(
@@ -32,12 +32,8 @@ def warn_of_dependent_rows(
 ) -> None:
     """Warn if a model's outputs for a point depend on the other points of its batch, or on chance.
 
-    Args:
-        subject: The model. Its buffers and all random states are left as they are.
-        paths: The paths whose points are tried.
-        keep: Returns the outputs that count; by default those that :func:`effdeg._models.outputs.as_values` finds.
-        count: Number of paths.
-        most: Number of points that a batch may have. If it is one, no point has company.
+    ``count`` is the number of paths, ``most`` the largest number of points in a batch. The model's buffers and all
+    random states are left as they are. ``keep`` selects the outputs that count, by default as :func:`as_values` does.
     """
     points = min(POINTS, most)
     if points < 2:
@@ -45,65 +41,59 @@ def warn_of_dependent_rows(
 
     def run(rows: Tensor, alpha: Tensor) -> Tree:
         # The same random numbers for both batches: dropout that was left on is no dependence.
-        with subject.rehearsed(), eager():
+        with subject.isolate(), eager():
             returned, replaced = paths.run(rows, alpha)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 
-    dependence, noise = try_rows(run, paths=count, points=points, precision=subject.precision())
+    dependence, noise = measure_dependence(run, paths=count, points=points, precision=subject.precision())
     name = type(subject.model).__name__
     if dependence:
         warnings.warn(
             f"the outputs of the model ({name}) for an example depend on the other examples in its batch: changing "
             f"those moved an output by {dependence:.2g} times the outputs' spread. The result depends on how "
-            "the points of paths fall into batches. Usual causes: a recurrent or attention layer without "
-            "batch_first=True, BatchNorm in training mode inside a function (call .eval(), or give the nn.Module "
+            "the points of paths are divided into batches. Usual causes: a recurrent or attention layer without "
+            "batch_first=True, BatchNorm in training mode inside a function (call .eval(), or pass the nn.Module "
             "itself), other statistics over the batch, or rows that are compared with each other.",
             stacklevel=2,
         )
     elif noise:
         warnings.warn(
-            f"the model ({name}) gives different outputs for the same point: they differ by {noise:.2g} times the "
+            f"the model ({name}) returns different outputs for the same point: they differ by {noise:.2g} times the "
             "outputs' spread, and noise counts as complexity, at any degree. Usual causes: dropout in training mode "
-            "inside a function (call .eval(), or give the nn.Module itself), or a model that samples.",
+            "inside a function (call .eval(), or pass the nn.Module itself), or a model that samples.",
             stacklevel=2,
         )
 
 
-def try_rows(
+def measure_dependence(
     run: Callable[[Tensor, Tensor], Tree], *, paths: int, points: int, precision: torch.dtype
 ) -> tuple[float, float]:
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
-    Two batches of the same size share their first and last point; those between are other points, or all the last one.
-    Equal shapes run the same kernels, so that rounding cancels. The first point finds a dependence on later rows, the
-    last one a dependence on earlier rows, such as that of a recurrent network along the wrong dimension. Equal points
-    within the second batch find noise.
-
-    Args:
-        run: Returns the outputs for a batch of points, one row each, given the path and the position of every point. It
-            must seed the random numbers of the model anew for every batch.
-        paths: Number of paths.
-        points: Number of points in a batch, at least two.
-        precision: The precision that the outputs are computed in.
+    Two batches of the same size, at least two points, share their first and last point; those between are other points,
+    or copies of the last one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a
+    dependence on later rows, the last one a dependence on earlier rows, such as that of a recurrent network along the
+    wrong dimension. Equal points within the second batch detect noise. ``run`` must seed the model's random numbers
+    identically for every batch.
 
     Returns:
         The largest change of an output when others of its batch change, and the largest difference between outputs for
         equal points of a batch, as shares of the outputs' spread. Each is 0 if it is no more than rounding or if the
-        model cannot be run on such small batches, the first also if the model gives other outputs each time it is run.
+        model cannot be run on such small batches, the first also if the outputs change from run to run.
     """
     rows, alpha = torch.arange(points) % paths, torch.zeros(points)
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
     between = torch.arange(1, points - 1) if points > 2 else torch.tensor([0])
     shared = torch.tensor([0, points - 1] if points > 2 else [1])
-    # Ends of paths for company, which lie further out than the points between them; then the last point itself.
+    # Between them ends of paths, which lie further out than other points; then copies of the last point.
     one = rows, alpha.index_fill(0, between, 0.0)
     other = rows.index_fill(0, between, int(rows[-1])), alpha.index_fill(0, between, 2 / 3)
 
     def try_run(batch: tuple[Tensor, Tensor]) -> list[Tensor]:
         try:
             returned = run(*batch)
-        except Exception:  # what is wrong with the model shows in the measurement itself, with the proper message
+        except Exception:  # the measurement itself will raise it, with the proper message
             return []
         kept = [each for each in tensors(returned) if each.is_floating_point() and each.dim() and len(each) == points]
         return [each.to(torch.promote_types(each.dtype, torch.float32)) for each in kept]
@@ -111,19 +101,18 @@ def try_rows(
     first, second = try_run(one), try_run(other)
     if len(first) != len(second):
         return 0.0, 0.0
-    dependence = _change(first, second, shared, shared, precision)
-    # Only what stays the same when nothing changes can be said to depend on what changed.
-    if dependence and _change(first, try_run(one), shared, shared, precision):
+    dependence = _largest_change(first, second, shared, shared, precision)
+    # Outputs that change from run to run anyway show nothing about the rest of the batch.
+    if dependence and _largest_change(first, try_run(one), shared, shared, precision):
         dependence = 0.0
     equal = torch.arange(int(between[0]), points)
-    return dependence, _change(second, second, equal[:-1], equal[1:], precision)
+    return dependence, _largest_change(second, second, equal[:-1], equal[1:], precision)
 
 
-def _change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, precision: torch.dtype) -> float:
-    """Return the largest change of any output from rows to others, or 0 if none is more than rounding.
-
-    It is a share of the outputs' spread.
-    """
+def _largest_change(
+    one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, precision: torch.dtype
+) -> float:
+    """Return the largest change of any output between rows, as a share of the spread; 0 if it is only rounding."""
     largest = 0.0
     for before, after in zip(one, other, strict=False):
         if before.shape != after.shape or before.numel() == 0:
@@ -132,7 +121,7 @@ def _change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Te
         moved = (before[rows.to(both.device)] - after[other_rows.to(both.device)]).abs().max()
         spread, size = (both - both.mean(0)).abs().max(), both.abs().max()
         change, scale, magnitude = torch.stack([moved, spread, size]).tolist()
-        # A few units in the last place, for kernels whose sums are taken in any order.
+        # A few units in the last place, for kernels that sum in no fixed order.
         if change > max(TOLERANCE * scale, 4 * torch.finfo(precision).eps * magnitude):
             largest = max(largest, change / scale)
     return largest

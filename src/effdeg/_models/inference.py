@@ -3,7 +3,7 @@
 import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -17,52 +17,51 @@ from effdeg._utils.device import send
 from effdeg._utils.tree import Tree, map_tensors
 
 Model = Callable[..., Any]
-"""Any callable that takes a batch. Of an ``nn.Module`` the mode, device and precision are looked after too."""
-
+"""Any callable that takes a batch. The mode, device and precision of an ``nn.Module`` are set and restored."""
 
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The precisions that a model can be run in."""
 
 
 class Subject:
-    """A model made ready to be run: where it runs, in which precision, and how it is called."""
+    """A model that is ready to run: on which device, in which precision, and how it is called."""
 
     def __init__(self, model: Model, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
-        # DDP would synchronize buffers at every forward, and ranks may run different numbers of them.
+        # DDP would synchronize buffers at every forward pass, and ranks may run different numbers of them.
         self.model: Model = model.module if isinstance(model, DistributedDataParallel) else model
         own = _first_floating(self.model)
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
-        self._weights = self._moved_weights(device, dtype)
+        self._weights = self._convert_weights(device, dtype)
         scripted = any(isinstance(each, torch.jit.ScriptModule) for each in _modules(model))
         if self._weights is not None and isinstance(model, nn.Module) and scripted:
-            # TorchScript takes no stand-ins for its weights: a copy of the whole model moves instead.
+            # TorchScript's weights cannot be replaced in a call: move a copy of the whole model instead.
             with torch.no_grad():
                 self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
         self._watch: AbstractContextManager[object] = nullcontext()
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
-        """Call the model on inputs, with other weights in the place of some of its own if any are given."""
+        """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
         arguments, keywords = as_arguments(inputs)
-        stand_ins = {**(self._weights or {}), **(weights or {})}
+        replaced = {**(self._weights or {}), **(weights or {})}
         with self._watch:
-            if stand_ins and isinstance(self.model, nn.Module):
-                return functional_call(self.model, stand_ins, arguments, keywords)
+            if replaced and isinstance(self.model, nn.Module):
+                return functional_call(self.model, replaced, arguments, keywords)
             return self.model(*arguments, **keywords)
 
     @contextmanager
-    def watched(self, watch: AbstractContextManager[object]) -> Iterator[None]:
-        """Enter a context around every call of the model, to see what goes on inside."""
-        self._watch = watch
+    def watch(self, context: AbstractContextManager[object]) -> Iterator[None]:
+        """Enter a context around every call of the model, such as one that observes its layers."""
+        self._watch = context
         try:
             yield
         finally:
             self._watch = nullcontext()
 
     @contextmanager
-    def rehearsed(self) -> Iterator[None]:
-        """Run the model with the same random numbers every time and leave random states and buffers as they were."""
-        with _buffers(self.model), _seeded(0):
+    def isolate(self) -> Iterator[None]:
+        """Run the model with the same random numbers every time, and restore random states and buffers."""
+        with _restore_buffers(self.model), _seed_everything(0):
             yield
 
     def precision(self) -> torch.dtype:
@@ -73,20 +72,20 @@ class Subject:
         return self.dtype or torch.float32
 
     def state(self) -> dict[str, Tensor]:
-        """Return all weights and buffers, as they are run here."""
+        """Return all weights and buffers, on the device and in the precision of the run."""
         return _state(self.model) if self._weights is None else self._weights
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the weights that training moves, as they are run here; all of them, if every one is frozen."""
+        """Return the trainable weights, on the device and in the precision of the run; all if every one is frozen."""
         if not isinstance(self.model, nn.Module):
             return {}
         named = {name: each for name, each in self.model.named_parameters() if each.is_floating_point()}
-        moving = [name for name, each in named.items() if each.requires_grad] or list(named)
-        moved = self._weights or named
-        return {name: moved[name].detach() for name in moving}
+        trainable = [name for name, each in named.items() if each.requires_grad] or list(named)
+        weights = self._weights or named
+        return {name: weights[name].detach() for name in trainable}
 
     def place(self, inputs: Tree, *, at_least: torch.dtype | None = None) -> Tree:
-        """Move inputs to where the model runs, floating ones into its precision or a better one."""
+        """Move inputs to the model's device, floating ones in its precision or, with ``at_least``, a higher one."""
         dtype = self.dtype
         if dtype is not None and at_least is not None:
             dtype = torch.promote_types(dtype, at_least)
@@ -96,15 +95,19 @@ class Subject:
 
         return map_tensors(move, inputs)
 
-    def _moved_weights(self, device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Tensor] | None:
-        """Copy the weights if they must move: copies stand in during a call, so the model itself loses no digits."""
+    def _convert_weights(
+        self, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> dict[str, Tensor] | None:
+        """Copy the weights if device or precision changes; calls use the copies, so the model loses no digits."""
         named = _state(self.model)
-        moved = {
+        copies = {
             name: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None)
             for name, tensor in named.items()
         }
-        same = all((moved[name].device, moved[name].dtype) == (named[name].device, named[name].dtype) for name in named)
-        return None if same else moved
+        same = all(
+            (copies[name].device, copies[name].dtype) == (each.device, each.dtype) for name, each in named.items()
+        )
+        return None if same else copies
 
 
 @contextmanager
@@ -114,31 +117,37 @@ def inference(
     """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards."""
     check_runnable(model, device=device, dtype=dtype)
     subject = Subject(model, device=device, dtype=dtype)
-    with _evaluation_mode(subject.model), _buffers(subject.model), _seeded(seed), torch.no_grad(), ExitStack() as stack:
-        if dtype is not None and subject.device is not None:
-            stack.enter_context(torch.autocast(subject.device.type, enabled=False))
+    # Where a precision was asked for, an enclosing autocast must not change it.
+    kind = subject.device.type if dtype is not None and subject.device is not None else None
+    with (
+        _evaluation_mode(subject.model),
+        _restore_buffers(subject.model),
+        _seed_everything(seed),
+        torch.no_grad(),
+        torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
+    ):
         yield subject
 
 
 def check_runnable(model: object, *, device: object, dtype: object) -> None:
-    """Raise unless this is a model, with weights, that can be run on this device and in this precision."""
+    """Raise unless this is a model, with weights, that can run on this device and in this precision."""
     _check_model(model)
     check_device(device)
     if dtype is not None and dtype not in PRECISIONS:
         name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         known = getattr(torch, name, None) in PRECISIONS
-        raise TypeError(
-            f"dtype={dtype!r} is not a precision that a model can be run in. Write "
-            + (f"dtype=torch.{name}." if known else f"one of {', '.join(map(str, PRECISIONS))}.")
-        )
-    if dtype is not None and any(_is_frozen(each) for each in _modules(model)):
+        advice = f"dtype=torch.{name}" if known else f"one of {', '.join(map(str, PRECISIONS))}"
+        raise TypeError(f"dtype={dtype!r} is not a precision that a model can be run in. Write {advice}.")
+    # A module from torch.jit.freeze has no mode.
+    scripted = [each for each in _modules(model) if isinstance(each, torch.jit.ScriptModule)]
+    if dtype is not None and not all(hasattr(each, "training") for each in scripted):
         raise ValueError(
-            "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Give the module before "
+            "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Pass the module before "
             "it was frozen, or leave dtype= out."
         )
-    moves = device is not None or dtype is not None
+    converted = device is not None or dtype is not None
     own = _first_floating(model)
-    if own is not None and (own.is_meta or (moves and any(each.is_meta for each in model.parameters()))):  # type: ignore[attr-defined]
+    if own is not None and (own.is_meta or (converted and any(each.is_meta for each in model.parameters()))):  # type: ignore[attr-defined]
         raise ValueError(
             f"the weights of the model ({type(model).__name__}) are on the meta device, where they have no values. "
             "Load them first: model.to_empty(device='cpu'), then model.load_state_dict(…)."
@@ -147,21 +156,21 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
 
 def _check_model(model: object) -> None:
     if isinstance(model, type):
-        raise TypeError(f"model={model.__name__} is a class. Give an instance of it: {model.__name__}(…).")
+        raise TypeError(f"model={model.__name__} is a class. Pass an instance of it: {model.__name__}(…).")
     if callable(model):
         return
     if isinstance(model, Mapping):
-        advice = "If it is a state dict, build the network and call network.load_state_dict(…), then give the network"
+        advice = "If it is a state dict, build the network and call network.load_state_dict(…), then pass the network"
     elif isinstance(model, str):
         advice = "Names of models are for the command line, effdeg measure; in Python, build or load the model"
     else:
-        advice = "Give an nn.Module or a function"
+        advice = "Pass an nn.Module or a function"
     given = repr(model) if model is None or isinstance(model, str) else f"of type {type(model).__name__}"
     raise TypeError(f"model is {given}, which cannot be called on a batch. {advice}.")
 
 
 def check_device(device: object) -> None:
-    """Raise unless this is None or a device that a model can be run on here."""
+    """Raise unless this is None or a device that models can run on in this process."""
     if device is None:
         return
     try:
@@ -196,9 +205,9 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
 
 
 @contextmanager
-def _buffers(model: Model) -> Iterator[None]:
-    """Put buffers back that a forward pass changes even in evaluation mode."""
-    # By items() and single entries: the buffers of a TorchScript module are no real dict.
+def _restore_buffers(model: Model) -> Iterator[None]:
+    """Restore buffers that a forward pass changes even in evaluation mode."""
+    # By items() and single entries: the buffers of a TorchScript module are not a real dict.
     kept = [(owner, [(name, each, _copy(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)]
     try:
         yield
@@ -208,13 +217,13 @@ def _buffers(model: Model) -> Iterator[None]:
                 del owner._buffers[name]
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer
-                # Untouched ones are left alone: an outstanding backward pass would take any writing for a change.
+                # Write only what has changed: a pending backward pass would take any write for a change.
                 if buffer is not None and copied is not None and not _same(buffer, copied):
                     buffer.data = copied
 
 
 def _copy(buffer: Tensor | None) -> Tensor | None:
-    # Sparse ones and those without data cannot be compared, and are hardly ever written to.
+    # Sparse and meta tensors cannot be compared, and are hardly ever written to.
     plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
     return buffer.clone() if buffer is not None and plain else None
 
@@ -222,15 +231,15 @@ def _copy(buffer: Tensor | None) -> Tensor | None:
 def _same(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape:
         return False
-    # What is not a number differs from itself.
+    # NaN differs from itself.
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed every random generator that a model or data set may use, and put their states back."""
+def _seed_everything(seed: int) -> Iterator[None]:
+    """Seed every random generator that a model or data set may use, and restore their states."""
     kept = random.getstate(), np.random.get_state()
-    # Seeding GPUs that are not in use yet would outlast this block: torch does it when they come into use.
+    # Seeding GPUs that are not in use yet would outlast this block: torch does it when they are first used.
     in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     gpus = range(torch.cuda.device_count()) if in_use else ()
     with torch.random.fork_rng(devices=gpus):
@@ -246,21 +255,12 @@ def _seeded(seed: int) -> Iterator[None]:
             np.random.set_state(kept[1])
 
 
-def precision_name(dtype: torch.dtype | None) -> str | None:
-    """Name a precision for a record of the settings, such as ``float32``."""
-    return str(dtype).removeprefix("torch.") if dtype is not None else None
-
-
 def _state(model: object) -> dict[str, Tensor]:
     return dict([*model.named_parameters(), *model.named_buffers()]) if isinstance(model, nn.Module) else {}
 
 
 def _modules(model: object) -> list[nn.Module]:
     return list(model.modules()) if isinstance(model, nn.Module) else []
-
-
-def _is_frozen(module: nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule) and not hasattr(module, "training")
 
 
 def _first_floating(model: object) -> Tensor | None:

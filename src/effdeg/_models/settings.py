@@ -13,7 +13,7 @@ from effdeg.functional._bases import BASES, Basis
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """Where the nodes of a path lie, and where the path itself: among the inputs, or at a layer."""
+    """The nodes of a path, and where the path lies: among the inputs, or at the output of a layer."""
 
     nodes: int = 200
     sampling: Sampling = "cosine"
@@ -41,7 +41,7 @@ class PathSettings(NodeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """What is made of a model's outputs along a path: the polynomials, and the values they are fitted to."""
+    """The polynomials of a fit, and the values that they are fitted to."""
 
     degree: int = 40
     basis: Basis = "chebyshev"
@@ -65,5 +65,5 @@ class FitSettings:
 
 
 def _set(settings: object, name: str, value: int) -> None:
-    """Keep a whole number as Python's own, which numpy's is not, in frozen settings."""
+    """Set a field of frozen settings, such as a numpy integer converted to Python's."""
     object.__setattr__(settings, name, value)

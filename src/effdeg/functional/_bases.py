@@ -1,4 +1,4 @@
-"""Chebyshev and Legendre polynomials on [0, 1], by their three-term recurrences in t = 2 alpha - 1."""
+"""Polynomials on [0, 1] in the Chebyshev or Legendre basis: their basis, their values and their effective degree."""
 
 from typing import Literal, get_args
 
@@ -15,24 +15,36 @@ BASES = get_args(Basis)
 def basis_matrix(
     alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev"
 ) -> Float[Tensor, "*paths nodes degrees"]:
-    """Evaluate every basis polynomial up to ``degree`` at every node: entry (i, k) is phi_k(2 alpha_i - 1).
+    """Evaluate every basis polynomial up to ``degree`` at every node: entry (i, k) is φ_k(2 α_i − 1).
 
-    Chebyshev: T_k = 2 t T_{k-1} - T_{k-2}. Legendre: k P_k = (2k - 1) t P_{k-1} - (k - 1) P_{k-2}. Both recurrences are
-    numerically stable on [-1, 1], at any degree.
+    Chebyshev: T_k = 2 t T_{k-1} − T_{k-2}. Legendre: k P_k = (2k − 1) t P_{k-1} − (k − 1) P_{k-2}. Both recurrences are
+    numerically stable on [−1, 1], at any degree.
 
     Args:
-        alpha: Positions in [0, 1].
+        alpha: Positions in [0, 1], of shape ``(…, nodes)``.
         degree: The highest degree (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
 
     Returns:
-        The design matrix (the paper's T), differentiable in ``alpha``.
+        The design matrix (the paper's T) of shape ``(…, nodes, degree + 1)``, differentiable in ``alpha``.
+
+    Raises:
+        ValueError: If ``basis`` is not known or ``degree`` is negative.
+        TypeError: If ``degree`` is not a whole number.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.functional import basis_matrix
+        >>> basis_matrix(torch.tensor([0.0, 0.5, 1.0]), degree=2)  # 1, t and 2t² − 1 at t = −1, 0, 1
+        tensor([[ 1., -1.,  1.],
+                [ 1.,  0., -1.],
+                [ 1.,  1.,  1.]])
     """
     return torch.stack(_polynomials(alpha, degree, basis), dim=-1)
 
 
 def basis_rows(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str) -> Float[Tensor, "*paths degrees nodes"]:
-    """Evaluate as :func:`basis_matrix` does, transposed: the layout in which the products of a fit run fastest."""
+    """Return the transpose of :func:`basis_matrix`: the layout in which the products of a fit run fastest."""
     return torch.stack(_polynomials(alpha, degree, basis), dim=-2)
 
 
@@ -41,18 +53,65 @@ def evaluate(
     alpha: Float[Tensor, "*#paths nodes"],
     basis: str = "chebyshev",
 ) -> Float[Tensor, "*paths nodes outputs"]:
-    """Evaluate fitted polynomials: the values at ``alpha`` of the polynomial with these coefficients.
+    """Evaluate polynomials: p(α) = Σ_k c_k φ_k(2 α − 1) at every node, for every output.
 
     Args:
-        coefficients: One column per output.
-        alpha: Positions in [0, 1], shared by all paths or one row per path.
-        basis: The basis the coefficients belong to.
+        coefficients: The c_k, degree 0 first, of shape ``(…, degrees, outputs)``.
+        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
+        basis: The basis of the coefficients, ``"chebyshev"`` or ``"legendre"``.
 
     Returns:
-        The polynomials' values.
+        The values of the polynomials, of shape ``(…, nodes, outputs)``.
+
+    Raises:
+        ValueError: If ``basis`` is not known.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.functional import evaluate
+        >>> evaluate(torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 0.5, 1.0])).flatten()  # 1 + 2t
+        tensor([-1.,  1.,  3.])
     """
     design = basis_matrix(alpha.to(coefficients.dtype), coefficients.shape[-2] - 1, basis)
     return design @ coefficients
+
+
+def effective_degree(
+    coefficients: Float[Tensor, "*paths degrees outputs"], *, normalized: bool = False
+) -> Float[Tensor, "*paths"]:
+    """Weigh each coefficient by its degree: Σ_k k |c_k|, averaged over outputs (Definition 3.2).
+
+    Normalized, it is Σ_k k |c_k| / Σ_k |c_k| for each output: a mean degree in [0, K] that does not change when the
+    output is scaled. An output that is zero everywhere has degree 0 and a zero gradient.
+
+    Args:
+        coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first, of shape
+            ``(…, degrees, outputs)``; see :func:`fit`.
+        normalized: Divide by the total weight of the coefficients.
+
+    Returns:
+        The effective degree of each path, of shape ``(…)``.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.functional import effective_degree
+        >>> coefficients = torch.tensor([[3.0], [-2.0], [1.0]])  # 3 − 2 T_1 + T_2
+        >>> effective_degree(coefficients)  # 1 · 2 + 2 · 1
+        tensor(4.)
+        >>> effective_degree(coefficients, normalized=True)  # 4 / (3 + 2 + 1)
+        tensor(0.6667)
+    """
+    magnitudes = coefficients.abs()
+    if normalized:
+        # So that no sum overflows. A common factor changes nothing, nor does it have a gradient.
+        largest = magnitudes.detach().amax(-2, keepdim=True)
+        magnitudes = magnitudes / torch.where(largest == 0, torch.ones_like(largest), largest)
+    degrees = torch.arange(coefficients.shape[-2], device=coefficients.device, dtype=coefficients.dtype)
+    weighted = (degrees[:, None] * magnitudes).sum(-2)
+    if normalized:
+        total = magnitudes.sum(-2)
+        weighted = weighted / torch.where(total == 0, torch.ones_like(total), total)
+    return weighted.mean(-1)
 
 
 def _polynomials(alpha: Tensor, degree: int, basis: str) -> list[Tensor]:

@@ -9,35 +9,49 @@ from effdeg.functional._bases import basis_matrix, basis_rows
 from effdeg.functional._unrolled import least_squares_operator
 
 DAMPING = 1e-9
-"""Far below the smallest eigenvalue of a well-posed fit (1.4 at degree 40 on 200 nodes), so that it changes nothing
-there, and far above float64's rounding of TᵀT, so that two random nodes that all but coincide cannot break the fit."""
+"""The default damping of a fit, ε.
+
+Far below the smallest eigenvalue of a well-posed fit (1.4 at degree 40 on 200 nodes), so that it changes nothing there,
+and far above float64's rounding of TᵀT, so that two random nodes that nearly coincide cannot break the fit.
+"""
 
 # A pivot of Cholesky, as a share of the diagonal of TᵀT, is how much of a column of T, squared, the columns before it
 # do not span. Above the first bound the normal equations are accurate to 1e-12: with uniform nodes, up to a condition
 # number of about 100. Above the second, two steps of refinement leave less than 1e-10, even at condition numbers that
-# no pivot shows (4e9 at degree 40 on 41 uniform nodes, with the default damping). Below it takes QR.
+# no pivot shows (4e9 at degree 40 on 41 uniform nodes, with the default damping). Below it, only QR is accurate.
 _WELL_POSED = 0.1
 _REFINABLE = 1e-5
-# Numbers of the design matrices that are worked on at once: 16 MiB.
+# Elements of the design matrices that are processed at once: 16 MiB.
 _WORKING_SET = 2**21
-# Up to this many nodes a fit is a small operator, found without a library call: that is a training step's, which may be
-# compiled or captured in a CUDA graph.
+# Up to this many nodes a fit is a small operator, computed without a library call: a training step has few nodes, and
+# may be compiled or captured in a CUDA graph.
 _FEW_NODES = 16
 
 
 def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev") -> float:
-    """Return the condition number of the design matrix T, of the worst path if each has nodes of its own.
+    """Return the condition number of the design matrix T, σ_max(T) / σ_min(T).
 
-    Errors in the values come back in the coefficients multiplied by up to this number. See :func:`fit_operator` for
-    when it is small.
+    Errors in the values are amplified in the coefficients by up to this factor. See :func:`fit_operator` for when it
+    is small.
 
     Args:
-        alpha: Positions in [0, 1], shared by all paths or one row per path.
+        alpha: Positions in [0, 1], of shape ``(nodes,)`` or ``(…, nodes)``.
         degree: The highest degree (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
 
     Returns:
-        The ratio of the largest singular value to the smallest.
+        The ratio of the largest singular value to the smallest; if every path has its own nodes, that of the worst.
+
+    Raises:
+        ValueError: If there are fewer than ``degree + 1`` nodes, or ``basis`` is not known.
+        TypeError: If ``degree`` is not a whole number.
+
+    Example:
+        >>> from effdeg.functional import chebyshev_nodes, condition_number, uniform_nodes
+        >>> round(condition_number(chebyshev_nodes(41), degree=40), 3)
+        1.414
+        >>> condition_number(uniform_nodes(41), degree=40) > 1e9
+        True
     """
     check_fit(alpha.shape[-1], degree)
     return float(torch.linalg.cond(basis_matrix(alpha.double(), degree, basis)).max())
@@ -47,26 +61,40 @@ def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: s
 def fit_operator(
     alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev", damping: float = DAMPING
 ) -> Float[Tensor, "*paths degrees nodes"]:
-    """Form the linear map from values at the nodes to coefficients, (TᵀT + eps I)⁻¹ Tᵀ.
+    """Compute the linear map from values at the nodes to coefficients, (TᵀT + ε I)⁻¹ Tᵀ.
 
-    It is found by orthogonalizing T stacked on sqrt(eps) I (by Gram-Schmidt on few nodes, else by QR), so that the
-    condition number of T enters, not its square. Nodes never depend on the model, so the operator carries no gradient;
-    a fit is one product with it, and its derivative is the paper's T (TᵀT + eps I)⁻¹ exactly (Proposition 5.1).
+    T stacked on √ε I is orthogonalized (by Gram-Schmidt on few nodes, else by QR), so that the error grows with the
+    condition number of T, not with its square. Nodes never depend on the model, so the operator carries no gradient; a
+    fit is one product with it, and its derivative is exactly the paper's T (TᵀT + ε I)⁻¹ (Proposition 5.1).
 
-    When is the fit well posed? With Chebyshev or cosine nodes always while nodes exceed the degree comfortably: the
-    condition number of T at degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes only while degree is below
-    about 2 sqrt(nodes): 6.4 at degree 40 on 200 nodes, but 4e9 at degree 40 on 41. There the undamped coefficients
-    carry values' rounding errors times that number (about ten digits are lost), the effective degree can be anything,
-    and damping puts an error of its own in the place of that one: take other nodes or a lower degree.
+    When is the fit well posed? With Chebyshev or cosine nodes, whenever the nodes clearly outnumber the degree: the
+    condition number of T at degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes, only while the degree is
+    below about 2 √nodes: 6.4 at degree 40 on 200 nodes, but 4e9 at degree 40 on 41. Such a fit loses about ten digits
+    without damping, and damping replaces that error by one of its own, so that the effective degree can be anything:
+    use other nodes or a lower degree.
 
     Args:
-        alpha: Positions in [0, 1], shared by all paths or one row per path.
+        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
         degree: The highest degree (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
-        damping: The paper's eps; 0 is plain least squares, which needs ``degree + 1`` nodes that differ.
+        damping: The paper's ε; 0 is plain least squares, which needs ``degree + 1`` distinct nodes.
 
     Returns:
-        The operator, in float64.
+        The operator, in float64, of shape ``(…, degree + 1, nodes)``.
+
+    Raises:
+        ValueError: If there are fewer than ``degree + 1`` nodes (without damping: distinct ones), ``basis`` is not
+            known, or ``damping`` is negative or not finite.
+        TypeError: If ``degree`` is not a whole number, or ``damping`` is not a number.
+
+    Example:
+        >>> from effdeg.functional import chebyshev_nodes, fit_operator
+        >>> alpha = chebyshev_nodes(10)
+        >>> operator = fit_operator(alpha, degree=3)
+        >>> operator.shape
+        torch.Size([4, 10])
+        >>> (operator @ (2 * alpha - 1)).round(decimals=6).abs()  # t is T_1
+        tensor([0., 1., 0., 0.], dtype=torch.float64)
     """
     _check(alpha, degree, damping)
     design = basis_matrix(alpha.double(), degree, basis)
@@ -82,17 +110,30 @@ def fit(
     basis: str = "chebyshev",
     damping: float = DAMPING,
 ) -> Float[Tensor, "*#paths degrees outputs"]:
-    """Fit a polynomial to every output of every path: ``fit_operator(alpha, …) @ values``, but faster.
+    """Fit a polynomial to every output of every path: c = argmin ‖T c − y‖² + ε ‖c‖².
+
+    The same as ``fit_operator(alpha, …) @ values``, but faster.
 
     Args:
-        values: The model's outputs at the nodes.
-        alpha: The nodes: positions in [0, 1], shared by all paths or one row per path.
+        values: The model's outputs at the nodes (the y), of shape ``(…, nodes, outputs)``.
+        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
         degree: The highest degree (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
-        damping: The paper's eps; 0 is plain least squares.
+        damping: The paper's ε; 0 is plain least squares.
 
     Returns:
-        Coefficients, degree 0 first, in the dtype of the values but at least float32. They are computed in float64.
+        Coefficients, degree 0 first, of shape ``(…, degree + 1, outputs)``. They are computed in float64 and returned
+        in the dtype of the values, but at least float32.
+
+    Raises:
+        ValueError: If values and nodes differ in number, or as :func:`fit_operator` does.
+        TypeError: If ``degree`` is not a whole number, or ``damping`` is not a number.
+
+    Example:
+        >>> from effdeg.functional import chebyshev_nodes, fit
+        >>> alpha = chebyshev_nodes(10)
+        >>> fit(alpha.square()[:, None], alpha, degree=2).flatten()  # α² = 3/8 + T_1 / 2 + T_2 / 8
+        tensor([0.3750, 0.5000, 0.1250], dtype=torch.float64)
     """
     if alpha.shape[-1] != values.shape[-2]:
         raise ValueError(
@@ -109,7 +150,7 @@ def fit(
 
 
 def _check(alpha: Tensor, degree: int, damping: float) -> None:
-    """Raise unless the nodes determine a polynomial of this degree."""
+    """Raise unless the nodes, with this damping, determine a polynomial of this degree."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
     if damping > 0 or torch.compiler.is_compiling() or (alpha.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -117,13 +158,13 @@ def _check(alpha: Tensor, degree: int, damping: float) -> None:
     distinct = 1 + int((alpha.sort(-1).values.diff(dim=-1) > 0).sum(-1).amin())
     if distinct <= degree:
         raise ValueError(
-            f"only {distinct} nodes of a path differ, which cannot determine a polynomial of degree={degree} without "
-            f"damping. Use damping=DAMPING ({DAMPING:g}), degree={distinct - 1} or less, or nodes that differ."
+            f"only {distinct} nodes of a path are distinct, which cannot determine a polynomial of degree={degree} "
+            f"without damping. Use damping=DAMPING ({DAMPING:g}), degree={distinct - 1} or less, or distinct nodes."
         )
 
 
 def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: float) -> Tensor:
-    """Fit paths that each have nodes of their own, some at a time, so that memory stays bounded and in cache."""
+    """Fit paths that each have their own nodes, a few at a time, so that the working set is bounded and in cache."""
     _check(alpha, degree, damping)
     batch = torch.broadcast_shapes(values.shape[:-2], alpha.shape[:-1])  # type: ignore[no-untyped-call]
     nodes, outputs = values.shape[-2:]
@@ -136,7 +177,7 @@ def _fit_each(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
 
 
 def _fit_some(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: float) -> Tensor:
-    """Solve the normal equations; where these lose digits, refine the solution or take QR instead."""
+    """Solve the normal equations; where these lose digits, refine the solution or use QR instead."""
     rows = basis_rows(alpha, degree, basis)
     # Two more columns in the one large product of the fit are all that TᵀT needs, in the Chebyshev basis.
     columns = torch.stack([torch.ones_like(alpha), rows[..., -1, :]], dim=-1)
@@ -146,19 +187,19 @@ def _fit_some(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
     damped = gram + damping * _identity(rows)
     factor, info = torch.linalg.cholesky_ex(damped)
     if damping > 0 and alpha.device.type != "cpu":
-        # To ask a GPU how well posed the problem is would be to wait for it. Two steps of refinement make the answer
-        # accurate in any case, since damping bounds the condition number.
-        return _refined(rows, values, right, factor, damping)
+        # Asking a GPU how well posed the problem is would wait for it. Two steps of refinement are accurate in any
+        # case, since damping bounds the condition number.
+        return _solve_and_refine(rows, values, right, factor, damping)
     new = factor.diagonal(dim1=-2, dim2=-1).square() / damped.diagonal(dim1=-2, dim2=-1)
     least = float(torch.where(info == 0, new.amin(-1), 0.0).amin())
     if least > _WELL_POSED:
         return _solve_by_cholesky(right, factor)
     if least > _REFINABLE:
-        return _refined(rows, values, right, factor, damping)
+        return _solve_and_refine(rows, values, right, factor, damping)
     return _solve_by_qr(rows.mT, values, damping)
 
 
-def _refined(rows: Tensor, values: Tensor, right: Tensor, factor: Tensor, damping: float) -> Tensor:
+def _solve_and_refine(rows: Tensor, values: Tensor, right: Tensor, factor: Tensor, damping: float) -> Tensor:
     """Solve the normal equations, then twice for the residual of the least-squares problem itself (Björck 1987)."""
     coefficients = _solve_by_cholesky(right, factor)
     for _ in range(2):
@@ -168,7 +209,7 @@ def _refined(rows: Tensor, values: Tensor, right: Tensor, factor: Tensor, dampin
 
 
 def _chebyshev_gram(sums: Tensor) -> Tensor:
-    """Form TᵀT from the sums over the nodes of T_k and of T_k T_K, K the highest degree, instead of (K + 1)² products.
+    """Compute TᵀT from the sums over nodes of T_k and of T_k T_K (K: the highest degree) instead of (K + 1)² products.
 
     T_j T_k = (T_{j+k} + T_{|j-k|}) / 2, so TᵀT is the mean of a Hankel and a Toeplitz matrix of s_m = sum of T_m, and
     the same identity gives s_{K+m} = 2 (sum of T_m T_K) - s_{K-m}: no polynomial beyond degree K is needed.
@@ -181,14 +222,14 @@ def _chebyshev_gram(sums: Tensor) -> Tensor:
 
 
 def _solve_by_cholesky(right: Tensor, factor: Tensor) -> Tensor:
-    # Not torch.cholesky_solve: on a GPU that waits for all work under way.
+    # Not torch.cholesky_solve, which waits for all pending work on a GPU.
     half = torch.linalg.solve_triangular(factor, right, upper=False)
     solution: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return solution
 
 
 def _solve_by_qr(design: Tensor, values: Tensor, damping: float) -> Tensor:
-    """Solve the damped least-squares problem through QR of the design matrix stacked on sqrt(damping) I."""
+    """Solve the damped least-squares problem by QR of the design matrix stacked on √damping I."""
     nodes = design.shape[-2]
     if damping > 0:
         identity = _identity(design.mT).expand(*design.shape[:-2], -1, -1)

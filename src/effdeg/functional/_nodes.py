@@ -1,4 +1,4 @@
-"""Where a path is sampled: ascending positions alpha in [0, 1], in float64."""
+"""Where a path is sampled: ascending positions α in [0, 1], in float64."""
 
 import math
 from typing import Any
@@ -11,21 +11,30 @@ from effdeg._utils.shapes import Float
 
 
 def chebyshev_nodes(nodes: int, *, device: torch.device | str | None = None) -> Float[Tensor, " nodes"]:
-    """Shifted Chebyshev nodes, alpha_i = (1 - cos((2i - 1) pi / 2r)) / 2 for i = 1 … r.
+    """Return the shifted Chebyshev nodes, α_i = (1 − cos((2i − 1) π / 2r)) / 2 for i = 1 … r.
 
-    The roots of the Chebyshev polynomial of degree ``nodes``, moved to [0, 1]. They crowd towards both ends, which is
-    what keeps a polynomial fit of high degree stable.
+    They are the roots of the Chebyshev polynomial of degree ``nodes``, moved to [0, 1]. They are denser towards both
+    ends, which keeps polynomial fits of high degree stable.
 
     Args:
-        nodes: How many (the paper's r).
-        device: Where to make them.
+        nodes: The number of nodes (the paper's r).
+        device: The device of the result.
 
     Returns:
-        Ascending positions in (0, 1).
+        Ascending positions in (0, 1), of shape ``(nodes,)``.
+
+    Raises:
+        ValueError: If ``nodes`` is less than 1.
+        TypeError: If ``nodes`` is not a whole number.
+
+    Example:
+        >>> from effdeg.functional import chebyshev_nodes
+        >>> chebyshev_nodes(3)
+        tensor([0.0670, 0.5000, 0.9330], dtype=torch.float64)
     """
     check_count("nodes", nodes, least=1)
     angles = (torch.arange(nodes, dtype=torch.float64, device=device) + 0.5) * (math.pi / nodes)
-    return _alpha(angles)
+    return _project_to_line(angles)
 
 
 def cosine_nodes(
@@ -38,47 +47,69 @@ def cosine_nodes(
 ) -> Float[Tensor, "paths nodes"]:
     """Draw nodes by randomized cosine sampling (Definition 3.3).
 
-    theta_i ~ U[(i - 1) pi / r, i pi / r] and alpha_i = (1 - cos theta_i) / 2 for i = 1 … r: one angle in each of
-    ``nodes`` equal strata, drawn anew for every path, so that averages over paths see the whole path even when a single
-    path has few nodes.
+    θ_i ~ U[(i − 1) π / r, i π / r] and α_i = (1 − cos θ_i) / 2 for i = 1 … r: one angle in each of ``nodes`` equal
+    strata, drawn independently for every path, so that averages over paths cover the whole path even when each path
+    has few nodes.
 
     Args:
-        nodes: How many on each path (the paper's r).
-        paths: How many paths.
-        anchored: Put the first node at alpha = 0 and the last at alpha = 1; the interior ones stay in their own strata.
-        generator: The source of randomness; torch's global one when absent.
-        device: Where to make them; the generator's device when absent.
+        nodes: The number of nodes on each path (the paper's r).
+        paths: The number of paths.
+        anchored: Put the first node at α = 0 and the last at α = 1; the others stay in their strata.
+        generator: The source of randomness; by default torch's global generator.
+        device: The device of the result; by default that of the generator.
 
     Returns:
-        Ascending positions in [0, 1], one row per path.
+        Ascending positions in [0, 1], of shape ``(paths, nodes)``.
+
+    Raises:
+        ValueError: If ``nodes`` is less than 1 (2 if ``anchored``), or ``paths`` is less than 1.
+        TypeError: If one of them is not a whole number.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.functional import cosine_nodes
+        >>> alpha = cosine_nodes(4, paths=100, anchored=True, generator=torch.Generator().manual_seed(0))
+        >>> alpha.shape, bool((alpha.diff(dim=1) > 0).all())
+        (torch.Size([100, 4]), True)
+        >>> alpha[0, 0].item(), alpha[0, -1].item()
+        (0.0, 1.0)
     """
     check_count("nodes", nodes, least=2 if anchored else 1)
     check_count("paths", paths, least=1)
     if device is None and generator is not None:
         device = generator.device
     strata = torch.arange(nodes, dtype=torch.float64, device=device)
-    # torch.compile cannot draw for a number of paths that varies if a generator, even none, is named.
+    # With a generator argument, even None, torch.compile cannot draw for a varying number of paths.
     given: dict[str, Any] = {} if generator is None else {"generator": generator}
     within = torch.rand(paths, nodes, dtype=torch.float64, device=device, **given)
     angles = (strata + within) * (math.pi / nodes)
     if anchored:
         angles[:, 0] = 0.0
         angles[:, -1] = math.pi
-    return _alpha(angles)
+    return _project_to_line(angles)
 
 
 def uniform_nodes(nodes: int, *, device: torch.device | str | None = None) -> Float[Tensor, " nodes"]:
-    """Equispaced positions on [0, 1], both ends included.
+    """Return equispaced positions on [0, 1], α_i = (i − 1) / (r − 1) for i = 1 … r.
 
-    For comparison only. A fit on them is well posed while ``degree`` stays below about ``2 * sqrt(nodes)`` and becomes
-    exponentially ill-conditioned beyond (Runge's phenomenon): see :func:`effdeg.functional.fit_operator`.
+    For comparison only. A fit on them is well posed while the degree is below about 2 √nodes and becomes exponentially
+    ill-conditioned beyond (Runge's phenomenon): see :func:`effdeg.functional.fit_operator`.
 
     Args:
-        nodes: How many; a single one stands in the middle.
-        device: Where to make them.
+        nodes: The number of nodes (the paper's r); a single one lies in the middle.
+        device: The device of the result.
 
     Returns:
-        Ascending positions in [0, 1].
+        Ascending positions in [0, 1], of shape ``(nodes,)``.
+
+    Raises:
+        ValueError: If ``nodes`` is less than 1.
+        TypeError: If ``nodes`` is not a whole number.
+
+    Example:
+        >>> from effdeg.functional import uniform_nodes
+        >>> uniform_nodes(3)
+        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
     check_count("nodes", nodes, least=1)
     if nodes == 1:
@@ -86,6 +117,6 @@ def uniform_nodes(nodes: int, *, device: torch.device | str | None = None) -> Fl
     return torch.linspace(0.0, 1.0, nodes, dtype=torch.float64, device=device)
 
 
-def _alpha(angles: Tensor) -> Tensor:
-    # sin²(θ/2) is (1 - cos θ)/2 without its cancellation near θ = 0.
+def _project_to_line(angles: Tensor) -> Tensor:
+    # sin²(θ/2) is (1 − cos θ)/2 without its cancellation near θ = 0.
     return torch.sin(angles / 2).square()

@@ -10,28 +10,44 @@ from effdeg._utils.checks import check_components
 from effdeg._utils.shapes import Float
 from effdeg.functional._unrolled import eigenvectors
 
-# Two eigenvalues closer than this share of the larger count as meeting: 1/gap is damped to gap/(gap² + floor²), so that
+# Two eigenvalues closer than this share of the larger count as equal: 1/gap is damped to gap/(gap² + floor²), so that
 # the gradient stays bounded where two components swap and the derivative does not exist.
 _GAP_FLOOR = 1e-5
-# Squared in a Gram matrix, singular values below this share of the largest are float64's rounding noise: they are zero.
+# Squared in a Gram matrix, singular values below this share of the largest are rounding noise: they are set to zero.
 _NOISE_FLOOR = 1e-7
 
 
 def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> Float[Tensor, "*paths nodes components"]:
-    """Centre each path's values and express them in their first principal components.
+    """Reduce each path's values to their first principal components: the scores Y V_m of the centred values Y.
 
-    The decomposition is that of a nodes × nodes matrix (or outputs × outputs, if there are fewer outputs), never of
-    the nodes × outputs one, in float64: with 4 nodes and 1,000 outputs the cost beside one matrix product is that of a
-    4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are distinct they are
-    exact; where eigenvalues meet or vanish, and PCA has no derivative, they are finite and bounded. A path that varies
-    in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest.
+    V_m are the first m right singular vectors of Y. They come from the eigenvectors of the smaller of the matrices Y Yᵀ
+    (nodes × nodes) and Yᵀ Y (outputs × outputs), in float64: with 4 nodes and 1,000 outputs the cost is that of one
+    matrix product and a 4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are
+    distinct, gradients are exact; where eigenvalues coincide or vanish, and PCA has no derivative, they are finite. A
+    path that varies in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest.
 
     Args:
-        values: The model's outputs along each path.
-        components: How many to keep (the paper's m); at most ``nodes - 1`` can be non-zero.
+        values: The model's outputs along each path, of shape ``(…, nodes, outputs)``.
+        components: The number of components to keep (the paper's m), at most ``nodes - 1``.
 
     Returns:
-        Scores, largest component first, in the dtype of the values but at least float32. Signs are arbitrary.
+        Scores of shape ``(…, nodes, components)``, largest component first, in the dtype of the values but at least
+        float32. Their signs are arbitrary.
+
+    Raises:
+        ValueError: If ``components`` is less than 1 or more than ``nodes - 1``.
+        TypeError: If ``components`` is not a whole number.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.functional import project
+        >>> line = torch.linspace(0, 1, 5)[:, None] * torch.tensor([3.0, 0.0, 4.0])
+        >>> project(line, components=2).abs()  # distances from the centre, and no second direction
+        tensor([[2.5000, 0.0000],
+                [1.2500, 0.0000],
+                [0.0000, 0.0000],
+                [1.2500, 0.0000],
+                [2.5000, 0.0000]])
     """
     nodes, outputs = values.shape[-2:]
     check_components(components, nodes)
@@ -40,14 +56,14 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
 
 
 class _Scores(torch.autograd.Function):
-    """Values ↦ the first principal scores Y V of their centred Y, through its singular value decomposition U S Vᵀ."""
+    """Maps values to the first principal scores Y V = U S of the centred values Y = U S Vᵀ."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
         ctx.given = values.dtype
         dtype = torch.promote_types(values.dtype, torch.float32)
-        # In float64, since the rounding of a mean may be as large as what small differences from it are about, and
-        # since the Gram matrix squares.
+        # In float64: the rounding error of the mean may be as large as the differences from it, and the Gram matrix
+        # squares.
         values = values.double()
         centred = values - values.mean(-2, keepdim=True)
         directions, singular = _decompose(centred)
@@ -59,8 +75,8 @@ class _Scores(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Differentiate s_i u_i = Y v_i, with the singular values s and vectors u, v of Y.
 
-        d(Y v_i) = dY v_i + sum over j ≠ i of u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² - s_j²). Collected
-        with v_i = Yᵀ u_i / s_i, the gradient is a nodes × nodes matrix times Y: the one product with all outputs.
+        d(Y v_i) = dY v_i + Σ_{j≠i} u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² − s_j²). With v_i = Yᵀ u_i / s_i
+        the gradient is a nodes × nodes matrix times Y: a single product with all outputs.
         """
         centred, directions, singular = ctx.saved_tensors
         grad = grad.double()
@@ -80,7 +96,7 @@ class _Scores(torch.autograd.Function):
 
 
 def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
-    """Left singular vectors and singular values, largest first, by the eigenvectors of the smaller Gram matrix."""
+    """Return left singular vectors and singular values, largest first, from the smaller Gram matrix."""
     wide = centred.shape[-2] <= centred.shape[-1]
     gram = centred @ centred.mT if wide else centred.mT @ centred
     eigenvalues, vectors = eigenvectors(gram) if _may_not_wait(gram) else torch.linalg.eigh(gram)
@@ -91,7 +107,7 @@ def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _may_not_wait(tensor: Tensor) -> bool:
-    """Return whether a library call that waits for the GPU is out of place: in a captured or compiled training step."""
+    """Return whether this is a captured or compiled training step, in which no library call may wait for the GPU."""
     return tensor.is_cuda and (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
 
 

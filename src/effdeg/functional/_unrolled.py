@@ -1,7 +1,7 @@
 """Small linear algebra without a library call: many tiny problems at once, in a fixed number of tensor operations.
 
-The solvers of torch.linalg may ask the GPU how they fared, which waits for it and cannot be captured in a CUDA graph.
-These never look at a number, so they can be captured, and compiled they fuse into a few kernels.
+The solvers of torch.linalg may read a status from the GPU, which waits for it and cannot be captured in a CUDA graph.
+These never read a value, so they can be captured, and compiled they fuse into a few kernels.
 """
 
 import math
@@ -15,7 +15,7 @@ from effdeg._utils.shapes import Float
 def least_squares_operator(
     design: Float[Tensor, "*batch rows columns"], damping: float
 ) -> Float[Tensor, "*batch columns rows"]:
-    """Form (AᵀA + damping I)⁻¹ Aᵀ by modified Gram-Schmidt on A stacked on sqrt(damping) I.
+    """Compute (AᵀA + damping I)⁻¹ Aᵀ by modified Gram-Schmidt on A stacked on √damping I.
 
     The right-hand sides, here the identity, are orthogonalized along with the columns, which makes the solution as
     accurate as Householder's (Björck 1967).
@@ -44,17 +44,17 @@ def least_squares_operator(
 def eigenvectors(
     symmetric: Float[Tensor, "*batch size size"],
 ) -> tuple[Float[Tensor, "*batch count"], Float[Tensor, "*batch size count"]]:
-    """Find eigenvalues, ascending, and eigenvectors by Jacobi's rotations, half as many at once as there are columns.
+    """Compute eigenvalues, ascending, and eigenvectors by Jacobi rotations, half as many at once as there are columns.
 
-    Between rounds the columns move on as players do in a tournament, so that each meets every other once in a sweep
-    (Brent and Luk 1985). An odd size is made even by a zero column, which stays: an eigenvalue 0 with a zero vector.
+    Between rounds the columns rotate as in a round-robin tournament, so that every two meet once in a sweep (Brent and
+    Luk 1985). An odd size is padded by a zero column, which stays: an eigenvalue 0 with a zero vector.
     """
     size = symmetric.shape[-1]
     even = size + size % 2
     matrix = torch.nn.functional.pad(symmetric, (0, even - size, 0, even - size))
     vectors = torch.eye(even, dtype=matrix.dtype, device=matrix.device).expand_as(matrix)
-    # So many sweeps leave 2e-15 of 4 × 4 matrices off the diagonal, 3e-10 of 8 × 8 and 1e-8 of 16 × 16, in the worst
-    # case: spectra with many small eigenvalues. Random ones are diagonal to the last digit.
+    # This number of sweeps leaves 2e-15 of 4 × 4 matrices off the diagonal, 3e-10 of 8 × 8 and 1e-8 of 16 × 16, in the
+    # worst case: spectra with many small eigenvalues. Random matrices are diagonal to the last digit.
     sweeps = 1 + 2 * math.ceil(math.log2(even))
     for _ in range(sweeps * (even - 1)):
         cosine, sine = _rotation(matrix)
@@ -68,7 +68,7 @@ def eigenvectors(
 
 
 def _rotation(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the smaller angle that zeroes the entry where a column of the left half meets its partner of the right."""
+    """Return cosine and sine of the smaller angle that zeroes the entry of a left column and its right partner."""
     half = matrix.shape[-1] // 2
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     entry = 2 * matrix[..., :half, half:].diagonal(dim1=-2, dim2=-1)
@@ -80,7 +80,7 @@ def _rotation(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rotate(matrix: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate each column of the left half with its partner of the right half, and move all but the first on."""
+    """Rotate each column of the left half with its partner of the right half, then advance all but the first."""
     half = matrix.shape[-1] // 2
     left, right = matrix[..., :half], matrix[..., half:]
     left, right = cosine * left - sine * right, sine * left + cosine * right

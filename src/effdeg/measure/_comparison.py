@@ -1,4 +1,4 @@
-"""Several models on the same paths: which is simpler, and is the difference real?"""
+"""Several models on the same paths: which is simpler, and is the difference significant?"""
 
 import warnings
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much more complex one model is than another, path by path.
+    """How much more complex one model is than another, path by path. :meth:`Comparison.differences` lists them.
 
     Attributes:
         simpler: The model with the lower effective degree.
         other: The model with the higher one.
-        value: The mean over paths of (other - simpler).
-        stderr: Its standard error, from the differences path by path: much smaller than those of the two models.
-        interval: The interval of the difference, wide enough that all differences of the comparison lie in theirs with
-            the given probability (Bonferroni).
+        value: The mean over paths p of ED_other(p) − ED_simpler(p).
+        stderr: Its standard error, from the differences path by path: usually much smaller than those of the models.
+        interval: The confidence interval of the difference, wide enough that all intervals of the comparison hold
+            together with the given probability (Bonferroni).
     """
 
     simpler: str
@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Models measured on the same paths, simplest first.
+    """Models measured on the same paths, simplest first. :func:`effdeg.compare` returns it.
 
     Attributes:
         measurements: Each model's measurement by name, in order of increasing effective degree.
@@ -57,7 +57,18 @@ class Comparison:
 
     @classmethod
     def of(cls, measurements: Mapping[str, Measurement], *, normalized: bool = False) -> "Comparison":
-        """Compare measurements that were made on the same paths with the same settings."""
+        """Compare measurements that were made on the same paths with the same settings.
+
+        Raises:
+            ValueError: If there are fewer than two, or they differ in paths, data, outputs, precision or settings.
+
+        Example:
+            >>> import effdeg, torch
+            >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+            >>> measured = {f.__name__: effdeg.measure(f, x, paths=30) for f in (torch.exp, torch.tanh)}
+            >>> effdeg.Comparison.of(measured)
+            Comparison(tanh < exp)
+        """
         if len(measurements) < 2:
             raise ValueError(f"a comparison needs at least two models, not {len(measurements)}.")
         check_comparable(measurements)
@@ -70,12 +81,23 @@ class Comparison:
         return list(self.measurements)
 
     def differences(self, level: float = 0.95) -> list[Difference]:
-        """Return every difference between two models, with intervals that hold together with probability ``level``."""
-        pairs = list(combinations(self.ranking, 2))
-        return [self._difference(one, other, 1 - (1 - level) / len(pairs)) for one, other in pairs]
+        """Return every difference between two models, with intervals that hold together with probability ``level``.
+
+        For m models there are n = m (m − 1) / 2 differences, each with an interval of level 1 − (1 − ``level``) / n.
+
+        Raises:
+            ValueError: If ``level`` is not between 0 and 1.
+        """
+        pairs, found = list(combinations(self.ranking, 2)), []
+        for simpler, other in pairs:
+            one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
+            mean, stderr = mean_and_stderr(two - one)
+            bounds = interval(mean, stderr, count=len(one), level=1 - (1 - level) / len(pairs))
+            found.append(Difference(simpler, other, mean, stderr, bounds))
+        return found
 
     def above_simplest(self) -> dict[str, Difference]:
-        """Return, for every model but the simplest, how much more complex it is."""
+        """Return, for every model but the simplest, how much more complex it is than the simplest."""
         return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
 
     def plot(self, *, theme: str = "light") -> "Figure":
@@ -112,46 +134,50 @@ class Comparison:
         return "\n".join([*lines, *self.warnings()])
 
     def warnings(self) -> list[str]:
-        """List every note of the measurements, each once, with the names of the models that it is about."""
+        """List every note of the measurements once, with the names of the models that it is about."""
         about: dict[str, list[str]] = {}
         for name, measurement in self.measurements.items():
             for note in measurement.warnings():
                 about.setdefault(note.removeprefix("note: "), []).append(name)
-        everyone = len(self.measurements)
         return [
-            f"note: {note}" if len(names) == everyone else f"note on {', '.join(names)}: {note}"
+            f"note: {note}" if len(names) == len(self.measurements) else f"note on {', '.join(names)}: {note}"
             for note, names in about.items()
         ]
 
     def __repr__(self) -> str:
         return f"Comparison({' < '.join(self.ranking)})"
 
-    def _difference(self, simpler: str, other: str, level: float) -> Difference:
-        one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
-        sample = two - one
-        mean, stderr = mean_and_stderr(sample)
-        return Difference(simpler, other, mean, stderr, interval(mean, stderr, count=len(sample), level=level))
-
 
 def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = False, **settings: Any) -> Comparison:
     """Measure several models on the same paths and compare them path by path: model selection without labels.
 
+    Since the paths are the same, the differences ED_a(p) − ED_b(p) of single paths p are averaged: these vary much less
+    than the effective degrees themselves, so that small differences between models become significant.
+
     Args:
-        models: The models by name.
-        inputs: The examples, of any kind that :func:`effdeg.measure` takes.
+        models: The models by name, at least two.
+        inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
         normalized: Compare the normalized effective degree.
-        **settings: Any setting of :func:`effdeg.measure`, for all models; ``tolerance`` is not one, since the paths
-            must be the same.
+        **settings: Any setting of :func:`effdeg.measure` but ``tolerance``, for all models.
 
     Returns:
         The ranking, and every difference with its interval.
 
     Raises:
-        ValueError: If the models cannot be compared (other numbers of outputs, another precision), which one path of
-            each shows beforehand.
+        ValueError: If there are fewer than two models or they cannot be compared (other numbers of outputs, another
+            precision), which one path of each shows beforehand; or as :func:`effdeg.measure` does.
+        TypeError: If ``models`` is not a dict with strings as names; or as :func:`effdeg.measure` does.
+
+    Example:
+        >>> import effdeg, torch
+        >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+        >>> models = {"wave": lambda x: torch.sin(9 * x), "line": lambda x: 0.1 * x}
+        >>> comparison = effdeg.compare(models, x, output="identity", paths=50)
+        >>> comparison.ranking, comparison.differences()[0].significant
+        (['line', 'wave'], True)
     """
     if settings.get("tolerance") is not None:
-        raise ValueError("tolerance= would give each model a number of paths of its own; set paths= to compare models.")
+        raise ValueError("tolerance= would give each model its own number of paths; set paths= to compare models.")
     if not isinstance(models, Mapping):
         raise TypeError(f"models must be a dict of models by name, not a {type(models).__name__}.")
     if len(models) < 2:
@@ -161,7 +187,7 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
             raise TypeError(f"models must have strings as names, such as {str(name)!r} instead of {name!r}.")
     check_count("paths", settings.get("paths", 1), least=1)
     progress = settings.pop("progress", False)
-    # An iterable of batches can be read once only.
+    # An iterable of batches can be read only once.
     examples = as_examples(inputs)
     # One path of each shows what cannot be compared, before hours are spent on it.
     with warnings.catch_warnings():
@@ -175,14 +201,14 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
 
 
 def check_comparable(measurements: Mapping[str, Measurement]) -> None:
-    """Raise, saying what differs, unless all were measured along the same paths and mean the same thing."""
+    """Raise, naming what differs, unless all were measured along the same paths and mean the same thing."""
     (reference_name, reference), *others = measurements.items()
     for name, measurement in others:
-        apart = reference.settings.differences(measurement.settings)
-        if not apart and len(reference.per_path) != len(measurement.per_path):
-            apart = [f"paths that were run: {len(reference.per_path)} and {len(measurement.per_path)}"]
-        if apart:
+        differences = reference.settings.differences(measurement.settings)
+        if not differences and len(reference.per_path) != len(measurement.per_path):
+            differences = [f"paths that were run: {len(reference.per_path)} and {len(measurement.per_path)}"]
+        if differences:
             raise ValueError(
-                f"{reference_name!r} and {name!r} cannot be compared. They differ in {'; '.join(apart)}. Measure "
+                f"{reference_name!r} and {name!r} cannot be compared. They differ in {'; '.join(differences)}. Measure "
                 "models for the same task on the same examples, with the same settings."
             )

@@ -1,4 +1,4 @@
-"""The estimator: paths are run and fitted block by block, and only a few numbers per path are kept."""
+"""The estimator: runs and fits paths block by block and keeps only a few numbers per path."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,20 +25,15 @@ from effdeg.measure._measurement import Measurement, Settings
 from effdeg.measure._walk import Route, open_walk
 
 FEWEST_PATHS = 4 * BLOCK
-"""A tolerance is not believed before this many paths: the standard error of fewer is itself too uncertain."""
+"""A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""
 
 
 @dataclass(frozen=True)
 class PathTable:
-    """A table with a row for each path and named columns, in one tensor, which processes exchange whole.
-
-    Attributes:
-        rows: The table.
-        widths: The width of each column, in order; None for one number per path.
-    """
+    """A table with a row for each path and named columns, in one tensor, which processes exchange whole."""
 
     rows: Float[Tensor, "paths columns"]
-    widths: Mapping[str, int | None]
+    widths: Mapping[str, int | None]  # of each column, in order; None for one number per path
 
     @classmethod
     def of(cls, columns: Mapping[str, Tensor]) -> "PathTable":
@@ -47,28 +42,24 @@ class PathTable:
         return cls(torch.cat([column.reshape(len(column), -1) for column in columns.values()], dim=1), widths)
 
     def __getitem__(self, name: str) -> Tensor:
-        start, width = 0, self.widths[name]
-        for other, columns in self.widths.items():
-            if other == name:
-                break
-            start += columns or 1
-        return self.rows[:, start] if width is None else self.rows[:, start : start + width]
+        columns = self.rows.split([width or 1 for width in self.widths.values()], dim=1)  # type: ignore[no-untyped-call]
+        column: Tensor = dict(zip(self.widths, columns, strict=True))[name]
+        return column[:, 0] if self.widths[name] is None else column
 
 
 def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, settings: FitSettings) -> PathTable:
     """Fit polynomials to values and summarize each path.
 
-    Returns:
-        The effective degree, plain and normalized; ``missed``, the squares that the fit misses, and ``variation``, all
-        squares around the mean; ``spectrum``, |c_k| averaged over outputs, for each degree k.
+    The columns are the effective degree, raw and normalized; ``missed``, the sum of squares that the fit misses, and
+    ``variation``, the sum of squares around the mean; ``spectrum``, |c_k| averaged over outputs, for each degree k.
     """
-    # They are fitted where they are, unless that device has no float64.
+    # Fit on the device of the values, unless it has no float64.
     values = values.to("cpu" if values.device.type == "mps" else values.device).double()
     broken = ~values.isfinite().all(-1).all(-1)
     values = values.masked_fill(broken[:, None, None], 0.0)
     alpha = send(alpha, values.device)
     if settings.components is not None:
-        # There are no more components than outputs, and zeros in their place would only thin out the mean.
+        # There are no more components than outputs, and zeros in their place would only lower the mean.
         values = project(values, min(settings.components, values.shape[-1]))
     coefficients = fit(values, alpha, settings.degree, settings.basis, settings.damping)
     table = PathTable.of({
@@ -78,7 +69,7 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
         "variation": (values - values.mean(-2, keepdim=True)).square().sum((-2, -1)),
         "spectrum": coefficients.abs().mean(-1),
     })
-    # Outputs that are not numbers become rows that are not numbers, which the reader of the table reports.
+    # NaN or infinite outputs become rows of NaN, which `check_finite` reports.
     return PathTable(table.rows.masked_fill(broken[:, None], torch.nan), table.widths)
 
 
@@ -108,53 +99,76 @@ def measure(
     damping: float = DAMPING,
     progress: bool | str = False,
 ) -> Measurement:
-    """Measure the effective degree of a model: how crooked its outputs are along straight lines between examples.
+    """Measure the effective degree of a model: how much its outputs bend along straight paths between examples.
+
+    The model f is run at nodes α on paths between random pairs of examples, and polynomials are fitted to its outputs:
+    f(α x₁ + (1 − α) x₂) ≈ Σ_k c_k T_k(2 α − 1). The effective degree of a path is Σ_k k |c_k|, averaged over outputs
+    (Definition 3.2), and that of the model is the mean over paths. A straight line counts half its rise.
 
     The defaults are the paper's protocol for comparing trained models. No labels are needed. The paths depend only on
-    ``seed`` and the number of examples, so two models measured with one seed are compared on the same paths. The model
-    comes back exactly as it was: mode, device, gradients, random state. Memory does not grow with ``paths``. Under
-    ``torch.distributed`` the paths are shared out among the processes and every process gets the whole result.
+    ``seed`` and the number of examples, so that models measured with the same seed share their paths. The model is left
+    as it was: mode, device, gradients, random state. Memory does not grow with ``paths``. Under ``torch.distributed``
+    the processes divide the paths among themselves, and each returns the whole result.
 
     Args:
         model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the
-            batch first, an object with ``.logits``, a dict or a tuple (``logits``, else the first tensor, is taken).
+            batch first, an object with ``.logits``, a dict or a tuple (``logits``, else the first tensor, is used).
         inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple holds the arguments of the model,
             not inputs and labels; a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a
-            list of ``(input, label)`` examples. Labels are left out of the items of the last four: examples with labels
-            are ``TensorDataset(images, labels)``. NaN and infinite numbers are refused.
-        paths: How many paths, or, with ``tolerance``, how many at most.
-        nodes: How many points on each path (the paper's r).
+            list of ``(input, label)`` examples. Labels are left out of the items of the last four: for images with
+            labels pass ``TensorDataset(images, labels)``.
+        paths: The number of paths, or, with ``tolerance``, the largest number.
+        nodes: The number of points on each path (the paper's r).
         degree: The highest degree of the fitted polynomials (the paper's K).
         basis: ``"chebyshev"`` or ``"legendre"``.
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
             model returned.
-        components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
-        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs. For token ids.
+        components: Reduce each path's values to this many principal components first; for hundreds of outputs.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
         seed: Determines pairs and nodes.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
         device: Run the model there; by default where it is.
-        dtype: Run the model in this precision; by default in its own. A half-precision model is best measured with
-            ``torch.float32``: its own rounding looks like wiggles.
-        damping: The paper's eps in the fit.
+        dtype: Run the model in this precision; by default in its own. Measure a half-precision model with
+            ``torch.float32``: rounding looks complex.
+        damping: The paper's ε in the fit.
         progress: Show a progress bar; a string is its title.
 
     Returns:
         The measurement, with its error bar.
 
+    Raises:
+        ValueError: If a setting is unknown or out of range, if the inputs are fewer than two examples or hold NaN or
+            infinite numbers, or if the outputs do: the message names the example or the path. Also if the outputs do
+            not fit ``output``, such as probabilities or a single number for softmax.
+        TypeError: If the model is not callable, the inputs cannot be read or interpolated (token ids need ``at``), or
+            the outputs are not real numbers.
+
     Warns:
-        IllConditionedFit: If the nodes cannot carry the degree, before the model is run.
+        IllConditionedFit: If the nodes do not support the degree, before the model is run.
+        UserWarning: If an output depends on the other examples of its batch, or on chance.
+
+    Example:
+        >>> import effdeg, torch
+        >>> inputs = torch.tensor([[-1.0], [1.0]])
+        >>> measured = effdeg.measure(torch.square, inputs, output="identity")  # x² = (T_0 + T_2) / 2
+        >>> round(measured.value, 4)
+        1.0
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+        >>> measured = effdeg.measure(model, torch.randn(50, 8), paths=20, degree=10)
+        >>> measured.spectrum.shape
+        torch.Size([11])
     """
-    along = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
-    fitted = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
-    fitted.check_nodes(nodes)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+    fit_settings.check_nodes(nodes)
     if tolerance is not None:
         tolerance = check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     read = OutputReader(output)
     with (
-        open_walk(model, inputs, along, batch_size=batch_size, device=device, dtype=dtype) as walk,
+        open_walk(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as walk,
         progress_bar(
             progress if isinstance(progress, str) else f"effective degree of {walk.model}",
             paths,
@@ -162,15 +176,17 @@ def measure(
         ) as update,
     ):
         run = walk.run(read, update=update)
-        blocks = ((each.block, summarize(each.by_path(), each.alpha, fitted)) for each in run)
+        blocks = ((each.block, summarize(each.by_path(), each.alpha, fit_settings)) for each in run)
         table = collect(blocks, walk.route, summary_widths(degree), tolerance=tolerance, update=update)
-    # The first paths are the first process's.
+    # The first process has the first paths.
     described = broadcast_from_first(read.described)
-    return as_measurement(table, walk.route.pairs, Settings.of(walk.record(), fitted, described, tolerance=tolerance))
+    return as_measurement(
+        table, walk.route.pairs, Settings.of(walk.record(), fit_settings, described, tolerance=tolerance)
+    )
 
 
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:
-    """Average what :func:`summarize` found over paths."""
+    """Average the columns of :func:`summarize` over paths."""
     missed, variation = table["missed"].sum().item(), table["variation"].sum().item()
     stderr = [mean_and_stderr(column)[1] for column in table["spectrum"].unbind(1)]
     return Measurement(
@@ -192,7 +208,7 @@ def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> 
         raise ValueError(
             f"the model's outputs are NaN or infinite on path {int(found[0])}, between the examples {first} and "
             f"{second}{f' (and on {len(found) - 1} more paths)' if len(found) > 1 else ''}. "
-            "Look at the model's outputs there; in half precision, dtype=torch.float32 may be enough."
+            "Check the model's outputs there; in half precision, dtype=torch.float32 may be enough."
         )
 
 
@@ -204,16 +220,11 @@ def collect(
     tolerance: float | None = None,
     update: Update = ignore,
 ) -> PathTable:
-    """Gather the rows of all processes, and stop where the tolerance is met, at the same path on any number of them.
+    """Gather the rows of all processes, and stop once the effective degree is known to the tolerance.
 
-    Args:
-        blocks: The blocks of paths that are this process's share, each with its rows.
-        route: The paths of all processes.
-        widths: The columns. One of them is the ``effective_degree``.
-        tolerance: The relative standard error of the effective degree that is enough.
-        update: Called with the estimate so far.
+    It stops at the same path on any number of processes. ``blocks`` are this process's share, ``route`` is everyone's.
     """
-    arriving, size = _arrive(blocks), rank_and_size()[1]
+    arriving, size = _copy_to_cpu(blocks), rank_and_size()[1]
     stops = [block.stop for block in route.blocks()]
     own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64)
     seen = 0
@@ -235,8 +246,8 @@ def collect(
     return table
 
 
-def _arrive(blocks: Iterable[tuple[slice, PathTable]]) -> Iterator[tuple[slice, Tensor]]:
-    """Copy rows to the CPU, each block's while the next is computed: a GPU is not idle while the host waits."""
+def _copy_to_cpu(blocks: Iterable[tuple[slice, PathTable]]) -> Iterator[tuple[slice, Tensor]]:
+    """Copy each block's rows to the CPU while the next block is computed, so that a GPU is never idle."""
     previous: tuple[slice, Callable[[], Tensor]] | None = None
     for block, table in blocks:
         copying = receive(table.rows)

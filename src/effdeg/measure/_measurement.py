@@ -1,7 +1,8 @@
-"""The result of measuring a model: one number, its error bar, and what lies behind them."""
+"""The result of measuring a model: one number, its error bar, and the settings behind them."""
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,23 +17,22 @@ from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg._version import __version__
-from effdeg.functional._conditioning import ill_conditioned
+from effdeg.functional._conditioning import describe_ill_conditioning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = 2
-"""Rises when files of older versions cannot be read any more. 2: what was measured is recorded."""
+"""The version of the file format, raised when older files become unreadable. 2: what was measured is recorded."""
 
 RESIDUAL_LIMIT = 0.05
 """Above this residual a measurement warns."""
 
 UPPER_HALF_LIMIT = 0.1
-"""Above this share of the value in the upper half of the degrees a measurement warns. In docs/estimator.md that catches
-all values that are more than 5% off, of which the residual sees less than half, and warns of many that are not."""
+"""Above this share of the value in the upper half of the degrees a measurement warns. In docs/estimator.md this limit
+catches all values that are more than 5% off (the residual catches less than half of them), and many that are not."""
 
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
-
 
 _DESCRIPTIVE = {
     *("model", "tensor", "other_tensors", "tolerance", "version"),
@@ -51,39 +51,47 @@ class PathRecord(PathSettings):
     fingerprint: str
 
     def __post_init__(self) -> None:
-        """Check nothing: what was measured is a fact."""
+        """Check nothing: a record describes what was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(FitSettings, PathRecord):
-    """What was measured, and how.
+    """The record of what was measured, and how.
 
     Attributes:
-        paths: How many paths, at most.
-        nodes: How many points on each path.
+        paths: The number of paths, at most.
+        nodes: The number of points on each path.
         sampling: How the nodes are placed.
-        at: The name of the layer at which the paths live, if not the inputs.
+        at: The name of the layer at whose output the paths lie; None for the inputs.
         seed: Determines pairs and nodes.
         degree: The highest degree of the fitted polynomials.
         basis: The basis of the polynomials.
-        output: What was made of the model's output: ``softmax``, ``sigmoid``, ``identity`` or a function's name.
-        components: How many principal components were fitted, if not all outputs.
-        damping: The paper's eps in the fit.
-        tolerance: The relative standard error that was asked for.
-        examples: How many examples the pairs were drawn from.
+        output: The function of the model's output that was fitted: ``softmax``, ``sigmoid``, ``identity`` or a name.
+        components: The number of principal components that were fitted; None for all outputs.
+        damping: The paper's ε in the fit.
+        tolerance: The requested relative standard error.
+        examples: The number of examples that pairs were drawn from.
         dtype: The precision that the model ran in, or that of what it returned if that is coarser.
         model: The class of the model, or the name of the function.
-        tensor: Which of the tensors that the model returned was fitted: ``output`` if it returned just one, ``logits``,
-            a key, ``[0]`` …; None if ``output`` is a function, which got them all.
+        tensor: The name of the fitted one of the tensors that the model returned: ``output`` if it returned only one,
+            ``logits``, a key, ``[0]`` …; None if ``output`` is a function, which received them all.
         other_tensors: The tensors that could have been meant as well, if one had to be chosen.
         outputs: The shape of the fitted values of one example.
-        fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. The same for any
-            model, batch size and number of processes; other data, or other preprocessing, have another.
+        fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. It is the same for
+            any model, batch size and number of processes, and differs for other data or other preprocessing.
         version: The version of effdeg.
-        data: Where the examples came from, if that is known: the command line fills this in and what follows.
+        data: The source of the examples. The command line fills in this field and the following ones.
         weights: The file of the weights.
-        weights_sha256: Its checksum.
+        weights_sha256: The checksum of that file.
         preprocessing: What was done to the examples.
+
+    Example:
+        >>> import effdeg, torch
+        >>> settings = effdeg.measure(torch.tanh, torch.randn(10, 3), paths=5, nodes=12, degree=6).settings
+        >>> settings.model, settings.nodes, settings.outputs
+        ('tanh', 12, (3,))
+        >>> settings.describe_outputs()
+        'probabilities (softmax), 3 outputs'
     """
 
     tolerance: float | None
@@ -96,30 +104,39 @@ class Settings(FitSettings, PathRecord):
     weights_sha256: str | None = None
     preprocessing: str | None = None
 
+    def __post_init__(self) -> None:
+        """Check nothing: in a record, ``output`` may be the name of a function."""
+
     @classmethod
     def of(
         cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None
     ) -> "Settings":
-        """Put together what is known of the paths, the fit and the outputs."""
-        together = {**vars(paths), **vars(fit), **vars(outputs), "output": output_name(fit.output)}
-        # A function has no precision but that of what it returns, and autocast may return less than the weights have.
+        """Combine the records of the paths, the fit and the outputs."""
+        combined = {**vars(paths), **vars(fit), **vars(outputs), "output": output_name(fit.output)}
+        # A function has only the precision of what it returns, and autocast may return less than the weights have.
         known = filter(None, (paths.dtype, outputs.dtype))
-        together["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
-        return cls(**together, tolerance=tolerance)
+        combined["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
+        return cls(**combined, tolerance=tolerance)
 
     def comparable_with(self, other: "Settings") -> bool:
-        """Return whether two measurements ran along the same paths and mean the same thing, whatever the models."""
+        """Return whether two measurements used the same paths and mean the same thing, whatever the models."""
         return not self.differences(other)
 
     def differences(self, other: "Settings") -> list[str]:
         """List what makes two measurements incomparable, with both values, such as ``degree: 40 and 20``."""
         own, others = asdict(self), asdict(other)
         compared = [name for name in own if name not in _DESCRIPTIVE]
-        names = [name for name in compared if _meaning(name, own[name]) != _meaning(name, others[name])]
+        names = [name for name in compared if _comparable(name, own[name]) != _comparable(name, others[name])]
         if len(names) > 1 and {"paths", "seed", "examples"} & set(names):
-            # Other pairs are drawn, so that the fingerprint says nothing about the data.
+            # The pairs differ, so that the fingerprint says nothing about the data.
             names = [name for name in names if name != "fingerprint"]
-        return [_difference(name, own[name], others[name]) for name in names]
+        named = {
+            "outputs": "shape of the outputs of one example",
+            "fingerprint": "examples (by their fingerprint)",
+            "dtype": "precision",
+        }
+        remedies = {"dtype": " (rounding looks complex: pass dtype=torch.float32)"}
+        return [f"{named.get(n, n)}: {own[n]} and {others[n]}{remedies.get(n, '')}" for n in names]
 
     def describe_outputs(self) -> str:
         """Describe the fitted values, such as ``probabilities (softmax) of logits, 10 outputs``."""
@@ -134,41 +151,39 @@ class Settings(FitSettings, PathRecord):
         return f"{what}, {size} {'output' if size == '1' else 'outputs'}{reduced}"
 
 
-def _meaning(name: str, value: Any) -> Any:
-    """Return what of a setting must be the same for measurements to be comparable."""
+def _comparable(name: str, value: Any) -> Any:
+    """Return the part of a setting that must be equal for measurements to be comparable."""
     if name == "outputs":
         return tuple(size for size in value if size != 1)  # a number per example may be of shape () or (1,)
     # Only the rounding of half precision looks complex.
     return "float32" if name == "dtype" and value == "float64" else value
 
 
-def _difference(name: str, one: object, other: object) -> str:
-    named = {
-        "outputs": "shape of the outputs of one example",
-        "fingerprint": "examples (by their fingerprint)",
-        "dtype": "precision",
-    }
-    remedy = " (rounding looks complex: pass dtype=torch.float32)" if name == "dtype" else ""
-    return f"{named.get(name, name)}: {one} and {other}{remedy}"
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Measurement:
-    """The effective degree of a model on some data, with its error bar.
+    """The effective degree of a model on some data, with its error bar. :func:`effdeg.measure` returns it.
 
-    The error bars say how well this many paths determine the mean over all pairs of the given examples; they do not
-    speak of other data.
+    Its error bars say how well this many paths determine the mean over all pairs of the given examples, not over other
+    data. ``print(measurement)`` shows the value, the settings and the notes of :meth:`warnings`.
 
     Attributes:
-        per_path: The effective degree along each path.
-        per_path_normalized: The normalized effective degree along each path.
-        pairs: The indices of the two examples that each path joins; alpha = 1 at the first, 0 at the second.
-        spectrum: The mean of |c_k| over paths and outputs, for each degree k.
+        per_path: The effective degree along each path, Σ_k k |c_k| averaged over outputs; shape ``(paths,)``.
+        per_path_normalized: The normalized effective degree along each path, Σ_k k |c_k| / Σ_k |c_k|.
+        pairs: The indices of the two examples that each path joins, of shape ``(paths, 2)``; α = 1 at the first.
+        spectrum: The mean of |c_k| over paths and outputs, for each degree k; shape ``(degree + 1,)``.
         spectrum_stderr: Its standard error.
-        residual: The share of the variation along the paths (their variance) that the fit misses. Near 0 is good; much
-            above a few per cent, the degree is too low for this model. With ``nodes == degree + 1`` the polynomial goes
-            through every value and the residual is 0 whatever the model.
-        settings: What it was made with.
+        residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few per cent,
+            the degree is too low for this model. With ``nodes == degree + 1`` it is 0 for any model.
+        settings: What was measured, and how.
+
+    Example:
+        >>> import effdeg, torch
+        >>> inputs = torch.tensor([[-1.0], [1.0]])
+        >>> measured = effdeg.measure(torch.square, inputs, degree=4, output="identity")  # x² = (T_0 + T_2) / 2
+        >>> measured.spectrum.round(decimals=4)
+        tensor([0.5000, 0.0000, 0.5000, 0.0000, 0.0000], dtype=torch.float64)
+        >>> round(measured.value, 4), round(measured.normalized, 4)
+        (1.0, 1.0)
     """
 
     per_path: Float[Tensor, " paths"]
@@ -209,17 +224,21 @@ class Measurement:
 
     @property
     def upper_half(self) -> float:
-        """The share of the value that lies in the upper half of the degrees: what the last doubling of them brought.
+        """The share of the value in the upper half of the degrees, Σ_{k>K/2} k |c_k| / Σ_k k |c_k|.
 
         Above a tenth, a higher degree may find notably more. For a piecewise linear function it always does: there the
         value grows with the logarithm of the degree.
         """
-        weighed = torch.arange(len(self.spectrum), dtype=self.spectrum.dtype) * self.spectrum
-        whole = weighed.sum().item()
-        return weighed[(len(weighed) + 1) // 2 :].sum().item() / whole if whole > 0 else 0.0
+        weighted = torch.arange(len(self.spectrum), dtype=self.spectrum.dtype) * self.spectrum
+        total = weighted.sum().item()
+        return weighted[(len(weighted) + 1) // 2 :].sum().item() / total if total > 0 else 0.0
 
     def interval(self, level: float = 0.95, *, normalized: bool = False) -> tuple[float, float]:
-        """Return the interval that covers the true mean over pairs with probability ``level``."""
+        """Return the interval that covers the true mean over pairs with probability ``level``, by Student's t.
+
+        Raises:
+            ValueError: If ``level`` is not between 0 and 1.
+        """
         return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
 
     def plot(self, *, theme: str = "light") -> "Figure":
@@ -229,8 +248,23 @@ class Measurement:
         return plot_measurement(self, theme=theme)
 
     def save(self, file: str | Path) -> Path:
-        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file, completely or not at all."""
-        file = _checked_suffix(Path(file))
+        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file, completely or not at all.
+
+        Returns:
+            The file, for :meth:`load`.
+
+        Raises:
+            ValueError: If the file has another suffix.
+
+        Example:
+            >>> import effdeg, tempfile, torch
+            >>> measured = effdeg.measure(torch.tanh, torch.randn(10, 3), paths=5)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     again = effdeg.Measurement.load(measured.save(f"{folder}/tanh.json"))
+            >>> again.value == measured.value
+            True
+        """
+        file = _check_suffix(file)
         if file.suffix == ".safetensors":
             from safetensors.torch import save
 
@@ -243,8 +277,13 @@ class Measurement:
 
     @classmethod
     def load(cls, file: str | Path) -> "Measurement":
-        """Read a measurement that :meth:`save` wrote."""
-        file = _checked_suffix(Path(file))
+        """Read a measurement that :meth:`save` wrote.
+
+        Raises:
+            ValueError: If the file is not a measurement, is damaged, or was saved in another format version.
+            FileNotFoundError: If there is no such file.
+        """
+        file = _check_suffix(file)
         try:
             header, tensors = _read(file)
         except FileNotFoundError:
@@ -299,65 +338,48 @@ class Measurement:
         return "\n".join([*lines, *self.warnings()])
 
     def warnings(self) -> list[str]:
-        """List, in sentences, what a reader should not overlook."""
-        settings = self.settings
-        found = self._notes_on_outputs()
-        if self._constant:
-            return [*found, "note: the outputs are constant along the paths, up to rounding."]
-        if (problem := ill_conditioned(settings.sampling, settings.nodes, settings.degree)) is not None:
-            return [*found, f"note: {problem}"]
-        found += self._notes_on_fit()
-        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
-            found.append(
-                f"note: {len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
-            )
-        return found
+        """List notes on the measurement, such as a degree that is too low, each as a sentence."""
+        return [f"note: {note}" for note in self._notes()]
 
-    @property
-    def _constant(self) -> bool:
-        """Whether the value is what rounding, of the outputs and of the damped fit, makes of a constant."""
+    def _notes(self) -> Iterator[str]:
         settings = self.settings
-        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
-        level = settings.degree * (eps + settings.damping / settings.nodes)
-        return self.value <= level * float(self.spectrum[0])
-
-    def _notes_on_outputs(self) -> list[str]:
-        settings, found = self.settings, []
         if settings.other_tensors:
-            found.append(
-                f"note: the model returned several tensors; {settings.tensor} was measured, not "
+            yield (
+                f"the model returned several tensors; {settings.tensor} was measured, not "
                 f"{shorten(settings.other_tensors)}. To measure another, use output=lambda returned: …, or a model "
                 "that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
-            found.append(
-                f"note: softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
+            yield (
+                f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
                 "features and not logits, use output='identity'."
             )
-        return found
-
-    def _notes_on_fit(self) -> list[str]:
-        settings, found = self.settings, []
+        # No more than the rounding of the outputs and of the damped fit.
+        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
+        if self.value <= settings.degree * (eps + settings.damping / settings.nodes) * float(self.spectrum[0]):
+            yield "the outputs are constant along the paths, up to rounding."
+            return
+        if problem := describe_ill_conditioning(settings.sampling, settings.nodes, settings.degree):
+            yield problem
+            return
         if settings.nodes == settings.degree + 1:
-            found.append(
-                "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
-            )
+            yield "nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
         elif self.residual > RESIDUAL_LIMIT:
-            found.append(
-                f"note: the fit misses {self.residual:.0%} of the variation; a higher degree= would see more of it."
-            )
+            yield f"the fit misses {self.residual:.0%} of the variation; a higher degree= would capture more of it."
         if settings.degree > 1 and self.upper_half > UPPER_HALF_LIMIT:
-            found.append(
-                f"note: {self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
+            yield (
+                f"{self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
                 "with nodes= to match, may find more. Compare at equal degree only."
             )
-        return found
+        if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
+            yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
 
     def __repr__(self) -> str:
         return f"Measurement(value={self.value:.6g}, stderr={self.stderr:.2g}, paths={len(self.per_path)})"
 
 
-def _checked_suffix(file: Path) -> Path:
+def _check_suffix(file: str | Path) -> Path:
+    file = Path(file)
     if file.suffix not in {".json", ".safetensors"}:
         raise ValueError(
             f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json or .safetensors file."
@@ -366,7 +388,7 @@ def _checked_suffix(file: Path) -> Path:
 
 
 def _read(file: Path) -> tuple[Any, Any]:
-    """Read a file into a header and what can be made into tensors."""
+    """Read a file into a header and a mapping of tensors or lists."""
     if file.suffix == ".json":
         header = json.loads(file.read_text())
         return header, header

@@ -1,4 +1,4 @@
-"""The two halves apart: outputs along paths, kept, and as many fits of them as one likes."""
+"""The two halves of a measurement apart: outputs along paths, kept in memory, and any number of fits of them."""
 
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from effdeg._models.inference import Model
 from effdeg._models.layers import Layer
-from effdeg._models.outputs import Output, OutputReader, per_point
+from effdeg._models.outputs import Output, OutputReader, as_values
 from effdeg._models.paths import FIXED, Sampling
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, concatenate, take
+from effdeg._utils.tree import Tree, concatenate, take, tensors, tree_map
 from effdeg.functional import DAMPING
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -31,13 +31,13 @@ _SLICE = 256  # paths fitted at a time, which bounds the memory of a fit
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """A model's outputs along paths: everything that costs forward passes.
+    """A model's outputs along paths: everything that costs forward passes. :func:`effdeg.trace` returns it.
 
     Attributes:
         outputs: What the model returned, one row per point, path after path, node after node, on the CPU.
-        alpha: The nodes of each path.
-        pairs: The indices of the two examples that each path joins; alpha = 1 at the first, 0 at the second.
-        ends: Where the first and second end of each path lie on the two main directions of the data, for drawing.
+        alpha: The nodes of each path, of shape ``(paths, nodes)``.
+        pairs: The indices of the two examples that each path joins, of shape ``(paths, 2)``; α = 1 at the first.
+        ends: The first and second end of each path in the plane of the data's two principal directions, for figures.
         settings: Which paths they are, and the model; see :class:`effdeg.Settings`.
     """
 
@@ -56,7 +56,7 @@ class Trace:
         components: int | None = None,
         damping: float = DAMPING,
     ) -> Measurement:
-        """Fit polynomials to the outputs and measure their effective degree, as :func:`effdeg.measure` would.
+        """Fit polynomials to the outputs and measure their effective degree, as :func:`effdeg.measure` does.
 
         Args:
             degree: The highest degree of the fitted polynomials (the paper's K).
@@ -64,29 +64,48 @@ class Trace:
             output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
                 model returned.
             components: Reduce each path's values to this many principal components first.
-            damping: The paper's eps in the fit.
+            damping: The paper's ε in the fit.
 
         Returns:
             The measurement, with its error bar.
 
+        Raises:
+            ValueError: If a setting is unknown or out of range, or the outputs hold NaN or do not fit ``output``.
+            TypeError: If a setting is not a number, or the outputs are not real numbers.
+
         Warns:
-            IllConditionedFit: If the nodes cannot carry the degree.
+            IllConditionedFit: If the nodes do not support the degree.
+
+        Example:
+            >>> import effdeg, torch
+            >>> trace = effdeg.trace(torch.square, torch.tensor([[-1.0], [1.0]]), paths=10)
+            >>> [round(trace.fit(degree=degree, output="identity").value, 4) for degree in (2, 10)]
+            [1.0, 1.0]
         """
         paths, nodes = self.alpha.shape
-        fitted = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
-        fitted.check_nodes(nodes)
+        fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+        fit_settings.check_nodes(nodes)
         warn_if_ill_conditioned(self.settings.sampling, nodes, degree, stacklevel=2)
         read = OutputReader(output)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
         fixed = self.settings.sampling in FIXED
         slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
-        tables = [summarize(self._read(read, part), self.alpha[0 if fixed else part], fitted) for part in slices]
+        tables = [summarize(self._read(read, part), self.alpha[0 if fixed else part], fit_settings) for part in slices]
         table = PathTable(torch.cat([each.rows for each in tables]), tables[0].widths)
         check_finite(table, self.pairs)
-        return as_measurement(table, self.pairs, Settings.of(self.settings, fitted, read.described))
+        return as_measurement(table, self.pairs, Settings.of(self.settings, fit_settings, read.described))
 
     def values(self, output: Output = "softmax", part: slice = slice(None)) -> Float[Tensor, "paths nodes outputs"]:
-        """Return the values that a fit sees, for all paths or a part of them."""
+        """Return the values that a fit uses, of shape ``(paths, nodes, outputs)``, for all paths or a slice of them.
+
+        Raises:
+            ValueError: If ``output`` is unknown, or the outputs do not fit it.
+
+        Example:
+            >>> import effdeg, torch
+            >>> effdeg.trace(torch.tanh, torch.randn(9, 3), paths=5, nodes=7).values("identity").shape
+            torch.Size([5, 7, 3])
+        """
         return self._read(OutputReader(output), part)
 
     def _read(self, read: OutputReader, part: slice) -> Float[Tensor, "paths nodes outputs"]:
@@ -96,10 +115,7 @@ class Trace:
         return read(kept, (stop - start) * nodes).view(stop - start, nodes, -1)
 
     def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":
-        """Draw the paper's method figure: paths, fits (with the settings of :meth:`fit`), coefficients, spectrum.
-
-        Needs ``effdeg[plots]``.
-        """
+        """Draw the paper's method figure: paths, fits (with settings of :meth:`fit`), spectrum. Needs effdeg[plots]."""
         from effdeg.plots import plot_method
 
         return plot_method(self, theme=theme, **fit)
@@ -130,11 +146,11 @@ def trace(
 
     Args:
         model: Any callable; an ``nn.Module`` is run in evaluation mode.
-        inputs: The examples, of any kind that :func:`effdeg.measure` takes.
-        paths: How many paths.
-        nodes: How many points on each path (the paper's r).
+        inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
+        paths: The number of paths.
+        nodes: The number of points on each path (the paper's r).
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
-        at: Let the paths live at the output of this layer (a name or a module) instead of at the inputs.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs.
         seed: Determines pairs and nodes.
         batch_size: Points per forward pass. Halved when memory runs out.
         device: Run the model there; by default where it is.
@@ -143,15 +159,26 @@ def trace(
 
     Returns:
         The outputs, to be fitted with :meth:`Trace.fit`.
+
+    Raises:
+        ValueError: If a setting is out of range, or the inputs are fewer than two examples or hold NaN.
+        TypeError: If the model is not callable, or the inputs cannot be read or interpolated.
+
+    Example:
+        >>> import effdeg, torch
+        >>> trace = effdeg.trace(torch.nn.Linear(4, 3), torch.randn(20, 4), paths=10, nodes=50)
+        >>> by_basis = {basis: trace.fit(basis=basis) for basis in ("chebyshev", "legendre")}
+        >>> trace.outputs.shape
+        torch.Size([500, 3])
     """
-    along = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
     with (
-        open_walk(model, inputs, along, batch_size=batch_size, device=device, dtype=dtype) as walk,
+        open_walk(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as walk,
         progress_bar(f"outputs of {walk.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
-        stretches = walk.run(lambda returned, points: per_point(returned, points=points), update=update)
+        stretches = walk.run(_keep_rows, update=update)
         first = list(islice(stretches, 1))
-        # All processes draw in the plane of the very first paths, which the first process has.
+        # All processes use the plane of the very first paths, which the first process has.
         plane = union_over_ranks({0: _Plane(*first[0].ends)} if rank_and_size()[0] == 0 else {})[0]
         pieces: dict[int, tuple[Tree, Tensor]] = {}
         for stretch in chain(first, stretches):
@@ -168,19 +195,34 @@ def trace(
     )
 
 
+def _keep_rows(returned: Any, points: int) -> Tree:
+    """Keep, on the CPU, the tensors with one row per point of what a model returned; the rest becomes None."""
+
+    def keep(leaf: Any) -> Any:
+        row_per_point = isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == points
+        return leaf.to("cpu", copy=True) if row_per_point else None
+
+    kept = tree_map(keep, returned)
+    if kept is None and isinstance(getattr(returned, "logits", None), Tensor):
+        kept = {"logits": keep(returned.logits)}
+    if not tensors(kept):
+        as_values(returned, "identity", points=points)  # raises with the reason
+    return kept
+
+
 class _Plane:
-    """The plane of the two main directions of some examples; straight paths are straight in it."""
+    """The plane of the two principal directions of some examples; straight paths are straight in it."""
 
     def __init__(self, first: list[Tensor], second: list[Tensor]) -> None:
-        points = torch.cat([_flat(first), _flat(second)])
+        points = torch.cat([_flatten(first), _flatten(second)])
         self._centre = points.mean(0)
         _, _, directions = torch.linalg.svd(points - self._centre, full_matrices=False)
         self._directions = directions[:2].T
 
     def locate(self, first: list[Tensor], second: list[Tensor]) -> Tensor:
-        located = torch.stack([(_flat(end) - self._centre) @ self._directions for end in (first, second)], dim=1)
+        located = torch.stack([(_flatten(end) - self._centre) @ self._directions for end in (first, second)], dim=1)
         return torch.nn.functional.pad(located, (0, 2 - located.shape[-1]))
 
 
-def _flat(ends: list[Tensor]) -> Tensor:
+def _flatten(ends: list[Tensor]) -> Tensor:
     return torch.cat([end.cpu().double().flatten(1) for end in ends], dim=1)

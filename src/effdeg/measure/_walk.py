@@ -1,4 +1,4 @@
-"""The expensive half: run a model along paths, block by block, in batches that fit the device."""
+"""The expensive half of a measurement: running a model along paths, block by block, in batches that fit the device."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
-from effdeg._models.inference import Model, Subject, check_runnable, inference, precision_name
+from effdeg._models.inference import Model, Subject, check_runnable, inference
 from effdeg._models.layers import as_module
-from effdeg._models.paths import blocks, draw_nodes, draw_pairs
+from effdeg._models.paths import BLOCK, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
 from effdeg._utils.checks import check_count
@@ -25,12 +25,12 @@ from effdeg._utils.tree import Tree, concatenate, named_tensors, take
 from effdeg.measure._measurement import PathRecord
 
 Keep = Callable[[Any, int], Tree]
-"""What to keep of what the model returned for a number of points."""
+"""Returns what to keep of the model's output for a number of points."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """Which paths a model is run along; the same for every model that gets the same route."""
+    """The paths that models are run along: pairs of examples, and nodes between them."""
 
     settings: PathSettings
     pairs: Tensor
@@ -42,10 +42,11 @@ class Route:
 
     def blocks(self) -> list[slice]:
         """Divide the paths into blocks."""
-        return list(blocks(len(self.pairs)))
+        paths = len(self.pairs)
+        return [slice(start, min(start + BLOCK, paths)) for start in range(0, paths, BLOCK)]
 
     def alpha(self, block: slice) -> Tensor:
-        """Return the nodes of a block's paths: one row per path, or one for all."""
+        """Return the nodes of a block's paths: one row per path, or a single one for all."""
         return draw_nodes(self.settings.sampling, self.settings.nodes, block, seed=self.settings.seed)
 
 
@@ -59,13 +60,13 @@ class Stretch:
     ends: tuple[list[Tensor], list[Tensor]]
 
     def by_path(self) -> Tensor:
-        """Arrange what was kept, if that is one row of numbers per point, into paths × nodes × outputs."""
+        """Reshape what was kept, if it is one row of numbers per point, into paths × nodes × outputs."""
         values: Tensor = self.kept.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
         return values
 
 
 class Walk:
-    """A model on its way along paths between examples, in batches that are halved when memory runs out."""
+    """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
     def __init__(
         self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, route: Route, batch_size: int | None
@@ -79,15 +80,10 @@ class Walk:
     def run(
         self, keep: Keep, watch: AbstractContextManager[object] | None = None, update: Update = ignore
     ) -> Iterator[Stretch]:
-        """Run the model along the paths of those blocks that are this process's share.
+        """Run the model along this process's share of the blocks, and yield what was kept, block by block.
 
-        Args:
-            keep: Says what to keep of what the model returned.
-            watch: Entered around the model in every forward pass of points, to see what goes on inside.
-            update: Is told after every forward pass how many paths are done.
-
-        Yields:
-            What was kept, block by block.
+        ``watch`` is entered around the model in every forward pass of points, and ``update`` is called after every one
+        with the number of paths done.
         """
         rank, size = rank_and_size()
         done = 0
@@ -96,14 +92,14 @@ class Walk:
             nonlocal done
             kept = keep(returned, points)
             done += points
-            # The other processes are about as far.
+            # The other processes have done about as much.
             update(min(done * size / self.route.settings.nodes, len(self.route.pairs)))
             return kept
 
         for block in self.route.blocks()[rank::size]:
             paths = self._join(block)
             if block.start == 0:
-                # What is watched counts the points it sees; a trial has no part in that.
+                # A watch counts the points it sees, among which those of a trial do not belong.
                 warn_of_dependent_rows(
                     self._subject, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
                 )
@@ -112,23 +108,24 @@ class Walk:
             yield Stretch(block, alpha, kept, paths.ends())
 
     def record(self) -> PathRecord:
-        """Return what a measurement records of the model and its paths, once these were run, alike on all processes."""
+        """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
         return PathRecord(
             **{**vars(self.route.settings), "at": self._space.name},
             examples=len(self._examples),
-            dtype=precision_name(self._subject.dtype),
+            dtype=str(self._subject.dtype).removeprefix("torch.") if self._subject.dtype is not None else None,
             model=self.model,
-            # The first paths are the first process's.
+            # The first process has the first paths.
             fingerprint=broadcast_from_first(self._fingerprint),
         )
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:
-        # Both ends in one batch, so that a loader that pads pads them to one length.
+        # Both ends in one batch, so that a loader that pads gives them the same length.
         first, second = self.route.pairs[block].unbind(1)
         ends = self._examples.fetch([*first.tolist(), *second.tolist()])
         if block.start == 0:
-            self._fingerprint = fingerprint(ends)
-        return self._space.join(take(ends, slice(len(first))), take(ends, slice(len(first), None)), self._batched)
+            self._fingerprint = hash_examples(ends)
+        halves = take(ends, slice(len(first))), take(ends, slice(len(first), None))
+        return self._space.join(*halves, self._run_in_batches)
 
     def _run(
         self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: AbstractContextManager[object]
@@ -139,18 +136,18 @@ class Walk:
             rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
 
         def run_part(part: slice) -> Tree:
-            with self._subject.watched(watch):
+            with self._subject.watch(watch):
                 returned, _ = paths.run(rows[part], positions[part])
             return keep(returned, part.stop - part.start)
 
-        return self._batched(run_part, len(rows))
+        return self._run_in_batches(run_part, len(rows))
 
-    def _batched(self, run: Callable[[slice], Tree], total: int) -> Tree:
+    def _run_in_batches(self, run: Callable[[slice], Tree], total: int) -> Tree:
         return concatenate(self._batches.run(run, total))
 
 
 def model_name(model: Model) -> str:
-    """Name a model: its class, without wrappers, or its function."""
+    """Return the name of a model's class, without wrappers, or of its function."""
     if (module := as_module(model)) is not None:
         return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
     while isinstance(model, partial):
@@ -158,8 +155,8 @@ def model_name(model: Model) -> str:
     return str(getattr(model, "__name__", type(model).__name__))
 
 
-def fingerprint(examples: Tree) -> str:
-    """Hash some examples as they were given: names, shapes, precision and every bit of every tensor."""
+def hash_examples(examples: Tree) -> str:
+    """Hash examples as they were given: names, shapes, precision and every bit of every tensor."""
     digest = hashlib.sha256()
     for name, leaf in named_tensors(examples):
         digest.update(f"{name} {tuple(leaf.shape)} {leaf.dtype}".encode())
@@ -177,7 +174,7 @@ def open_walk(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> Iterator[Walk]:
-    """Check everything and open the model to be run along paths; afterwards it is as it was."""
+    """Check everything, then open the model to be run along paths; afterwards it is as it was."""
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What proxies see along paths between examples, all from the same forward passes."""
+"""Proxies along paths between examples, all from the same forward passes."""
 
 from functools import cached_property
 from typing import Any, Unpack
@@ -21,7 +21,7 @@ from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptio
 
 @check_options
 def effective_degree(model: Model, data: Any, *, normalized: bool = False, **options: Unpack[RunOptions]) -> Result:
-    """Measure the effective degree: of probabilities, or, normalized, of logits; the two that the paper compares.
+    """Measure the effective degree Σ_k k |c_k| of probabilities, or, normalized, of logits, as the paper compares them.
 
     Args:
         model: Any callable.
@@ -30,7 +30,17 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
         **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
-        The mean over paths and its standard error. :func:`effdeg.measure` gives more of it.
+        The mean over paths and its standard error. :func:`effdeg.measure` returns more about it.
+
+    Raises:
+        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> inputs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])  # on the path the logits are (1 ± t) / 2
+        >>> round(proxies.effective_degree(torch.nn.Identity(), inputs, normalized=True, paths=5).value, 4)
+        0.5
     """
     with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
@@ -38,7 +48,7 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
 
 @check_options
 def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
-    """Count the decision regions on a path between two examples: stretches of one predicted class.
+    """Count the decision regions on a path between two examples: segments of one predicted class.
 
     As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
     distance of two nodes can be missed.
@@ -50,6 +60,15 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
 
     Returns:
         The mean over paths and its standard error.
+
+    Raises:
+        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> proxies.decision_regions(torch.nn.Identity(), torch.eye(2), paths=5).value
+        2.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, "decision_regions")
@@ -66,6 +85,15 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
 
     Returns:
         The mean over paths and its standard error.
+
+    Raises:
+        NotApplicable: If the model is not piecewise linear, or the inputs cannot be interpolated without ``at=``.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> proxies.linear_regions(torch.nn.ReLU(), torch.tensor([[-1.0], [1.0]]), paths=5).value
+        2.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, "linear_regions")
@@ -73,7 +101,7 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
 
 @check_options
 def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
-    """Measure the total variation of the probabilities along a path: all their rises and falls, averaged over classes.
+    """Measure the total variation of the probabilities along a path, Σ_i |p(α_{i+1}) − p(α_i)|, averaged over classes.
 
     Args:
         model: Any callable that returns logits.
@@ -82,6 +110,15 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
 
     Returns:
         The mean over paths and its standard error.
+
+    Raises:
+        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+
+    Example:
+        >>> import torch
+        >>> from effdeg import proxies
+        >>> round(proxies.total_variation(torch.nn.Identity(), 20 * torch.eye(2), paths=5).value, 3)
+        1.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
         return compute_along_paths(evaluator, "total_variation")
@@ -114,7 +151,7 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
     if flips is not None and any(
         isinstance(part, torch.jit.ScriptModule) for part in named_layers(evaluator.subject.model).values()
     ):
-        flips.problem = "a scripted module ran, into which nobody can look"
+        flips.problem = "a scripted module ran, whose activations cannot be observed"
 
     def keep(returned: Any, points: int) -> tuple[Tensor, ...]:
         logits = shaped_values(returned, "identity", points=points)
@@ -123,22 +160,22 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
         flipped = flips.take(points)
         if flips.problem is not None:
             problems["linear_regions"] = NotApplicable(
-                f"linear regions are those of networks that are linear but for activations of the kind of ReLU "
+                f"linear regions are those of networks that are linear except for activations like ReLU "
                 f"({', '.join(KINKED)}); here {flips.problem}."
             )
         return logits, flipped.to(logits.device)
 
     def summarize_block(stretch: Stretch) -> PathTable:
-        seen, columns = _Seen(stretch, fit), {}
+        values, columns = _PathValues(stretch, fit), {}
         for name in names:
             try:
-                columns[name] = getattr(seen, name)().double()
+                columns[name] = COLUMNS[name](values).double()
             except NotApplicable as error:
                 problems[name] = error
-                columns[name] = seen.logits.new_zeros(len(seen.logits), dtype=torch.float64)
+                columns[name] = values.logits.new_zeros(len(values.logits), dtype=torch.float64)
         return PathTable.of(columns)
 
-    names = COLUMNS if flips is not None else COLUMNS[:-1]
+    names = [name for name in COLUMNS if flips is not None or name != "linear_regions"]
     drawn = Route.draw(evaluator.count, settings)
     space = open_space(evaluator.subject, evaluator.at)
     walk = Walk(evaluator.subject, space, Batch(evaluator.inputs), drawn, evaluator.batches.size)
@@ -146,11 +183,8 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
     return collect(blocks, drawn, dict.fromkeys(names)), problems
 
 
-COLUMNS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation", "linear_regions")
-
-
-class _Seen:
-    """What was seen along the paths of one block, and what each proxy makes of it."""
+class _PathValues:
+    """The logits along the paths of one block, and the value of each proxy on them."""
 
     def __init__(self, stretch: Stretch, fit: FitSettings) -> None:
         paths, nodes = stretch.block.stop - stretch.block.start, stretch.alpha.shape[-1]
@@ -162,7 +196,7 @@ class _Seen:
         points = self.logits.flatten(0, 1)
         try:
             return shaped_values(points, "softmax", points=len(points)).view_as(self.logits)
-        except ValueError as error:  # of outputs that are no logits
+        except ValueError as error:  # the outputs are not logits
             raise NotApplicable(str(error)) from error
 
     def effective_degree(self) -> Tensor:
@@ -175,7 +209,7 @@ class _Seen:
 
     def decision_regions(self) -> Tensor:
         classes = self.probabilities.argmax(-1)
-        # One class per example, or one for each of its tokens, any of which makes a border.
+        # One class per example, or one for each of its tokens; a change of any is a boundary.
         changed = (classes.diff(dim=1) != 0).reshape(len(classes), classes.shape[1] - 1, -1)
         return 1 + changed.any(-1).sum(1)
 
@@ -183,6 +217,15 @@ class _Seen:
         return self.probabilities.diff(dim=1).abs().sum(1).flatten(1).mean(1)
 
     def linear_regions(self) -> Tensor:
-        # The first node of a path has nothing to do with the last of the one before.
+        # The first node of a path does not follow the last one of the path before.
         flips: Tensor = self._flips[0][:, 1:].sum(1)
         return 1 + flips
+
+
+COLUMNS = {
+    "effective_degree": _PathValues.effective_degree,
+    "effective_degree_normalized": _PathValues.effective_degree_normalized,
+    "decision_regions": _PathValues.decision_regions,
+    "total_variation": _PathValues.total_variation,
+    "linear_regions": _PathValues.linear_regions,
+}

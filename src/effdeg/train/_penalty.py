@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from effdeg._models.examples import as_arguments
 from effdeg._models.frameworks import load_frameworks
+from effdeg._models.labels import as_targets, check_rows_of_labels, check_soft_labels
 from effdeg._models.layers import Layer, advice_for_integers, as_module
-from effdeg._models.outputs import Output, as_targets, check_rows_of_labels, check_soft_labels, shaped_values
+from effdeg._models.outputs import Output, shaped_values
 from effdeg._models.paths import Sampling, check_interpolable, check_real, draw_pairs_of_batch
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors

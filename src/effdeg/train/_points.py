@@ -9,8 +9,8 @@ from torch import Tensor
 
 from effdeg._models.examples import count_examples, examples_only
 from effdeg._models.frameworks import framework_of
+from effdeg._models.labels import IGNORED
 from effdeg._models.layers import as_module
-from effdeg._models.outputs import IGNORED
 from effdeg._models.paths import interpolate, join_masks
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, take, tensors, tree_map

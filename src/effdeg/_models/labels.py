@@ -1,0 +1,133 @@
+"""Labels of a batch: checked, and turned into the values that a model should return."""
+
+import torch
+from torch import Tensor
+
+from effdeg._models.outputs import TOLERANCE, Output, softmax_axis_error
+
+IGNORED = -100
+"""The label that torch's cross entropy ignores by default."""
+
+
+def check_rows_of_labels(y: object, batch: int) -> None:
+    """Raise unless the labels are a tensor with one row per example."""
+    if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
+        given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(
+            f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with {batch} "
+            "rows."
+        )
+
+
+def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool = True) -> None:
+    """Raise unless all are classes, or, if allowed, :data:`IGNORED`. This waits for a GPU."""
+    valid = (ids >= 0) & (ids < classes)
+    if not bool((valid | (ids == IGNORED) if ignored else valid).all()):
+        raise ValueError(
+            f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark examples to be ignored by "
+            f"{IGNORED}."
+        )
+
+
+def check_soft_labels(labels: Tensor, output: Output) -> None:
+    """Raise unless soft labels or targets can be values of the output. This reads them, which waits for a GPU.
+
+    There is one row per example, for softmax with the classes in the last dimension.
+    """
+    if labels.numel() == 0:
+        return
+    rows = labels.reshape(len(labels), *_squeeze(labels.shape[1:])).double()
+    if not bool(rows.isfinite().all()):
+        raise ValueError("the labels (y) hold NaN or infinite numbers, which cannot be the values at a path's ends.")
+    least, most = float(rows.min()), float(rows.max())
+    if output == "sigmoid" and (least < -TOLERANCE or most > 1 + TOLERANCE):
+        raise ValueError(
+            f"the labels (y) are from {least:.3g} to {most:.3g}, but output='sigmoid' fits probabilities: pass labels "
+            "from 0 to 1, or use output='identity' for the targets of a regression."
+        )
+    if output == "softmax" and rows.dim() > 1:
+        sums = rows.sum(-1)
+        if least < -TOLERANCE or not bool(((sums - 1).abs() <= TOLERANCE).all()):
+            raise ValueError(
+                f"the labels (y) are from {least:.3g} to {most:.3g} and sum to {float(sums.min()):.3g} to "
+                f"{float(sums.max()):.3g} over the classes, but output='softmax' fits distributions: pass class ids or "
+                "soft labels that are not negative and sum to 1, or use output='sigmoid' for several labels per "
+                "example, output='identity' for other targets."
+            )
+
+
+def as_targets(
+    labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None = None, look: bool = True
+) -> Tensor:
+    """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
+
+    Args:
+        labels: Class ids of any integer type, or soft labels or targets, one row per example.
+        shape: The shape of an example's outputs. Classes are in its last dimension, or, if the output is not softmax,
+            in its first, as torch's cross entropy has it.
+        output: The function of the model's output that is fitted.
+        missing: The values to use where there is no label, which integers mark by -100.
+        look: Whether to check the values of integer labels, which waits for a GPU. If not, an id that is no class
+            counts as missing.
+
+    Returns:
+        Targets, one flat row per example, in float32 or better.
+    """
+    each = labels.shape[1:]
+    if _squeeze(each) == _squeeze(shape):
+        # In floating point, so that integers of any type, unsigned ones too, can be compared with -100.
+        targets = labels.reshape(len(labels), -1).to(torch.promote_types(labels.dtype, torch.float32))
+        if labels.is_floating_point():
+            return targets
+        if look:
+            rows = targets.reshape(-1, shape[-1] if shape else 1)
+            check_soft_labels(rows[(rows != IGNORED).all(-1)], output)
+        return _fill_missing(targets, targets != IGNORED, missing)
+    ids = labels.reshape(len(labels), *_squeeze(each)).long()
+    last = _classes_last(ids, labels, shape, output)
+    classes = shape[-1] if last else shape[0]
+    if look:
+        check_class_ids(ids, classes, f"{classes} classes among the outputs", ignored=missing is not None)
+    targets = one_hot(ids, classes).float()
+    known = ((ids >= 0) & (ids < classes))[..., None].expand_as(targets)
+    if not last:
+        targets, known = targets.movedim(-1, 1), known.movedim(-1, 1)
+    return _fill_missing(targets.flatten(1), known.flatten(1), missing)
+
+
+def _classes_last(ids: Tensor, labels: Tensor, shape: torch.Size, output: Output) -> bool:
+    """Return whether the classes are in the last or the first dimension of the outputs; raise if it is neither."""
+    last, first = ids.shape[1:] == shape[:-1], len(shape) > 1 and ids.shape[1:] == shape[1:]
+    if labels.is_floating_point() or not (last or first):
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} ({labels.dtype}) do not match outputs of shape {tuple(shape)} per "
+            "example: pass class ids, or soft labels of the outputs' shape."
+        )
+    if output == "identity":
+        raise ValueError(
+            f"the labels (y) are class ids, but output='identity' fits outputs of shape {tuple(shape)} as they are, "
+            "where a one-hot label would mean logits of 0 and 1. Use output='softmax' to fit probabilities, or pass "
+            "targets of the outputs' shape."
+        )
+    if output == "softmax" and not last:
+        raise softmax_axis_error(shape)
+    if output != "softmax" and last and first:
+        raise ValueError(
+            f"class ids of shape {tuple(labels.shape)} may have their classes in the first or in the last dimension of "
+            f"outputs of shape {tuple(shape)} per example. Pass one-hot labels of that shape."
+        )
+    return last
+
+
+def one_hot(ids: Tensor, classes: int) -> Tensor:
+    """Return flags with the classes in a last dimension, all False for an id that is no class."""
+    return ids[..., None] == torch.arange(classes, device=ids.device)
+
+
+def _fill_missing(targets: Tensor, known: Tensor, missing: Tensor | None) -> Tensor:
+    # NaN rather than a wrong number where nothing is given for a missing label.
+    return torch.where(known, targets, torch.nan if missing is None else missing.to(targets.dtype))
+
+
+def _squeeze(shape: torch.Size) -> torch.Size:
+    return torch.Size([size for size in shape if size != 1])
