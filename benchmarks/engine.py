@@ -10,7 +10,7 @@ from effdeg.lab import models
 from effdeg.lab.data import Labelled
 from effdeg.lab.recipes.cifar10_methods import RECIPE
 from effdeg.lab.training.capture import CapturedStep
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.methods import made_method
 from effdeg.lab.training.step import Step
 
@@ -85,11 +85,11 @@ def _graph(name: str, number: int) -> torch.cuda.CUDAGraph:
 
 
 @cache
-def _examples() -> Examples:
+def _examples() -> DeviceExamples:
     images = torch.randint(256, (EXAMPLES, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(10, (EXAMPLES,))
     data = Labelled(images, labels, images[:100], labels[:100], 10, (0.5,) * 3, (0.25,) * 3)
-    return Examples(data, RECIPE.settings, device())
+    return DeviceExamples(data, RECIPE.settings, device())
 
 
 CASES = [engine_epochs, models_at_once]

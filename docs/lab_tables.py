@@ -12,7 +12,7 @@ import numpy as np
 
 from effdeg._utils.checks import pluralize
 from effdeg.lab import Store, all_recipes, find_recipe
-from effdeg.lab.report import Result, result_of
+from effdeg.lab.report import RecipeResult, result_of
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.pool import DEGREES, RANDOM_PIXELS, REFERENCE, TEST_DEGREES, ModelPool
@@ -45,7 +45,7 @@ def tables() -> dict[str, str]:
 
 
 @cache
-def lab(name: str) -> Result:
+def lab(name: str) -> RecipeResult:
     """Return the result of an experiment from the lab's runs."""
     return result_of(find_recipe(name), _records())
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from effdeg.cli import _lab_options as lo
 from effdeg.cli import _options as o
 from effdeg.lab import Recipe, Reported, Row, all_recipes, find_recipe
-from effdeg.lab.settings import Settings, changed, differences, digest, parsed, to_dict
+from effdeg.lab.settings import RunSettings, changed, differences, digest, parsed, to_dict
 
 
 def list_all(json: o.Json = False) -> None:
@@ -55,7 +55,7 @@ def show(
     console.print(f"[dim]A run with these settings has the name {digest(settings)}.[/]")
 
 
-def _settings(found: Recipe[Any], settings: Settings, whose: str) -> Table:
+def _settings(found: Recipe[Any], settings: RunSettings, whose: str) -> Table:
     """List all settings, marking those that are not the recipe's."""
     own = differences(found.settings, settings)
     table = Table(title=f"settings of {escape(whose)}", title_justify="left", show_header=False)

@@ -11,7 +11,7 @@ from effdeg._utils.files import to_json, write_atomically, write_figure
 from effdeg.cli import _lab_options as lo
 from effdeg.cli._output import check_figures, check_plot, check_target
 from effdeg.lab import Recipe, all_recipes, find_recipe
-from effdeg.lab.report import Result, plain, result_of
+from effdeg.lab.report import RecipeResult, plain, result_of
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.sheets import block_sheets, further
 from effdeg.lab.report.terminal import terminal
@@ -91,7 +91,7 @@ def report(
     console.print(f"written: {escape(str(out))}", soft_wrap=True)
 
 
-def _print(result: Result, runs: Path, kept: dict[str, Any]) -> None:
+def _print(result: RecipeResult, runs: Path, kept: dict[str, Any]) -> None:
     console = Console(highlight=False)
     about = result.recipe
     console.print(f"[bold]{escape(about.name)}[/]: {escape(about.title)} ({escape(about.paper)})")
@@ -116,7 +116,7 @@ def _print(result: Result, runs: Path, kept: dict[str, Any]) -> None:
         )
 
 
-def _draw(result: Result, file: Path, runs: Path) -> None:
+def _draw(result: RecipeResult, file: Path, runs: Path) -> None:
     from effdeg.lab.report.figures import drawings
 
     drawn = drawings(result.blocks[0])
@@ -125,7 +125,7 @@ def _draw(result: Result, file: Path, runs: Path) -> None:
     write_figure(drawn[0].draw("light"), file)
 
 
-def _write_models(result: Result, file: Path, runs: Path) -> None:
+def _write_models(result: RecipeResult, file: Path, runs: Path) -> None:
     pool = result.blocks[0].pool
     if pool is None or not pool.table:
         raise ValueError(f"--csv {file}: no finished run of {result.recipe.name} lies in {runs}.")

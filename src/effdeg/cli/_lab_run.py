@@ -13,7 +13,7 @@ from effdeg._utils.distributed import broadcast_from_first, process_group, rank_
 from effdeg.cli import _lab_options as lo
 from effdeg.cli import _options as o
 from effdeg.lab import Recipe, Row, Store, Task, chosen, find_recipe
-from effdeg.lab.settings import Settings, digest, parsed, to_dict
+from effdeg.lab.settings import RunSettings, digest, parsed, to_dict
 
 _FACTS = {
     "training accuracy": "{train_accuracy:.2%}",
@@ -94,7 +94,7 @@ def _tuned(found: Recipe[Any], row: Row, store: Store, wanted: dict[str, Any]) -
     return choice.changes, f"{lo.assignments(choice.changes)}, {how} ({choice.score:.2%} after {choice.epochs} epochs)"
 
 
-def _measured_on(settings: Settings) -> str:
+def _measured_on(settings: RunSettings) -> str:
     """Describe how the effective degree was measured at the end: during training it is measured more coarsely."""
     known = to_dict(settings)
     return f"({known['measure_paths']} paths × {known['measure_nodes']} nodes)" if "measure_paths" in known else ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from effdeg.lab.recipe import Recipe, Row
-from effdeg.lab.settings import Settings, changed, digest, to_dict
+from effdeg.lab.settings import RunSettings, changed, digest, to_dict
 from effdeg.lab.store import Record, Store
 from effdeg.lab.tuning import chosen
 
@@ -26,7 +26,7 @@ class Job:
 
     recipe: str
     row: str
-    settings: Settings
+    settings: RunSettings
     purpose: Literal["tuning", "final", "equal time"]
 
 

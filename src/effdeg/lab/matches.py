@@ -6,7 +6,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from effdeg.lab.recipe import Recipe, Row, check_held_out
-from effdeg.lab.settings import Settings, to_dict
+from effdeg.lab.settings import RunSettings, to_dict
 from effdeg.lab.store import Record
 
 
@@ -45,7 +45,7 @@ def matching(
     return [record for record in records if _fits(record, type(settings), wanted)]
 
 
-def scale_of(record: Record, settings_type: type[Settings]) -> dict[str, Any]:
+def scale_of(record: Record, settings_type: type[RunSettings]) -> dict[str, Any]:
     """Return the settings that say how long and on how much a run was trained, less its seed.
 
     Runs can be averaged and compared where these are equal.
@@ -62,12 +62,12 @@ def scale_of(record: Record, settings_type: type[Settings]) -> dict[str, Any]:
     return {name: complete.get(name) for name in names}
 
 
-def settings_of(record: Record, settings_type: type[Settings]) -> dict[str, Any]:
+def settings_of(record: Record, settings_type: type[RunSettings]) -> dict[str, Any]:
     """Return the settings of a run; those that are newer than the run have their defaults."""
     return _defaults(settings_type) | record.settings
 
 
-def _fits(record: Record, settings_type: type[Settings], wanted: Mapping[str, Any]) -> bool:
+def _fits(record: Record, settings_type: type[RunSettings], wanted: Mapping[str, Any]) -> bool:
     if record.kind != settings_type.__name__:
         return False
     complete, known = settings_of(record, settings_type), {each.name for each in fields(settings_type)}
@@ -75,7 +75,7 @@ def _fits(record: Record, settings_type: type[Settings], wanted: Mapping[str, An
     return complete.keys() == known and all(complete[key] == value for key, value in wanted.items())
 
 
-def _defaults(settings_type: type[Settings]) -> dict[str, Any]:
+def _defaults(settings_type: type[RunSettings]) -> dict[str, Any]:
     """Return the defaults of settings, as JSON knows them."""
     found = {}
     for each in fields(settings_type):

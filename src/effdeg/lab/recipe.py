@@ -10,7 +10,7 @@ from effdeg.lab.settings import S, changed
 from effdeg.lab.task import Task
 
 if TYPE_CHECKING:
-    from effdeg.lab.report.study import Study
+    from effdeg.lab.report.study import StudyReport
 
 # What every generator of random numbers takes.
 _SEEDS = 2**32
@@ -80,7 +80,7 @@ class Recipe(Generic[S]):
     seeds: tuple[int, ...] = (0, 1, 2)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     tuning: Mapping[str, Any] = field(default_factory=dict)
-    shows: "Literal['methods', 'prices', 'pool'] | Study" = "methods"
+    shows: "Literal['methods', 'prices', 'pool'] | StudyReport" = "methods"
 
     def __post_init__(self) -> None:
         for name in ("seed", *["epochs"] * bool(self.tuning)):
@@ -103,7 +103,7 @@ class Recipe(Generic[S]):
                 )
 
     @property
-    def study(self) -> "Study | None":
+    def study(self) -> "StudyReport | None":
         """What tells its results in its own way; None where accuracies are what it is about."""
         return None if isinstance(self.shows, str) else self.shows
 

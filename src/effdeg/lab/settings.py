@@ -15,7 +15,7 @@ from effdeg._utils.checks import suggest
 NEWER = {"newer": True}
 
 
-class Settings(Protocol):
+class RunSettings(Protocol):
     """Any frozen dataclass of plain values: everything that decides how a run ends.
 
     One field is required: ``seed``. Those that tune or run for equal time have ``epochs`` too. None may be called
@@ -30,7 +30,7 @@ class Settings(Protocol):
         """Which of several runs that are otherwise alike."""
 
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=RunSettings)
 
 
 def changed(settings: S, changes: Mapping[str, Any]) -> S:
@@ -51,13 +51,13 @@ def changed(settings: S, changes: Mapping[str, Any]) -> S:
     return replace(settings, **checked)
 
 
-def checked_fields(settings: Settings) -> dict[str, Any]:
+def checked_fields(settings: RunSettings) -> dict[str, Any]:
     """Return all settings by name, each checked and converted by its type hint, as :func:`changed` does."""
     hints = get_type_hints(type(settings))
     return {each.name: _as_type(each.name, getattr(settings, each.name), hints[each.name]) for each in fields(settings)}
 
 
-def parsed(settings: Settings, assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
+def parsed(settings: RunSettings, assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
     """Read what a user typed, ``key=value`` each, as values of the settings' types.
 
     Args:
@@ -79,20 +79,20 @@ def parsed(settings: Settings, assignments: Iterable[str], *, option: str = "--s
     return changes
 
 
-def check_key(settings: Settings, key: str) -> None:
+def check_key(settings: RunSettings, key: str) -> None:
     """Raise unless this is the name of a setting."""
     names = [each.name for each in fields(settings)]
     if key not in names:
         raise ValueError(f"{key!r} is not a setting. {suggest(key, names)}")
 
 
-def to_dict(settings: Settings) -> dict[str, Any]:
+def to_dict(settings: RunSettings) -> dict[str, Any]:
     """Return the settings as JSON knows them."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
     return plain
 
 
-def identity(settings: Settings) -> dict[str, Any]:
+def identity(settings: RunSettings) -> dict[str, Any]:
     """Return what a run is known by: its settings as JSON knows them, less newer ones at their default."""
     unchanged = {
         each.name
@@ -102,7 +102,7 @@ def identity(settings: Settings) -> dict[str, Any]:
     return {key: value for key, value in to_dict(settings).items() if key not in unchanged}
 
 
-def digest(settings: Settings) -> str:
+def digest(settings: RunSettings) -> str:
     """Return the name of the run with these settings: the beginning of their hash."""
     if "kind" in settings.__dataclass_fields__:
         raise TypeError(f"{type(settings).__name__} has a field called kind, where its own name goes: rename it.")
@@ -110,7 +110,7 @@ def digest(settings: Settings) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def differences(settings: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
+def differences(settings: RunSettings, other: RunSettings) -> dict[str, tuple[Any, Any]]:
     """Return the settings in which two of a kind differ, with both values."""
     one, two = to_dict(settings), to_dict(other)
     return {key: (one[key], two[key]) for key in one if one[key] != two[key]}

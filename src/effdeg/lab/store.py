@@ -15,7 +15,7 @@ from effdeg._utils.files import PARTIAL, dump, make_folder, to_json, write_atomi
 from effdeg.lab.checkpoints import Checkpoints
 from effdeg.lab.locks import Lock
 from effdeg.lab.records import FORMAT, Record, read_json, read_record, read_settings, whole_lines
-from effdeg.lab.settings import Settings, digest, identity
+from effdeg.lab.settings import RunSettings, digest, identity
 
 __all__ = ["Record", "RefusedError", "Run", "Store"]
 
@@ -30,7 +30,7 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def run(self, settings: Settings) -> "Run":
+    def run(self, settings: RunSettings) -> "Run":
         """Return the run with these settings, whether or not it was begun yet; nothing is written."""
         return Run(self.folder / digest(settings), settings)
 
@@ -48,7 +48,7 @@ class Store:
 class Run:
     """One run: its settings, and a folder that holds its results and what it needs to go on after a kill."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: RunSettings) -> None:
         self.folder = folder
         self.settings = settings
         self._checkpoints = Checkpoints(folder)

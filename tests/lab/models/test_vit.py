@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import effdeg
-from effdeg.lab.models.vit import Embedding, ViT
+from effdeg.lab.models.vit import PatchEmbedding, ViT
 
 SMALL = {"size": 8, "patch": 4, "width": 12, "depth": 2, "heads": 3, "classes": 5}
 
@@ -22,7 +22,7 @@ def test_vit_tiny_has_as_many_parameters_as_counted_by_hand():
 @pytest.mark.parametrize("size", [12, (12, 12), (16, 8), (4, 12)])
 def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
     torch.manual_seed(0)
-    embed = Embedding(size=size, patch=4, channels=channels, width=7).double()
+    embed = PatchEmbedding(size=size, patch=4, channels=channels, width=7).double()
     nn.init.normal_(embed.token)
     height, width = (size, size) if isinstance(size, int) else size
     images = torch.rand(2, channels, height, width, dtype=torch.float64)
@@ -39,7 +39,7 @@ def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
 
 def test_the_embedding_begins_as_a_convolution_would_and_takes_its_weights():
     torch.manual_seed(0)
-    embed = Embedding(size=8, patch=4, channels=3, width=16)
+    embed = PatchEmbedding(size=8, patch=4, channels=3, width=16)
     torch.manual_seed(0)
     convolution = nn.Conv2d(3, 16, 4, stride=4)
     torch.testing.assert_close(embed.patches.weight, convolution.weight.flatten(1), rtol=0, atol=0)

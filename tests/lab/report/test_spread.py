@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from effdeg.lab.report.labels import spread_apart
-from effdeg.lab.report.spread import Difference, Spread
+from effdeg.lab.report.spread import SeedDifference, Spread
 
 
 def test_means_and_standard_deviations():
@@ -14,7 +14,7 @@ def test_means_and_standard_deviations():
 
 def test_shared_seeds_are_paired():
     one, other = {0: 0.84, 1: 0.86, 2: 0.85, 7: 0.1}, {1: 0.82, 0: 0.81, 2: 0.80}
-    found = Difference.of(one, other)
+    found = SeedDifference.of(one, other)
     differences = [0.03, 0.04, 0.05]
     expected = stats.t.interval(0.95, 2, np.mean(differences), stats.sem(differences))
     assert found.paired
@@ -25,7 +25,7 @@ def test_shared_seeds_are_paired():
 
 def test_other_seeds_are_not_paired():
     one, other = {0: 0.84, 1: 0.86}, {2: 0.82, 3: 0.83, 4: 0.81}
-    found = Difference.of(one, other)
+    found = SeedDifference.of(one, other)
     stderr = np.sqrt(np.var([0.84, 0.86], ddof=1) / 2 + np.var([0.82, 0.83, 0.81], ddof=1) / 3)
     assert not found.paired
     assert found.interval == pytest.approx(stats.t.interval(0.95, 1, 0.03, stderr))
@@ -34,14 +34,14 @@ def test_other_seeds_are_not_paired():
 
 @pytest.mark.parametrize("other", [{0: 0.8}, {0: 0.78, 1: 0.82}])
 def test_a_single_seed_says_nothing_about_noise(other):
-    found = Difference.of({0: 0.85}, other)
+    found = SeedDifference.of({0: 0.85}, other)
     assert found.value == pytest.approx(0.05)
     assert found.interval is None
     assert found.beyond_noise is None
 
 
 def test_seeds_that_agree_by_accident_are_no_certainty():
-    found = Difference.of({0: 0.841, 1: 0.853}, {0: 0.801, 1: 0.813})
+    found = SeedDifference.of({0: 0.841, 1: 0.853}, {0: 0.801, 1: 0.813})
     assert found.value == pytest.approx(0.04)
     assert found.paired
     assert found.interval is None

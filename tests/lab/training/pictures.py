@@ -3,7 +3,7 @@
 import torch
 
 from effdeg.lab.data import Labelled
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from tests.lab.training.runs import small
 
 SIZE = (8, 6)
@@ -31,4 +31,4 @@ def pictures(count=400, tests=50, seed=0):
 
 def of_pictures(device="cpu", **settings):
     """The examples of a run on them."""
-    return Examples(pictures(), small(limit=None, **settings), torch.device(device))
+    return DeviceExamples(pictures(), small(limit=None, **settings), torch.device(device))

@@ -45,7 +45,7 @@ class StoppedError(Exception):
 @contextmanager
 def breaking_off(epoch):
     """Let runs break off after this epoch was trained, before anything of it is kept."""
-    train_epoch = loop._Running._train_epoch
+    train_epoch = loop._TrainingRun._train_epoch
 
     def breaks(self):
         train_epoch(self)
@@ -53,7 +53,7 @@ def breaking_off(epoch):
             raise StoppedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop._Running, "_train_epoch", breaks)
+        patch.setattr(loop._TrainingRun, "_train_epoch", breaks)
         with pytest.raises(StoppedError):
             yield
 

@@ -8,7 +8,7 @@ from effdeg.lab.store import Store
 from effdeg.lab.task import Task
 from effdeg.lab.training import train
 from effdeg.lab.training.capture import CapturedStep
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.step import Step
 from tests.lab.training.runs import breaking_off, metrics, small, summary, weights
@@ -32,7 +32,7 @@ def carried_out(folder, settings):
 
 def trained(settings, *, captured, steps=30):
     torch.manual_seed(0)
-    examples = Examples(data.load("digits", None), settings, GPU)
+    examples = DeviceExamples(data.load("digits", None), settings, GPU)
     model = models.make("mlp", shape=examples.shape, classes=10).to(GPU)
     fresh = {name: value.clone() for name, value in model.state_dict().items()}
     method = on_examples(made_method(settings), settings, examples)

@@ -100,12 +100,12 @@ sys.path.insert(0, ".")
 from effdeg.lab.training import Training, loop
 from tests.lab.training.runs import carried_out
 
-train_epoch = loop._Running._train_epoch
+train_epoch = loop._TrainingRun._train_epoch
 def killed(self):
     train_epoch(self)
     if self._epoch == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-loop._Running._train_epoch = killed
+loop._TrainingRun._train_epoch = killed
 carried_out({str(tmp_path / "killed")!r}, {settings!r})
 """
     folder = Store(tmp_path / "killed").run(settings).folder
@@ -130,7 +130,7 @@ def test_accuracies_are_logged_wherever_the_effective_degree_is(tmp_path):
 def test_a_corrupt_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, monkeypatch):
     settings = small(method="ed", epochs=5)
     whole = carried_out(tmp_path / "whole", settings)
-    monkeypatch.setattr(loop._Running, "summary", lambda self: (_ for _ in ()).throw(StoppedError))
+    monkeypatch.setattr(loop._TrainingRun, "summary", lambda self: (_ for _ in ()).throw(StoppedError))
     with pytest.raises(StoppedError):
         carried_out(tmp_path / "broken", settings)
     monkeypatch.undo()
@@ -289,7 +289,7 @@ def test_other_settings_than_the_runs_are_refused(tmp_path):
 
 
 def test_other_data_are_refused_when_a_run_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop._Running, "summary", lambda self: (_ for _ in ()).throw(StoppedError))
+    monkeypatch.setattr(loop._TrainingRun, "summary", lambda self: (_ for _ in ()).throw(StoppedError))
     with pytest.raises(StoppedError):
         carried_out(tmp_path, small())
     monkeypatch.undo()
@@ -323,7 +323,7 @@ from effdeg.lab.store import Run
 from effdeg.lab.training import loop
 from tests.lab.training.runs import carried_out, small
 
-folder, train_epoch, save = sys.argv[1], loop._Running._train_epoch, Run.save
+folder, train_epoch, save = sys.argv[1], loop._TrainingRun._train_epoch, Run.save
 
 def breaks(self):
     train_epoch(self)
@@ -334,12 +334,12 @@ with process_group():
     carried_out(f"{folder}/plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
     carried_out(f"{folder}/whole", small(method="ed"))
     for name in ("broken", "alone"):
-        loop._Running._train_epoch = breaks
+        loop._TrainingRun._train_epoch = breaks
         try:
             carried_out(f"{folder}/{name}", small(method="ed"))
         except KeyboardInterrupt:
             pass
-        loop._Running._train_epoch = train_epoch
+        loop._TrainingRun._train_epoch = train_epoch
     carried_out(f"{folder}/broken", small(method="ed"))
     # The first process saves slowly, so that by its own clock the other would save at other times.
     Run.save = lambda self, state: (time.sleep(0.05), save(self, state))

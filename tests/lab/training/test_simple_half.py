@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.simple_half import half_swapped, simple_half
 from tests.lab.training.pictures import SIZE, of_pictures, pictures
 from tests.lab.training.runs import small
@@ -15,7 +15,7 @@ def on(turn):
     """The examples with their images turned, so that another half is the simple one."""
     data = pictures()
     turned = replace(data, train_inputs=turn(data.train_inputs), test_inputs=turn(data.test_inputs), further_tests={})
-    return Examples(turned, small(limit=None), torch.device("cpu"))
+    return DeviceExamples(turned, small(limit=None), torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg import Penalty, baselines
 from effdeg.lab import data, models
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.step import Step
 from tests.lab.training.runs import small
@@ -27,7 +27,7 @@ NAMES = {"share": "jacobian_share"}
 
 def made(settings):
     torch.manual_seed(0)
-    examples = Examples(data.load("digits", None), settings, CPU)
+    examples = DeviceExamples(data.load("digits", None), settings, CPU)
     return examples, models.make("mlp", shape=examples.shape, classes=10)
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from effdeg._utils.files import dump, write_atomically
-from effdeg.lab.data.labelled import Split
+from effdeg.lab.data.labelled import RawSplit
 
 _VERSION = 1
 """Goes up when the same files are decoded in another way."""
 
 
-def cached(files: Sequence[Path], build: Callable[[], tuple[Split, Split]]) -> tuple[Split, Split]:
+def cached(files: Sequence[Path], build: Callable[[], tuple[RawSplit, RawSplit]]) -> tuple[RawSplit, RawSplit]:
     """Return what was built from these files before, or build and keep it.
 
     Args:
@@ -30,7 +30,7 @@ def cached(files: Sequence[Path], build: Callable[[], tuple[Split, Split]]) -> t
     if kept is not None:
         # Whatever is wrong with it, from a missing file to a damaged one: it can be built again.
         with suppress(Exception), kept.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            train, test = (Split(stored[f"{name}_inputs"], stored[f"{name}_labels"]) for name in ("train", "test"))
+            train, test = (RawSplit(stored[f"{name}_inputs"], stored[f"{name}_labels"]) for name in ("train", "test"))
             return train, test
     train, test = build()
     if kept is not None:
@@ -50,7 +50,7 @@ def _file(files: Sequence[Path]) -> Path | None:
     return folder / "data" / f"{name}.npz"
 
 
-def _write(file: Path, train: Split, test: Split) -> None:
+def _write(file: Path, train: RawSplit, test: RawSplit) -> None:
     named = {"train": train, "test": test}.items()
     arrays = {f"{name}_{part}": getattr(split, part) for name, split in named for part in ("inputs", "labels")}
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from effdeg.lab.data.labelled import Known, Labelled, Split, labelled
+from effdeg.lab.data.labelled import Known, Labelled, RawSplit, labelled
 from effdeg.lab.data.layouts import is_parquet, read_parquet
 from effdeg.lab.data.reading import reading
 
@@ -25,7 +25,7 @@ def load_cifar10(folder: Path) -> Labelled:
         for suffix, read in (("", _pickled), (".bin", _binary)):
             if (place / f"data_batch_1{suffix}").is_file():
                 parts = [read(place / f"data_batch_{number}{suffix}") for number in range(1, 6)]
-                train = Split(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+                train = RawSplit(*(np.concatenate(each) for each in zip(*parts, strict=True)))
                 return labelled(f"cifar10 in {place}", train, read(place / f"test_batch{suffix}"), KNOWN)
     raise FileNotFoundError(
         f"cifar10 was not found: neither train-*.parquet and test-*.parquet (as on the Hugging Face hub), nor "
@@ -34,21 +34,21 @@ def load_cifar10(folder: Path) -> Labelled:
     )
 
 
-def _binary(file: Path) -> Split:
+def _binary(file: Path) -> RawSplit:
     with reading(file, "a binary batch of CIFAR-10"):
         stored = np.fromfile(file, np.uint8)
         if stored.size == 0 or stored.size % _ROW:
             raise ValueError(f"{stored.size} bytes are no multiple of {_ROW}, a label and its image.")
         rows = stored.reshape(-1, _ROW)
-        return Split(rows[:, 1:].reshape(-1, *KNOWN.shape), rows[:, 0])
+        return RawSplit(rows[:, 1:].reshape(-1, *KNOWN.shape), rows[:, 0])
 
 
-def _pickled(file: Path) -> Split:
+def _pickled(file: Path) -> RawSplit:
     with reading(file, "a pickled batch of CIFAR-10"):
         batch = _ArraysOnly(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
             raise ValueError("it does not hold data and labels.")
-        return Split(batch[b"data"].reshape(-1, *KNOWN.shape), np.array(batch[b"labels"]))
+        return RawSplit(batch[b"data"].reshape(-1, *KNOWN.shape), np.array(batch[b"labels"]))
 
 
 def _encoded(text: str, _: str) -> bytes:

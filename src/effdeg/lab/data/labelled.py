@@ -47,7 +47,7 @@ class Labelled:
         return found.hexdigest()[:16]
 
 
-class Split(NamedTuple):
+class RawSplit(NamedTuple):
     """Inputs and labels as they were read, not yet checked."""
 
     inputs: Array
@@ -64,7 +64,7 @@ class Known:
     std: tuple[float, ...]
 
 
-def labelled(name: object, train: Split, test: Split, known: Known | None = None) -> Labelled:
+def labelled(name: object, train: RawSplit, test: RawSplit, known: Known | None = None) -> Labelled:
     """Check what was read, and number the classes.
 
     Args:

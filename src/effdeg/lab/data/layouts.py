@@ -12,7 +12,7 @@ from effdeg.io import load_data
 from effdeg.io._data import IMAGES, ImageList
 from effdeg.lab.data.cache import cached
 from effdeg.lab.data.images import Pixels, decoded
-from effdeg.lab.data.labelled import Array, Labelled, Split, labelled, shuffled
+from effdeg.lab.data.labelled import Array, Labelled, RawSplit, labelled, shuffled
 from effdeg.lab.data.reading import reading
 
 LAYOUTS = (
@@ -46,7 +46,7 @@ def is_parquet(folder: Path) -> bool:
     return any(any(folder.glob(f"{split}-*.parquet")) for split in _SPLITS)
 
 
-def read_parquet(folder: Path) -> tuple[Split, Split]:
+def read_parquet(folder: Path) -> tuple[RawSplit, RawSplit]:
     """Read ``train-*.parquet`` and ``test-*.parquet``, as the Hugging Face hub stores them."""
     train, test = (sorted(folder.glob(f"{split}-*.parquet")) for split in _SPLITS)
     for split, files in zip(_SPLITS, (train, test), strict=True):
@@ -66,7 +66,7 @@ def _check_parts(files: Sequence[Path]) -> None:
                 raise FileNotFoundError(f"{part}, one of {count} parts, is missing.")
 
 
-def _tables(files: Sequence[Path]) -> Split:
+def _tables(files: Sequence[Path]) -> RawSplit:
     tables = [_table(file) for file in files]
     for file, table in zip(files, tables, strict=True):
         if table.inputs.shape[1:] != tables[0].inputs.shape[1:]:
@@ -74,10 +74,10 @@ def _tables(files: Sequence[Path]) -> Split:
                 f"{file} holds examples of the shape {table.inputs.shape[1:]}, {files[0]} of the shape "
                 f"{tables[0].inputs.shape[1:]}: one shape is expected."
             )
-    return Split(*(np.concatenate(each) for each in zip(*tables, strict=True)))
+    return RawSplit(*(np.concatenate(each) for each in zip(*tables, strict=True)))
 
 
-def _table(file: Path) -> Split:
+def _table(file: Path) -> RawSplit:
     parquet = require("pyarrow.parquet", extra="files", purpose="a .parquet file")
     with reading(file, "a Parquet file of examples"):
         names = parquet.read_schema(file).names
@@ -88,11 +88,11 @@ def _table(file: Path) -> Split:
         labels = np.array(parquet.read_table(file, columns=found[:1]).column(0).to_pylist())
         inputs = load_data(file, images=Pixels()).inputs
         if isinstance(inputs, ImageList):
-            return Split(decoded(inputs, lambda index: f"image {index} of {file}"), labels)
-        return Split(inputs.numpy(), labels)
+            return RawSplit(decoded(inputs, lambda index: f"image {index} of {file}"), labels)
+        return RawSplit(inputs.numpy(), labels)
 
 
-def _read_folders(folder: Path) -> tuple[Split, Split]:
+def _read_folders(folder: Path) -> tuple[RawSplit, RawSplit]:
     train, test = (_image_files(folder / split) for split in _SPLITS)
     return cached([*train, *test], lambda: (_images(train), _images(test)))
 
@@ -104,16 +104,16 @@ def _image_files(folder: Path) -> list[Path]:
     return files
 
 
-def _images(files: Sequence[Path]) -> Split:
+def _images(files: Sequence[Path]) -> RawSplit:
     stored = ImageList(files, Pixels(), str(files[0].parent.parent))
-    return Split(decoded(stored, files.__getitem__), np.array([file.parent.name for file in files]))
+    return RawSplit(decoded(stored, files.__getitem__), np.array([file.parent.name for file in files]))
 
 
-def _read_npz(file: Path) -> tuple[Split, Split]:
+def _read_npz(file: Path) -> tuple[RawSplit, RawSplit]:
     with reading(file, "a .npz file"), file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         arrays = dict(stored)
     train, test = (
-        Split(_channels_first(_array(arrays, f"x_{split}", file)), _flat(_array(arrays, f"y_{split}", file)))
+        RawSplit(_channels_first(_array(arrays, f"x_{split}", file)), _flat(_array(arrays, f"y_{split}", file)))
         for split in _SPLITS
     )
     return train, test

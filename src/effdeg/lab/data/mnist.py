@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from effdeg.lab.data.labelled import Array, Known, Labelled, Split, labelled
+from effdeg.lab.data.labelled import Array, Known, Labelled, RawSplit, labelled
 from effdeg.lab.data.reading import reading
 
 KNOWN = Known(shape=(1, 28, 28), classes=10, mean=(0.1307,), std=(0.3081,))
@@ -25,9 +25,9 @@ def load_mnist(folder: Path) -> Labelled:
     )
 
 
-def _split(place: Path, name: str) -> Split:
+def _split(place: Path, name: str) -> RawSplit:
     images = _idx(_file(place, f"{name}-images-idx3-ubyte"), dimensions=3)
-    return Split(images[:, None], _idx(_file(place, f"{name}-labels-idx1-ubyte"), dimensions=1))
+    return RawSplit(images[:, None], _idx(_file(place, f"{name}-labels-idx1-ubyte"), dimensions=1))
 
 
 def _file(place: Path, name: str) -> Path:

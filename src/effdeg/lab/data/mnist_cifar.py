@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from effdeg.lab.data.cifar10 import load_cifar10
-from effdeg.lab.data.labelled import Labelled, Split, labelled
+from effdeg.lab.data.labelled import Labelled, RawSplit, labelled
 from effdeg.lab.data.mnist import load_mnist
 
 # MNIST's digit and CIFAR-10's class, automobile and truck, of our classes 0 and 1.
@@ -42,7 +42,7 @@ def load_mnist_cifar(folder: Path) -> Labelled:
     return replace(data, further_tests=_randomized(data.test_inputs))
 
 
-def _stacked(kind: str, mnist: tuple[Tensor, Tensor], cifar: tuple[Tensor, Tensor]) -> Split:
+def _stacked(kind: str, mnist: tuple[Tensor, Tensor], cifar: tuple[Tensor, Tensor]) -> RawSplit:
     generator = torch.Generator().manual_seed(_SEEDS[kind])
     images, labels = [], []
     for label, (digit, picture) in enumerate(_CLASSES):
@@ -56,7 +56,7 @@ def _stacked(kind: str, mnist: tuple[Tensor, Tensor], cifar: tuple[Tensor, Tenso
         images.append(torch.cat([pad(digits, (2,) * 4).expand(-1, 3, -1, -1), pictures], dim=2))
         labels.append(torch.full((len(pictures),), label))
     order = torch.randperm(sum(map(len, labels)), generator=generator)
-    return Split(torch.cat(images)[order].numpy(), torch.cat(labels)[order].numpy())
+    return RawSplit(torch.cat(images)[order].numpy(), torch.cat(labels)[order].numpy())
 
 
 def _randomized(images: Tensor) -> dict[str, Tensor]:

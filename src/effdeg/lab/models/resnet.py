@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Block(nn.Module):
+class BasicBlock(nn.Module):
     """Two convolutions, added to what came in."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -37,7 +37,7 @@ class ResNet18(nn.Module):
         widths = [width, width, 2 * width, 2 * width, 4 * width, 4 * width, 8 * width, 8 * width]
         before = [width, *widths]
         self.blocks = nn.Sequential(*[
-            Block(given, out, 1 if given == out else 2) for given, out in zip(before, widths, strict=False)
+            BasicBlock(given, out, 1 if given == out else 2) for given, out in zip(before, widths, strict=False)
         ])
         self.head = nn.Linear(8 * width, classes)
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 
-class Embedding(nn.Module):
+class PatchEmbedding(nn.Module):
     """Images as sequences of tokens: a class token, then the patches, each with its position."""
 
     def __init__(self, *, size: int | tuple[int, int], patch: int, channels: int, width: int) -> None:
@@ -33,7 +33,7 @@ class Embedding(nn.Module):
         return (tokens + self.position).to(patches.dtype)
 
 
-class Block(nn.Module):
+class EncoderBlock(nn.Module):
     """Attention, then an MLP, each added to what came in."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -68,8 +68,8 @@ class ViT(nn.Module):
         classes: int = 10,
     ) -> None:
         super().__init__()
-        self.embed = Embedding(size=size, patch=patch, channels=channels, width=width)
-        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(depth)])
+        self.embed = PatchEmbedding(size=size, patch=patch, channels=channels, width=width)
+        self.blocks = nn.Sequential(*[EncoderBlock(width, heads) for _ in range(depth)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.findings import finding
 from effdeg.lab.report.lines import Line
-from effdeg.lab.report.result import Result, result_of
+from effdeg.lab.report.result import RecipeResult, result_of
 from effdeg.lab.report.verdicts import Finding
 
-__all__ = ["Block", "Finding", "Line", "Result", "finding", "result_of"]
+__all__ = ["Block", "Finding", "Line", "RecipeResult", "finding", "result_of"]

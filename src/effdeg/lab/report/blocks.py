@@ -8,7 +8,7 @@ from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.equal_time import EqualTime
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.pool import ModelPool
-from effdeg.lab.report.spread import Difference
+from effdeg.lab.report.spread import SeedDifference
 from effdeg.lab.settings import to_dict
 
 
@@ -78,12 +78,12 @@ class Block:
         """Find a line by its name."""
         return next(line for line in self.lines if line.row.name == name)
 
-    def difference(self, line: Line, other: Line | None = None) -> Difference | None:
+    def difference(self, line: Line, other: Line | None = None) -> SeedDifference | None:
         """Compare a line with another, by default the first; None if either was not run, or they are the same."""
         other = other or self.lines[0]
         if line is other or not line.runs or not other.runs:
             return None
-        return Difference.of(line.accuracies, other.accuracies)
+        return SeedDifference.of(line.accuracies, other.accuracies)
 
     def price(self, line: Line) -> float | None:
         """Return the time of a step relative to the first line's; None where the machines differ."""

@@ -8,7 +8,7 @@ from effdeg.lab.report.naming import mean, seeds_of, title
 from effdeg.lab.report.orders import noise, ordered
 from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_line, price_list
 from effdeg.lab.report.ranked import ranked
-from effdeg.lab.report.spread import Difference
+from effdeg.lab.report.spread import SeedDifference
 from effdeg.lab.report.verdicts import Finding, Verdict
 from effdeg.lab.report.wording import duration, listed, percent
 
@@ -109,7 +109,7 @@ def _cheaper(block: Block, price: float | None) -> str:
     return f"Cheaper ones that were run{limit}: {listed(cheaper)}."
 
 
-def _unshared(difference: Difference) -> list[str]:
+def _unshared(difference: SeedDifference) -> list[str]:
     if difference.value <= 0:
         return ["The full setting gains nothing, so that there is nothing to share."]
     return ["It takes several seeds to tell what share of the gain that is."] * (difference.interval is None)
@@ -125,7 +125,7 @@ def _caveats(block: Block) -> list[str]:
     return found
 
 
-def _points(difference: Difference) -> str:
+def _points(difference: SeedDifference) -> str:
     return f"{100 * abs(difference.value):.2f} points {'below' if difference.value < 0 else 'above'}"
 
 

@@ -10,7 +10,7 @@ from effdeg.lab.matches import settings_of
 from effdeg.lab.recipe import Row
 from effdeg.lab.report.spread import Spread
 from effdeg.lab.report.wording import SIGNS
-from effdeg.lab.settings import Settings
+from effdeg.lab.settings import RunSettings
 from effdeg.lab.store import Record
 from effdeg.lab.tuning import Choice
 
@@ -101,7 +101,7 @@ class Line:
 
 
 def line_of(
-    row: Row, settings: Settings, runs: Sequence[Record], choice: Choice | None, *, with_accuracy: bool = True
+    row: Row, settings: RunSettings, runs: Sequence[Record], choice: Choice | None, *, with_accuracy: bool = True
 ) -> Line:
     """Put together a line.
 
@@ -134,7 +134,7 @@ def line_of(
     return Line(row, ordered, "run", None, own, strengths, choice, fixed, also)
 
 
-def _by_strengths(row: Row, settings: Settings, runs: Iterable[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
+def _by_strengths(row: Row, settings: RunSettings, runs: Iterable[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
     groups: list[tuple[dict[str, Any], list[Record]]] = []
     for run in runs:
         complete = settings_of(run, type(settings))

@@ -8,7 +8,7 @@ from itertools import combinations
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.naming import mean, named, seeds_of, title
-from effdeg.lab.report.spread import Difference
+from effdeg.lab.report.spread import SeedDifference
 from effdeg.lab.report.verdicts import Verdict
 from effdeg.lab.report.wording import listed
 
@@ -36,7 +36,7 @@ class Pair:
     papers: float
     spread: float
     yardstick: str
-    difference: Difference
+    difference: SeedDifference
 
     @property
     def told_apart(self) -> bool:
@@ -76,7 +76,7 @@ def ordered(block: Block) -> tuple[Verdict, list[str]]:
     return verdict, [*sentences, *_left_out(done, pairs), *_no_longer_level(block, pairs)]
 
 
-def noise(difference: Difference | None) -> str:
+def noise(difference: SeedDifference | None) -> str:
     """Describe whether lines differ by more than seeds do; nothing if there is a single seed."""
     if difference is None or difference.beyond_noise is None:
         return ""

@@ -13,7 +13,7 @@ from effdeg._version import __version__
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.drawing import Drawing
 from effdeg.lab.report.figures import drawings
-from effdeg.lab.report.result import Result
+from effdeg.lab.report.result import RecipeResult
 from effdeg.lab.report.shared_runs import run_and_not
 from effdeg.lab.report.sheet import NOTHING, Sheet
 from effdeg.lab.report.sheets import block_sheets, further, heading, runs_sheet, tuning_sheet
@@ -46,7 +46,7 @@ _TERMS = (
 )
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[RecipeResult]) -> str:
     """Write the page of several experiments; those that no run of their own was done of are listed at its end."""
     shown, absent = run_and_not(results)
     parts = [_head(shown, absent), *map(_experiment, shown)]
@@ -70,7 +70,7 @@ def page(results: Sequence[Result]) -> str:
     ])
 
 
-def _head(shown: Sequence[Result], absent: Sequence[tuple[Result, str]]) -> str:
+def _head(shown: Sequence[RecipeResult], absent: Sequence[tuple[RecipeResult, str]]) -> str:
     runs = {run.folder.name for result in shown for _, run in result.runs}
     tuning = {run.folder.name for result in shown for _, run in result.tuning_runs}
     machines = sorted({machine for result in shown for block in result.blocks for machine in block.machines})
@@ -98,7 +98,7 @@ def _head(shown: Sequence[Result], absent: Sequence[tuple[Result, str]]) -> str:
     )
 
 
-def _experiment(result: Result) -> str:
+def _experiment(result: RecipeResult) -> str:
     recipe = result.recipe
     first, *others = result.blocks
     parts = [
@@ -131,7 +131,7 @@ def _block(block: Block) -> str:
     return f"{sheets}{figures}"
 
 
-def _absent(results: Sequence[tuple[Result, str]]) -> str:
+def _absent(results: Sequence[tuple[RecipeResult, str]]) -> str:
     rows = []
     for result, shares in results:
         recipe = result.recipe
@@ -145,7 +145,7 @@ def _absent(results: Sequence[tuple[Result, str]]) -> str:
     return f'<section id="absent"><h2>Not run yet</h2>{table}</section>'
 
 
-def _runs(result: Result) -> str:
+def _runs(result: RecipeResult) -> str:
     sheet = runs_sheet(result)
     summary = f"{escape(result.recipe.title)}: {pluralize(len(sheet.rows), 'run')}"
     return f"<details><summary>{summary}</summary>{_table(sheet, 'words')}</details>"
@@ -225,5 +225,5 @@ def _list(sentences: Sequence[str], name: str = "") -> str:
     return f"<ul{attribute}>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
 
 
-def _anchor(result: Result) -> str:
+def _anchor(result: RecipeResult) -> str:
     return escape(result.recipe.name.replace(":", "-"))

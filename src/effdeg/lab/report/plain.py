@@ -6,11 +6,11 @@ from typing import Any
 from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.prices import price_list
-from effdeg.lab.report.result import Result
+from effdeg.lab.report.result import RecipeResult
 from effdeg.lab.report.verdicts import Finding
 
 
-def to_dict(result: Result) -> dict[str, Any]:
+def to_dict(result: RecipeResult) -> dict[str, Any]:
     """Return all that a report shows."""
     recipe = result.recipe
     return {

@@ -19,7 +19,7 @@ from effdeg.lab.tuning import Choice, chosen
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class RecipeResult:
     """What was found of an experiment.
 
     Attributes:
@@ -42,7 +42,7 @@ class Result:
     tuning_runs: tuple[tuple[str, Record], ...]
 
 
-def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[str, Any] | None = None) -> Result:
+def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[str, Any] | None = None) -> RecipeResult:
     """Put together what was found of an experiment.
 
     Args:
@@ -76,7 +76,7 @@ def result_of(recipe: Recipe[Any], records: Sequence[Record], changes: Mapping[s
     compared = [block for block in blocks if recipe.study or block.size > 1] or blocks[:1]
     further = [block for block in blocks if block not in compared]
     final = {run.folder for _, run in finished}
-    return Result(
+    return RecipeResult(
         recipe=recipe,
         blocks=tuple(compared),
         further=tuple(further),

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from effdeg._utils.checks import pluralize
-from effdeg.lab.report.result import Result
+from effdeg.lab.report.result import RecipeResult
 from effdeg.lab.report.wording import listed
 
 
-def run_and_not(results: Sequence[Result]) -> tuple[list[Result], list[tuple[Result, str]]]:
+def run_and_not(results: Sequence[RecipeResult]) -> tuple[list[RecipeResult], list[tuple[RecipeResult, str]]]:
     """Separate experiments that have a run of their own from those that have none.
 
     Args:

@@ -13,7 +13,7 @@ from effdeg.lab.report.notes import scale_notes, settings_apart, spread_notes, s
 from effdeg.lab.report.pool import REFERENCE, ModelPool
 from effdeg.lab.report.pool_notes import pool_notes
 from effdeg.lab.report.prices import LIMIT, best_buy, full_line, price_list
-from effdeg.lab.report.result import Result
+from effdeg.lab.report.result import RecipeResult
 from effdeg.lab.report.sheet import NOTHING, Sheet
 from effdeg.lab.report.spread import Spread
 from effdeg.lab.report.time_notes import equal_time_notes, rough_notes
@@ -44,7 +44,7 @@ def heading(block: Block) -> str:
     return ", ".join([*parts, *block.machines])
 
 
-def further(result: Result) -> list[str]:
+def further(result: RecipeResult) -> list[str]:
     """Describe what else was run, which has no table of its own."""
     found = []
     for block in result.further:
@@ -59,7 +59,7 @@ def further(result: Result) -> list[str]:
     return found
 
 
-def tuning_sheet(result: Result) -> Sheet | None:
+def tuning_sheet(result: RecipeResult) -> Sheet | None:
     """Show what was tried to tune the lines, and what was chosen; None if nothing was tuned."""
     rows: list[tuple[str, ...]] = []
     strong: set[tuple[int, int]] = set()
@@ -75,7 +75,7 @@ def tuning_sheet(result: Result) -> Sheet | None:
     return Sheet(title, ("line", "strength", "epochs", "held-out accuracy"), tuple(rows), strong=frozenset(strong))
 
 
-def runs_sheet(result: Result) -> Sheet:
+def runs_sheet(result: RecipeResult) -> Sheet:
     """List the runs, those that tuned too: what they are called, how they differ from their line, where they ran."""
     rows = []
     places = [row.name for row in result.recipe.rows]

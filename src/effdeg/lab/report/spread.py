@@ -25,7 +25,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Difference:
+class SeedDifference:
     """By how much one line lies above another.
 
     Attributes:
@@ -40,7 +40,7 @@ class Difference:
     paired: bool
 
     @classmethod
-    def of(cls, one: Mapping[int, float], other: Mapping[int, float]) -> "Difference":
+    def of(cls, one: Mapping[int, float], other: Mapping[int, float]) -> "SeedDifference":
         """Compare two lines, each given by seed."""
         shared = [one[seed] - other[seed] for seed in one if seed in other]
         if len(shared) > 1:

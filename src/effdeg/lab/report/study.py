@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from effdeg.lab.report.verdicts import Finding
 
 
-class Study(Protocol):
+class StudyReport(Protocol):
     """What a recipe of its own kind shows (``Recipe.shows``).
 
     A block holds the lines that were run at one scale, each with its finished runs by seed. It is asked only about

@@ -4,7 +4,7 @@ import re
 import textwrap
 from typing import Literal
 
-from effdeg.lab.report.result import Result
+from effdeg.lab.report.result import RecipeResult
 from effdeg.lab.report.sheet import Sheet, bold
 from effdeg.lab.report.sheets import block_sheets, further
 
@@ -40,7 +40,7 @@ _LATEX: dict[str, str | int | None] = {
 _PACKAGES = r"% Its tables need \usepackage{booktabs}."
 
 
-def document(result: Result, language: Literal["markdown", "latex"]) -> str:
+def document(result: RecipeResult, language: Literal["markdown", "latex"]) -> str:
     """Write a whole result: what the paper found, what was found here, and its tables."""
     about = result.recipe
     escaped = _markdown if language == "markdown" else _latex

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from effdeg.lab.recipe import Recipe
-from effdeg.lab.report.spread import Difference, Spread
+from effdeg.lab.report.spread import SeedDifference, Spread
 from effdeg.lab.settings import to_dict
 
 # A number with more decimals than these is easier to read with a power of ten.
@@ -24,7 +24,7 @@ def points(spread: Spread) -> str:
     return f"{100 * spread.mean:.2f}" + ("" if spread.std is None else f" ± {100 * spread.std:.2f}")
 
 
-def gain(difference: Difference) -> str:
+def gain(difference: SeedDifference) -> str:
     """Write a difference in points of percent, with its interval if it has one, and a star if that leaves out zero."""
     text = f"{100 * difference.value:+.2f}"
     if difference.interval is None:

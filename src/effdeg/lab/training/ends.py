@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from effdeg._models.paths import draw_pairs_of_batch
 from effdeg.baselines._mixup import soft_labels
 from effdeg.lab.training.cuts import Cuts
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.settings import Training
 from effdeg.lab.training.simple_half import simple_half
 from effdeg.train._penalty import Penalty
@@ -21,7 +21,7 @@ from effdeg.train._points import Points
 class RandomPixels(nn.Module):
     """Paths between images of noise."""
 
-    def __init__(self, penalty: Penalty, examples: Examples) -> None:
+    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:
         super().__init__()
         self.penalty, self._examples = penalty, examples
 
@@ -37,7 +37,7 @@ class SimpleHalf(nn.Module):
 
     pixels: Tensor
 
-    def __init__(self, penalty: Penalty, examples: Examples) -> None:
+    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:
         super().__init__()
         self.penalty = penalty
         self.register_buffer("pixels", simple_half(examples), persistent=False)
@@ -53,7 +53,7 @@ class SimpleHalf(nn.Module):
 class CutEnds(nn.Module):
     """Paths from an example to itself with a part of another, whose label is mixed by area and anchors that end."""
 
-    def __init__(self, penalty: Penalty, examples: Examples) -> None:
+    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:
         super().__init__()
         self.penalty, self._classes = penalty, examples.classes
 
@@ -73,7 +73,7 @@ class Balanced(nn.Module):
     Of a random cut, the same for the whole batch, the part that the outputs depend on more is the one held back.
     """
 
-    def __init__(self, penalty: Penalty, examples: Examples) -> None:  # noqa: ARG002
+    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:  # noqa: ARG002
         super().__init__()
         self.penalty = penalty
 
@@ -89,7 +89,7 @@ class Balanced(nn.Module):
         return outputs, torch.maximum(part, rest)
 
 
-ENDS: dict[str, Callable[[Penalty, Examples], nn.Module]] = {
+ENDS: dict[str, Callable[[Penalty, DeviceExamples], nn.Module]] = {
     "random-pixels": RandomPixels,
     "simple-half": SimpleHalf,
     "cuts": CutEnds,

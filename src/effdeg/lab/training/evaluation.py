@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 import effdeg
 from effdeg import proxies
-from effdeg.lab.training.examples import Examples, Split
+from effdeg.lab.training.examples import DeviceExamples, Split
 from effdeg.lab.training.precision import autocast
 from effdeg.lab.training.randomness import seeds_kept
 from effdeg.lab.training.settings import Training, nodes_and_degree
@@ -24,7 +24,7 @@ _DEGREES = ("effective_degree", "effective_degree_normalized")
 
 
 @torch.no_grad()
-def accuracy_and_loss(model: nn.Module, examples: Examples, split: Split, precision: str) -> tuple[float, float]:
+def accuracy_and_loss(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
     """Count what a model gets right, and average its loss, as it would be used: without dropout or augmentation."""
     training = model.training
     model.eval()
@@ -40,7 +40,7 @@ def accuracy_and_loss(model: nn.Module, examples: Examples, split: Split, precis
     return float(right) / len(split), float(loss) / len(split)
 
 
-def evaluate(model: nn.Module, examples: Examples, settings: Training, *, last: bool) -> dict[str, Any]:
+def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, last: bool) -> dict[str, Any]:
     """Return accuracy and loss on the examples that are trained and tested on, and the accuracies of further tests."""
     train = examples.train if last else examples.train.first(WATCHED)
     found: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def evaluate(model: nn.Module, examples: Examples, settings: Training, *, last: 
     return found
 
 
-def follow_degree(model: nn.Module, examples: Examples) -> dict[str, float]:
+def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:
     """Measure the effective degree roughly, during training, without disturbing what it will draw.
 
     Returns:
@@ -71,7 +71,7 @@ def describe_followed() -> str:
     return f"ED ({FOLLOWED['paths']} paths × {FOLLOWED['nodes']} nodes)"
 
 
-def measure_degree(model: nn.Module, examples: Examples, settings: Training) -> dict[str, Any]:
+def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Measure the effective degree of a trained model, on examples it was not trained on, in all ways that are wanted.
 
     Args:
@@ -101,7 +101,7 @@ def measure_degree(model: nn.Module, examples: Examples, settings: Training) -> 
     return {"effective_degree": _values(raw, logits)} | ({"measured_also": also} if also else {})
 
 
-def measure_on_noise(model: nn.Module, examples: Examples, settings: Training) -> dict[str, float]:
+def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Measure the effective degree of a trained model along paths between images of noise."""
     inputs = examples.normalized(examples.test.first(2000).inputs)
     with seeds_kept(inputs.device):
@@ -133,7 +133,7 @@ def _correlation(one: Tensor, other: Tensor) -> float:
 
 
 def measure_proxies(
-    model: nn.Module, untrained: nn.Module, examples: Examples, settings: Training, *, progress: bool
+    model: nn.Module, untrained: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on training examples, and the effective degree on the same.
 

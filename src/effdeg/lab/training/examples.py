@@ -25,7 +25,7 @@ class Split:
         return Split(self.inputs[:count], self.labels[:count])
 
 
-class Examples:
+class DeviceExamples:
     """What is trained on, and what is tested on: the test set, or training examples that were held out.
 
     Attributes:

@@ -23,7 +23,7 @@ from effdeg.lab.training.evaluation import (
     measure_on_noise,
     measure_proxies,
 )
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.methods import made_method, on_examples
 from effdeg.lab.training.network import check_network, made_network
 from effdeg.lab.training.randomness import random_states, seed, seeds_kept, set_random_state
@@ -50,7 +50,7 @@ def train(settings: Training, task: Task) -> None:
     on_device = torch.cuda.device(task.device) if task.device.type == "cuda" else nullcontext()
     with on_device, seeds_kept(task.device), _fastest_convolutions():
         labelled = data.load(settings.data, task.data)
-        running = _Running(settings, task, Examples(labelled, settings, task.device))
+        running = _TrainingRun(settings, task, DeviceExamples(labelled, settings, task.device))
         try:
             running.begin(labelled.fingerprint())
             with turn(task.device, progress=running.shows):
@@ -73,14 +73,14 @@ def _fastest_convolutions() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-class _Running:
+class _TrainingRun:
     """A run under way.
 
     Attributes:
         shows: Whether it shows its progress.
     """
 
-    def __init__(self, settings: Training, task: Task, examples: Examples) -> None:
+    def __init__(self, settings: Training, task: Task, examples: DeviceExamples) -> None:
         self._settings, self._task, self._examples = settings, task, examples
         self._rank, self._size = rank_and_size()
         self.shows = task.progress and self._rank == 0

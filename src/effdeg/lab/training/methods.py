@@ -8,7 +8,7 @@ from typing import Any
 from effdeg.baselines import Method, method
 from effdeg.lab.training.cuts import cut_mixed
 from effdeg.lab.training.ends import ENDS, check_ends
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.settings import Training
 from effdeg.lab.training.simple_half import half_swapped, simple_half
 from effdeg.train._penalty import Penalty
@@ -22,7 +22,7 @@ _SETTINGS = {
     "ed": _PENALTY,
 }
 # What recombines the images of a batch, and possibly their labels, made to fit the examples.
-_RECOMBINED: dict[str, Callable[[Examples], Callable[..., Any]]] = {
+_RECOMBINED: dict[str, Callable[[DeviceExamples], Callable[..., Any]]] = {
     "cutmix": lambda examples: partial(cut_mixed, classes=examples.classes),
     "swap-simple-half": lambda examples: partial(half_swapped, half=simple_half(examples)),
 }
@@ -57,7 +57,7 @@ def made_method(settings: Training, *, classes: int = 10) -> Method:
     return made
 
 
-def on_examples(made: Method, settings: Training, examples: Examples) -> Method:
+def on_examples(made: Method, settings: Training, examples: DeviceExamples) -> Method:
     """Complete a method with what depends on the examples: the ends of its paths, and how images are recombined.
 
     Args:

@@ -5,11 +5,11 @@ from torch import Tensor, nn
 
 from effdeg._models.layers import find_layer
 from effdeg.lab import models
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.settings import Training
 
 
-def made_network(settings: Training, examples: Examples, device: torch.device) -> nn.Module:
+def made_network(settings: Training, examples: DeviceExamples, device: torch.device) -> nn.Module:
     """Make the network with its first weights, which the seed decides.
 
     Args:
@@ -25,7 +25,7 @@ def made_network(settings: Training, examples: Examples, device: torch.device) -
 
 
 @torch.no_grad()
-def check_network(network: nn.Module, settings: Training, examples: Examples) -> None:
+def check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
     """Raise unless the network gives one output per class for every example, and has the layer that is named."""
     if settings.at is not None:
         find_layer(network, settings.at)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, one_hot
 
 from effdeg._utils.shapes import Bool
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 
 # A half is held back only if it tells so much more, in shares of the examples, than the half that is left.
 _LEAST_ADVANTAGE = 0.1
@@ -14,7 +14,7 @@ _EXAMPLES, _PIXELS, _DAMPING = 2000, 16, 1.0
 _OPPOSITE = {"upper": "lower", "lower": "upper", "left": "right", "right": "left"}
 
 
-def simple_half(examples: Examples) -> Bool[Tensor, "1 height width"]:
+def simple_half(examples: DeviceExamples) -> Bool[Tensor, "1 height width"]:
     """Find the half of the images from which a linear function tells the classes far better than from the other half.
 
     Ridge regression on coarse pixels is tried on the upper, the lower, the left and the right half of some training
@@ -50,7 +50,7 @@ def _halves(height: int, width: int) -> dict[str, Tensor]:
     return {"upper": upper, "lower": ~upper, "left": left, "right": ~left}
 
 
-def _linear_accuracy(examples: Examples, half: Tensor) -> float:
+def _linear_accuracy(examples: DeviceExamples, half: Tensor) -> float:
     """Fit ridge regression to some examples, and give its accuracy on as many others; the same on every device."""
     split = examples.train.first(_EXAMPLES)
     images = examples.normalized(split.inputs).cpu().double() * half

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from effdeg.baselines import Method
 from effdeg.lab.training.capture import CapturedStep
-from effdeg.lab.training.examples import Examples
+from effdeg.lab.training.examples import DeviceExamples
 from effdeg.lab.training.precision import autocast
 from effdeg.lab.training.settings import Training
 
@@ -42,7 +42,7 @@ class Step:
         self,
         model: nn.Module,
         method: Method,
-        examples: Examples,
+        examples: DeviceExamples,
         settings: Training,
         *,
         batch: int,

@@ -16,9 +16,9 @@ from effdeg.lab.studies.estimator.choices import (
     upper_half_warns,
     warns,
 )
-from effdeg.lab.studies.estimator.outcomes import DEFAULT, Outcome
+from effdeg.lab.studies.estimator.outcomes import DEFAULT, EstimatorOutcome
 
-BASE = Outcome("cosine", 8, 5, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)
+BASE = EstimatorOutcome("cosine", 8, 5, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)
 
 
 def outcome(nodes=8, degree=5, **changes):

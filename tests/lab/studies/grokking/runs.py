@@ -42,7 +42,7 @@ def carried_out(folder, settings, **surroundings):
 @contextmanager
 def breaking_off(step):
     """Let runs save at every occasion, and break off when they have trained this far, before anything of it is kept."""
-    train_stretch = running._Running._train_stretch
+    train_stretch = running._GrokkingRun._train_stretch
 
     def breaks(self, steps):
         train_stretch(self, steps)
@@ -52,7 +52,7 @@ def breaking_off(step):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "SECONDS_AT_RISK", -1.0)
         patch.setattr(running, "_STRETCH", 3)
-        patch.setattr(running._Running, "_train_stretch", breaks)
+        patch.setattr(running._GrokkingRun, "_train_stretch", breaks)
         with pytest.raises(StoppedError):
             yield
 

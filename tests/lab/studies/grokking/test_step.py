@@ -5,7 +5,7 @@ from torch.nn.functional import cross_entropy
 
 from effdeg.lab.studies.grokking.equations import all_equations, split
 from effdeg.lab.studies.grokking.network import Decoder
-from effdeg.lab.studies.grokking.step import Step
+from effdeg.lab.studies.grokking.step import GrokkingStep
 from tests.lab.studies.grokking.runs import small
 
 
@@ -14,7 +14,7 @@ def made(settings):
     model = Decoder(prime=settings.prime, width=settings.width, heads=settings.heads, depth=settings.depth)
     everything = all_equations(settings.operation, settings.prime)
     train, _ = split(everything, settings.train_equations, seed=0, device=torch.device("cpu"))
-    return model, train, Step(model, train, settings)
+    return model, train, GrokkingStep(model, train, settings)
 
 
 def test_steps_are_those_of_adamw_by_hand():

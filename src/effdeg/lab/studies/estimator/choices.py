@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from effdeg.lab.studies.estimator.outcomes import Outcome
+from effdeg.lab.studies.estimator.outcomes import EstimatorOutcome
 from effdeg.measure._measurement import UPPER_HALF_LIMIT
 
 # A bias that hides behind a standard error of 2%.
@@ -41,7 +41,7 @@ class Warned:
         return self.needless + self.quiet
 
 
-def cheapest(outcomes: Iterable[Outcome], sampling: str) -> Outcome | None:
+def cheapest(outcomes: Iterable[EstimatorOutcome], sampling: str) -> EstimatorOutcome | None:
     """Find the setting that reaches the tolerance with the fewest forward passes; None if all are biased.
 
     The bias counts against the whole value and against the exact value at the setting's own degree: errors of two
@@ -55,7 +55,7 @@ def cheapest(outcomes: Iterable[Outcome], sampling: str) -> Outcome | None:
     return min(good, key=lambda each: each.passes, default=None)
 
 
-def fewest_nodes(outcomes: Iterable[Outcome], sampling: str, degree: int) -> int | None:
+def fewest_nodes(outcomes: Iterable[EstimatorOutcome], sampling: str, degree: int) -> int | None:
     """Find the number of nodes from which on a fit is true to the exact value at its degree; None if it never is."""
     along = sorted(
         (each for each in outcomes if (each.sampling, each.degree) == (sampling, degree)), key=lambda each: -each.nodes
@@ -68,22 +68,24 @@ def fewest_nodes(outcomes: Iterable[Outcome], sampling: str, degree: int) -> int
     return found
 
 
-def best_split(outcomes: Sequence[Outcome], passes: int) -> Outcome:
+def best_split(outcomes: Sequence[EstimatorOutcome], passes: int) -> EstimatorOutcome:
     """Find the setting with the least error for so many forward passes, of those that leave at least two paths."""
     return min((each for each in outcomes if 2 * each.nodes <= passes), key=lambda each: each.error(passes))
 
 
-def warns(outcome: Outcome) -> bool:
+def warns(outcome: EstimatorOutcome) -> bool:
     """Return whether the measurement warned of its residual."""
     return outcome.warned > 0
 
 
-def upper_half_warns(outcome: Outcome) -> bool:
+def upper_half_warns(outcome: EstimatorOutcome) -> bool:
     """Return whether it warns of the upper half of the degrees."""
     return outcome.upper_half > UPPER_HALF_LIMIT
 
 
-def count_warnings(outcomes: Iterable[Outcome], rule: Callable[[Outcome], bool], *, untold: bool) -> Warned:
+def count_warnings(
+    outcomes: Iterable[EstimatorOutcome], rule: Callable[[EstimatorOutcome], bool], *, untold: bool
+) -> Warned:
     """Count how a rule does.
 
     Args:

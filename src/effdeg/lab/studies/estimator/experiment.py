@@ -16,7 +16,7 @@ from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.lab.studies.beginning import begun
 from effdeg.lab.studies.estimator.grid import EXACT_AT, SCHEMES, degrees_on
-from effdeg.lab.studies.estimator.known import Known, exact_degrees, known_function
+from effdeg.lab.studies.estimator.known import KnownFunction, exact_degrees, known_function
 from effdeg.lab.studies.estimator.settings import Estimation
 from effdeg.lab.task import Task
 from effdeg.lab.training.turns import turn
@@ -50,7 +50,7 @@ class _Subject:
     def __init__(self, settings: Estimation, device: torch.device) -> None:
         self._settings = settings
         generator = torch.Generator().manual_seed(settings.seed)
-        self._function: Known = known_function(settings, generator, device)
+        self._function: KnownFunction = known_function(settings, generator, device)
         self._inputs = self._function.inputs(settings.examples, generator)
         # The very pairs that effdeg.trace draws from this seed.
         first, second = draw_pairs(settings.examples, settings.paths, seed=settings.seed).to(device).unbind(1)

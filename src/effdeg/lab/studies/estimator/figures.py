@@ -11,7 +11,7 @@ from effdeg.lab.report.figures import colours_of
 from effdeg.lab.report.labels import Label, beside
 from effdeg.lab.studies.estimator.choices import UNBIASED
 from effdeg.lab.studies.estimator.grid import DEGREES, EXACT_AT, NODES, SAMPLINGS
-from effdeg.lab.studies.estimator.outcomes import REFERENCE, Outcome, averaged, exact_of
+from effdeg.lab.studies.estimator.outcomes import REFERENCE, EstimatorOutcome, averaged, exact_of
 from effdeg.plots import Theme, drawing
 
 # The parts of a perceptually uniform map that stand out from the ground.
@@ -86,7 +86,7 @@ def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
     return figure
 
 
-def _draw_bias(axes: Axes, along: list[Outcome], shade: np.ndarray, colours: Theme) -> None:
+def _draw_bias(axes: Axes, along: list[EstimatorOutcome], shade: np.ndarray, colours: Theme) -> None:
     along = sorted(along, key=lambda each: each.nodes)
     x, y = [each.nodes for each in along], [100 * each.bias for each in along]
     errors = [100 * each.bias_stderr for each in along]

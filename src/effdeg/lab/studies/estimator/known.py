@@ -12,7 +12,7 @@ from effdeg.lab.studies.estimator.settings import Estimation
 from effdeg.lab.studies.estimator.sine import Sine
 
 
-class Known(Protocol):
+class KnownFunction(Protocol):
     """A function of float64 with its expansion along paths."""
 
     def inputs(self, count: int, generator: torch.Generator) -> Tensor:
@@ -25,7 +25,7 @@ class Known(Protocol):
         """Return the exact Chebyshev coefficients in t = 2 alpha - 1, with alpha = 1 at the first ends."""
 
 
-def known_function(settings: Estimation, generator: torch.Generator, device: torch.device) -> Known:
+def known_function(settings: Estimation, generator: torch.Generator, device: torch.device) -> KnownFunction:
     """Make the function that the settings name."""
     if settings.function == "polynomial":
         return Polynomial(generator, device)

@@ -21,7 +21,7 @@ TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EstimatorOutcome:
     """What one setting gave for one function, as shares of the exact value; with several seeds, their mean.
 
     Attributes:
@@ -91,12 +91,12 @@ def limit_of(exact: Mapping[int, float]) -> float | None:
     return last if last <= (1 + _SETTLED) * before else None
 
 
-def outcomes_of(run: Record) -> list[Outcome]:
+def outcomes_of(run: Record) -> list[EstimatorOutcome]:
     """Read the outcomes of a finished run."""
     exact = exact_of(run)
     whole = limit_of(exact) or exact[REFERENCE]
     return [
-        Outcome(
+        EstimatorOutcome(
             sampling=entry["sampling"],
             nodes=entry["nodes"],
             degree=entry["degree"],
@@ -113,26 +113,26 @@ def outcomes_of(run: Record) -> list[Outcome]:
     ]
 
 
-def averaged(line: Line) -> list[Outcome]:
+def averaged(line: Line) -> list[EstimatorOutcome]:
     """Average the outcomes of a line over its seeds, setting by setting."""
-    by_setting: dict[tuple[str, int, int], list[Outcome]] = {}
+    by_setting: dict[tuple[str, int, int], list[EstimatorOutcome]] = {}
     for run in line.runs:
         for each in outcomes_of(run):
             by_setting.setdefault((each.sampling, each.nodes, each.degree), []).append(each)
     return [_mean(found) for found in by_setting.values()]
 
 
-def default_of(outcomes: Sequence[Outcome]) -> Outcome:
+def default_of(outcomes: Sequence[EstimatorOutcome]) -> EstimatorOutcome:
     """Find what the defaults of effdeg.measure gave."""
     return next(each for each in outcomes if (each.sampling, each.nodes, each.degree) == DEFAULT)
 
 
-def _mean(found: Sequence[Outcome]) -> Outcome:
+def _mean(found: Sequence[EstimatorOutcome]) -> EstimatorOutcome:
     first = found[0]
     if len(found) == 1:
         return first
-    numbers = [each.name for each in fields(Outcome) if each.name not in {"sampling", "nodes", "degree"}]
+    numbers = [each.name for each in fields(EstimatorOutcome) if each.name not in {"sampling", "nodes", "degree"}]
     means = {name: statistics.fmean(getattr(each, name) for each in found) for name in numbers}
     # Every seed has a function of its own: how far these differ is seen between seeds only.
     means["bias_stderr"] = statistics.stdev(each.bias for each in found) / math.sqrt(len(found))
-    return Outcome(first.sampling, first.nodes, first.degree, **means)
+    return EstimatorOutcome(first.sampling, first.nodes, first.degree, **means)

@@ -20,7 +20,7 @@ from effdeg.lab.studies.estimator.outcomes import (
     DEFAULT,
     TOLERANCE,
     WHOLE,
-    Outcome,
+    EstimatorOutcome,
     averaged,
     default_of,
     outcomes_of,
@@ -122,7 +122,7 @@ def warnings(block: Block) -> Sheet:
     return Sheet("Whether a measurement warns when it is wrong", head, tuple(rows), notes)
 
 
-def _cost(label: str, found: Outcome | None) -> tuple[str, ...]:
+def _cost(label: str, found: EstimatorOutcome | None) -> tuple[str, ...]:
     if found is None:
         return (label, *[NOTHING] * 7)
     return (
@@ -137,11 +137,11 @@ def _cost(label: str, found: Outcome | None) -> tuple[str, ...]:
     )
 
 
-def _single(line: Line) -> list[Outcome]:
+def _single(line: Line) -> list[EstimatorOutcome]:
     return [each for run in line.runs for each in outcomes_of(run)]
 
 
-def _counted(outcomes: list[Outcome]) -> tuple[str, ...]:
+def _counted(outcomes: list[EstimatorOutcome]) -> tuple[str, ...]:
     ours = count_warnings(outcomes, warns, untold=True)
     other = count_warnings(outcomes, upper_half_warns, untold=False)
     return (

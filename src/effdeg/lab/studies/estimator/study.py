@@ -11,7 +11,7 @@ from effdeg.lab.studies.estimator.grid import EXACT_AT, SAMPLINGS
 from effdeg.lab.studies.estimator.outcomes import (
     REFERENCE,
     TOLERANCE,
-    Outcome,
+    EstimatorOutcome,
     averaged,
     default_of,
     exact_of,
@@ -57,7 +57,7 @@ class Truth:
         return f"{found.bias:+.2%} at {found.name}"
 
 
-def _costs(found: dict[str, list[Outcome]], defaults: dict[str, Outcome]) -> list[str]:
+def _costs(found: dict[str, list[EstimatorOutcome]], defaults: dict[str, EstimatorOutcome]) -> list[str]:
     """Describe what the tolerance costs, with the cheapest settings and with the defaults."""
     best = {
         title: min(good, key=lambda each: each.passes)

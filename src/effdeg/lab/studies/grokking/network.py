@@ -14,7 +14,7 @@ from effdeg._utils.shapes import Float, Int
 from effdeg.lab.studies.grokking.equations import LENGTH
 
 
-class Embedding(nn.Module):
+class EquationEmbedding(nn.Module):
     """Tokens as vectors, each with its position."""
 
     def __init__(self, tokens: int, width: int) -> None:
@@ -29,7 +29,7 @@ class Embedding(nn.Module):
         return embedded
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention, then an MLP, each added to what came in and normalized."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -78,8 +78,8 @@ class Decoder(nn.Module):
 
     def __init__(self, *, prime: int, width: int, heads: int, depth: int) -> None:
         super().__init__()
-        self.embed = Embedding(prime + 2, width)
-        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(depth)])
+        self.embed = EquationEmbedding(prime + 2, width)
+        self.blocks = nn.ModuleList([DecoderBlock(width, heads) for _ in range(depth)])
         self.answer = nn.Linear(width, prime, bias=False)
 
     def forward(self, tokens: Int[Tensor, "batch 4"]) -> Float[Tensor, "batch prime"]:

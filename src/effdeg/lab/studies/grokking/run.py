@@ -12,7 +12,7 @@ from effdeg.lab.studies.grokking.course import DEGREE
 from effdeg.lab.studies.grokking.equations import all_equations, split
 from effdeg.lab.studies.grokking.network import Decoder
 from effdeg.lab.studies.grokking.settings import Grokking
-from effdeg.lab.studies.grokking.step import Step
+from effdeg.lab.studies.grokking.step import GrokkingStep
 from effdeg.lab.studies.grokking.tracking import looked_at
 from effdeg.lab.task import Task
 from effdeg.lab.training.loop import SECONDS_AT_RISK
@@ -26,12 +26,12 @@ def train(settings: Grokking, task: Task) -> None:
     """Carry out a run, or what is left of it."""
     with begun(task) as state:
         with turn(task.device, progress=task.progress):
-            running = _Running(settings, task, state)
+            running = _GrokkingRun(settings, task, state)
         running.train()
         running.finish()
 
 
-class _Running:
+class _GrokkingRun:
     """A run under way, or one that goes on from the state of a checkpoint."""
 
     def __init__(self, settings: Grokking, task: Task, state: dict[str, Any] | None) -> None:
@@ -45,7 +45,7 @@ class _Running:
         # Drawn on the CPU, so that a seed means the same network on every device.
         torch.manual_seed(settings.seed)
         self._model = Decoder(prime=settings.prime, width=settings.width, heads=settings.heads, depth=settings.depth)
-        self._step = Step(self._model.to(task.device), self._train, settings)
+        self._step = GrokkingStep(self._model.to(task.device), self._train, settings)
         self._seconds, self._saved = 0.0, time.perf_counter()
         self._last: dict[str, Any] = {"step": 0}
         if state is not None:

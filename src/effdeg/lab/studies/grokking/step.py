@@ -20,7 +20,7 @@ _BETAS = (0.9, 0.98)
 State = dict[str, Any]
 
 
-class Step:
+class GrokkingStep:
     """Trains a network on batches of equations, in an order that the seed decides.
 
     In float32 throughout, without TF32: a step of this size is bound by its launches, and without weight decay the

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from effdeg.lab.report.lines import Line, seed_of
-from effdeg.lab.report.spread import Difference, Spread
+from effdeg.lab.report.spread import SeedDifference, Spread
 from effdeg.lab.store import Record
 
 TEST, SIMPLE, COMPLEX = "test", "MNIST randomized", "CIFAR randomized"
@@ -42,6 +42,6 @@ def spread(line: Line, test: str) -> Spread:
     return Spread.of(list(by_seed(line, test).values()))
 
 
-def difference(line: Line, other: Line, test: str) -> Difference:
+def difference(line: Line, other: Line, test: str) -> SeedDifference:
     """Compare two lines that were run in a test."""
-    return Difference.of(by_seed(line, test), by_seed(other, test))
+    return SeedDifference.of(by_seed(line, test), by_seed(other, test))
