@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+
 from benchmarks import __main__ as benchmarks
 
 
