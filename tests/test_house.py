@@ -1,0 +1,141 @@
+"""The house: imports point down, and every module has a test."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "effdeg"
+# The lab is a house of its own.
+MODULES = sorted(file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "lab")
+
+# From the roof to the ground; "effdeg" is the package itself, with its public names. A module imports from lower
+# floors and its own folder.
+FLOORS = [
+    {"__main__"},
+    {"cli"},
+    {"lab"},
+    {"demo", "integrations"},
+    {"effdeg"},
+    {"ranking"},
+    {"plots"},
+    {"baselines", "proxies"},
+    {"measure", "train"},
+    {"io"},
+    {"_models"},
+    {"functional"},
+    {"_utils"},
+    {"_version"},
+]
+FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in folders}
+
+# Modules without a test file of their own name, by the file that covers them.
+COVERED_BY = {
+    "_models/test_spaces.py": ["_models/layers.py", "_models/paths.py"],
+    "_utils/test_distributed.py": ["_utils/transfer.py"],
+    "baselines/test_jacobian.py": ["_models/derivatives.py"],
+    "baselines/test_sam.py": ["baselines/_batchnorm.py"],
+    "cli/test_commands.py": [
+        *("_utils/code.py", "cli/_app.py", "cli/_compare.py", "cli/_demo.py", "cli/_measure.py", "cli/_options.py"),
+        *("cli/_subject.py", "demo/_contest.py", "demo/_difference.py", "demo/_digits.py", "demo/_page.py"),
+        *("demo/_story.py", "io/_files.py"),
+    ],
+    "cli/test_lab.py": ["cli/_lab_options.py", "cli/_lab_recipes.py", "cli/_lab_run.py", "cli/_lab_sweep.py"],
+    "cli/test_start.py": ["__main__.py", "_version.py"],
+    "functional/test_fitting.py": ["_utils/shapes.py"],
+    "integrations/test_huggingface.py": ["_models/own_loss.py", "integrations/_calls.py"],
+    "measure/test_bad_input.py": ["_utils/checks.py"],
+    "measure/test_estimator.py": ["_utils/batches.py", "_utils/progress.py", "measure/_tracing.py", "measure/_walk.py"],
+    "measure/test_measurement.py": ["_utils/files.py", "_utils/statistics.py"],
+    "proxies/test_curvature.py": ["proxies/_lanczos.py"],
+    "proxies/test_evaluate.py": ["proxies/_registry.py", "proxies/_result.py", "proxies/_study.py"],
+    "proxies/test_norms.py": ["proxies/_linear_maps.py"],
+    "proxies/test_path_norm.py": ["proxies/_activations.py", "proxies/_linear_functions.py"],
+    "ranking/test_ranking.py": [
+        *("_utils/optional.py", "ranking/_advantage.py", "ranking/_pool.py", "ranking/_result.py", "ranking/_score.py"),
+        "ranking/_scoring.py",
+    ],
+    "ranking/test_statistics.py": [
+        *("ranking/_correlations.py", "ranking/_evaluation.py", "ranking/_information.py", "ranking/_neighbours.py"),
+    ],
+    "train/test_bad_penalties.py": ["train/_settings.py"],
+    "train/test_points.py": ["_utils/tree.py"],
+}
+
+
+def name_of(file):
+    return file.relative_to(SOURCE).as_posix()
+
+
+def imports(tree):
+    """Yield every import of effdeg at run time: the folder or module of effdeg, and whether the import is late."""
+    unused = {
+        id(each)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
+        for each in ast.walk(branch)
+    }
+    for each in ast.walk(tree):
+        if id(each) in unused or not isinstance(each, ast.Import | ast.ImportFrom):
+            continue
+        names = [alias.name for alias in each.names]
+        if isinstance(each, ast.ImportFrom):
+            names = [f"effdeg.{name}" for name in names] if each.module == "effdeg" else [each.module or ""]
+        for name in names:
+            root, _, inner = name.partition(".")
+            if root == "effdeg":
+                yield inner.partition(".")[0] or "effdeg", each not in tree.body
+
+
+def wrong_imports(folder, tree):
+    """Return what a module in a folder imports from no lower floor, or late without a reason."""
+    return [
+        imported
+        for imported, late in imports(tree)
+        if imported != folder
+        and not (late and imported == "plots")  # .plot()
+        # The command line starts fast because it imports late.
+        and (FLOOR.get(imported, FLOOR["effdeg"]) <= FLOOR[folder] or (late and folder != "cli"))
+    ]
+
+
+def test_imports_point_down():
+    found = {}
+    for file in MODULES:
+        first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+        found[name_of(file)] = wrong_imports("effdeg" if first == "__init__" else first, ast.parse(file.read_text()))
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(
+    ("folder", "code", "found"),
+    [
+        ("_models", "from effdeg.measure import measure", ["measure"]),
+        ("_models", "from effdeg import measure", ["measure"]),
+        ("measure", "import effdeg.train._points", ["train"]),
+        ("measure", "import effdeg", ["effdeg"]),
+        ("measure", "def plot():\n    from effdeg.plots import plot", []),
+        ("measure", "def plot():\n    from effdeg._utils import tree", ["_utils"]),
+        ("measure", "if TYPE_CHECKING:\n    from effdeg.plots import Theme", []),
+        ("measure", "from effdeg.plots import Theme", ["plots"]),
+        ("cli", "def run():\n    from effdeg.measure import measure", []),
+        ("train", "from effdeg.train._points import Points", []),
+    ],
+)
+def test_an_import_that_points_up_is_found(folder, code, found):
+    assert wrong_imports(folder, ast.parse(code)) == found
+
+
+def test_every_module_has_a_test():
+    """``src/effdeg/a/_b.py`` is tested in ``tests/a/test_b.py``, or in a file that COVERED_BY names."""
+    covered = {module for modules in COVERED_BY.values() for module in modules}
+    modules = {name_of(file): file for file in MODULES if file.name != "__init__.py"}
+    mirrored = {
+        name
+        for name, file in modules.items()
+        if (TESTS / file.relative_to(SOURCE).parent / f"test_{file.stem.lstrip('_')}.py").exists()
+    }
+    assert sorted(modules.keys() - mirrored - covered) == [], "modules without a test"
+    assert sorted(covered - (modules.keys() - mirrored)) == [], "entries of COVERED_BY that are not needed"
+    assert [file for file in COVERED_BY if not (TESTS / file).exists()] == [], "tests of COVERED_BY that are gone"
