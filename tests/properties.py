@@ -1,0 +1,102 @@
+"""Properties that hold for many measures and methods, each named once."""
+
+import random
+from collections.abc import Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def assert_same_for_every_batch_size(measure, sizes=(1, 5, 100), rel=1e-9):
+    """``measure(batch_size=...)`` gives the same values however many rows a forward pass has."""
+    expected = measure(batch_size=sizes[0])
+    for size in sizes[1:]:
+        assert_close(measure(batch_size=size), expected, rel=rel)
+
+
+def assert_invariant_to_scale(measure, original, scaled, rel=1e-8):
+    """``measure`` gives the same for a model and for the same model at another scale."""
+    assert_close(measure(scaled), measure(original), rel=rel)
+
+
+def assert_close(found, expected, *, rel):
+    """Values agree: floats and tensors nearly, all else exactly, and mappings of them."""
+    if isinstance(expected, Mapping):
+        assert found.keys() == expected.keys()
+        for name in expected:
+            assert_close(found[name], expected[name], rel=rel)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected, rtol=rel, atol=1e-12)
+    else:
+        assert found == (pytest.approx(expected, rel=rel) if isinstance(expected, float) else expected)
+
+
+@contextmanager
+def assert_left_as_it_came(model, *, but=()):
+    """What runs inside leaves everything about a model as it was, also when it raises.
+
+    Args:
+        model: The model.
+        but: Names of parts, as in :func:`_parts`, that may change: training counts the statistics of BatchNorm.
+    """
+    before = _parts(model)
+    yield
+    for name, expected in _parts(model).items():
+        if name not in but:
+            assert _same(before[name], expected), name
+
+
+def _parts(model):
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {
+        "objects": {name: id(each) for name, each in tensors.items()},
+        "weights": {name: each.detach().clone() for name, each in model.named_parameters()},
+        "buffers": {name: each.detach().clone() for name, each in model.named_buffers()},
+        "gradients": {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()},
+        "requires_grad": {name: each.requires_grad for name, each in tensors.items()},
+        "modes": {name: module.training for name, module in model.named_modules()},
+        "hooks": {name: _hooks(module) for name, module in model.named_modules()},
+        "random state": {
+            "torch": torch.get_rng_state(),
+            "python": random.getstate(),
+            "numpy": torch.from_numpy(np.random.get_state()[1].astype(np.int64)),
+        },
+        "settings of torch": (torch.is_grad_enabled(), torch.backends.cudnn.enabled),
+    }
+
+
+def _hooks(module):
+    return [
+        len(getattr(module, kind))
+        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    ]
+
+
+def _same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    return one == other
+
+
+def assert_same_on_every_number_of_processes(measure, folder, sizes=(2, 3)):
+    """``measure()``, a function of a module that returns values by name, gives them on every rank of many processes."""
+    expected = measure()
+    for size in sizes:
+        results = folder / str(size)
+        results.mkdir()
+        mp.spawn(_work, (measure, size, results), nprocs=size)
+        for rank in range(size):
+            assert_close(torch.load(results / f"{rank}.pt", weights_only=True), expected, rel=1e-6)
+
+
+def _work(rank, measure, size, results):
+    dist.init_process_group("gloo", init_method=f"file://{results / 'store'}", rank=rank, world_size=size)
+    torch.save(measure(), results / f"{rank}.pt")
+    dist.barrier()  # leave together: gloo takes a peer that closes early for a failure
+    dist.destroy_process_group()
