@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Any
 
 from effdeg.lab.recipe import Recipe, Row, check_held_out
@@ -75,6 +76,7 @@ def _fits(record: Record, settings_type: type[RunSettings], wanted: Mapping[str,
     return complete.keys() == known and all(complete[key] == value for key, value in wanted.items())
 
 
+@cache
 def _defaults(settings_type: type[RunSettings]) -> dict[str, Any]:
     """Return the defaults of settings, as JSON knows them."""
     found = {}

@@ -6,11 +6,14 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from effdeg._utils.checks import suggest
 
+# Evaluating annotations is slow, and a report makes settings by the thousand.
+_type_hints = cache(get_type_hints)
 # Marks a field that is younger than runs that are to be found again.
 NEWER = {"newer": True}
 
@@ -43,7 +46,7 @@ def changed(settings: S, changes: Mapping[str, Any]) -> S:
     Returns:
         The changed settings.
     """
-    hints = get_type_hints(type(settings))
+    hints = _type_hints(type(settings))
     checked = {}
     for key, value in changes.items():
         check_key(settings, key)
@@ -53,7 +56,7 @@ def changed(settings: S, changes: Mapping[str, Any]) -> S:
 
 def checked_fields(settings: RunSettings) -> dict[str, Any]:
     """Return all settings by name, each checked and converted by its type hint, as :func:`changed` does."""
-    hints = get_type_hints(type(settings))
+    hints = _type_hints(type(settings))
     return {each.name: _as_type(each.name, getattr(settings, each.name), hints[each.name]) for each in fields(settings)}
 
 
@@ -68,7 +71,7 @@ def parsed(settings: RunSettings, assignments: Iterable[str], *, option: str = "
     Returns:
         Values by name, for :func:`changed`.
     """
-    hints = get_type_hints(type(settings))
+    hints = _type_hints(type(settings))
     changes = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
