@@ -1,14 +1,39 @@
 """Small models with something special about each."""
 
+import copy
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 
 def mlp(inputs=6, outputs=4, seed=0, activation=nn.Tanh):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(inputs, 16), activation(), nn.Linear(16, outputs))
+
+
+def trained_relu():
+    """Return a ReLU network without biases, and the examples and classes that it was trained on."""
+    torch.manual_seed(0)
+    x = torch.randn(60, 5, dtype=torch.float64)
+    y = (x[:, 0] * x[:, 1] > 0).long() + (x[:, 2] > 1).long()
+    model = nn.Sequential(nn.Linear(5, 12, bias=False), nn.ReLU(), nn.Linear(12, 3, bias=False)).double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model, (x, y)
+
+
+def rescale(model, scales, outputs=1.0):
+    """Return a copy of a network whose hidden units are scaled up, and down again in the next layer."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[0].weight.mul_(scales[:, None])
+        other[2].weight.mul_(outputs / scales)
+    return other
 
 
 class Tokens(nn.Module):

@@ -1,6 +1,5 @@
 """The properties of tests/properties.py, applied to every measure and every method of training."""
 
-import copy
 from functools import partial
 
 import pytest
@@ -11,7 +10,7 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import baselines, proxies
 from tests.batches import X, Y
-from tests.models import mlp
+from tests.models import mlp, rescale, trained_relu
 from tests.properties import (
     assert_invariant_to_scale,
     assert_left_as_it_came,
@@ -52,7 +51,8 @@ def restless(*, calm=False):
 
 def measure(model, **how):
     measured = effdeg.measure(model, X, **PATHS, **how)
-    return {"degrees": measured.per_path, "normalized": measured.per_path_normalized, "spectrum": measured.spectrum}
+    names = ("per_path", "per_path_normalized", "spectrum", "pairs")
+    return {name: getattr(measured, name) for name in names}
 
 
 def compare(model, **how):
@@ -184,15 +184,7 @@ NAMES = [name for name in proxies.names() if name != "distance" and not name.sta
 @pytest.fixture(scope="module")
 def values():
     """The proxies of a trained network, and of the same at other scales, by kind and name."""
-    torch.manual_seed(0)
-    x = torch.randn(60, 5, dtype=torch.float64)
-    y = (x[:, 0] * x[:, 1] > 0).long() + (x[:, 2] > 1).long()
-    model = nn.Sequential(nn.Linear(5, 12, bias=False), nn.ReLU(), nn.Linear(12, 3, bias=False)).double()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    for _ in range(60):
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        optimizer.step()
+    model, (x, y) = trained_relu()
     torch.manual_seed(1)
     models = {
         "original": model,
@@ -227,12 +219,3 @@ def test_the_normalized_degree_of_a_measurement_does_not_notice_the_scale_of_out
 
     model = mlp().double()
     assert_invariant_to_scale(normalized, model, lambda x: factor * model(x))
-
-
-def rescale(model, scales, outputs=1.0):
-    """Return a copy of a network whose hidden units are scaled up, and down again in the next layer."""
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        other[0].weight.mul_(scales[:, None])
-        other[2].weight.mul_(outputs / scales)
-    return other

@@ -1,14 +1,17 @@
-"""TorchScript modules are run, and left, like any other."""
+"""A model is left as it came: TorchScript, odd buffers, data that draw. tests/test_properties.py has the rest."""
 
 import pytest
 import torch
 from torch import nn
 
 import effdeg
+from effdeg import proxies
 from tests.models import mlp
+from tests.properties import assert_left_as_it_came
 
 FAST = {"paths": 20, "nodes": 10, "degree": 5}
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(30) % 4
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 
@@ -94,3 +97,70 @@ def test_buffers_that_come_and_go():
     assert model.kept is kept
     assert model.dropped is dropped
     assert torch.equal(kept, torch.ones(2))
+
+
+class Drawing(torch.utils.data.Dataset):
+    """Examples that are augmented at random."""
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        return X[index] + torch.randn(6), index % 4
+
+
+def test_a_data_set_that_draws_is_seeded_and_the_state_put_back():
+    model = mlp()
+    with assert_left_as_it_came(model):
+        values = [proxies.margin(model, Drawing()).value for _ in range(2)]
+    assert values[0] == values[1]
+
+
+class Odd(nn.Module):
+    """A buffer that is not a number, one that is none until the first pass, and one that grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+        self.register_buffer("nothing", torch.full((2,), torch.nan))
+        self.register_buffer("none", None)
+        self.register_buffer("grows", torch.zeros(1))
+
+    def forward(self, x):
+        self.none = x.detach()
+        self.grows.resize_(len(x))
+        return self.inner(x)
+
+
+def test_odd_buffers():
+    model = Odd()
+    version = model.nothing._version
+    proxies.margin(model, (X, Y))
+    assert model.nothing._version == version
+    assert model.none is None
+    assert model.grows.shape == (1,)
+
+
+class Strange(nn.Module):
+    """A sparse buffer, one without data, and one that the forward pass adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+        self.register_buffer("sparse", torch.eye(6).to_sparse())
+        self.register_buffer("meta", torch.zeros(2, device="meta"))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        if "new" not in self._buffers:
+            self.register_buffer("new", torch.ones(2))
+        return self.inner(x)
+
+
+def test_strange_buffers():
+    model = Strange()
+    proxies.margin(model, (X, Y))
+    effdeg.measure(model, X, **FAST)
+    assert "new" not in model.state_dict()
+    assert float(model.calls) == 0

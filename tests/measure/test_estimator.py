@@ -99,15 +99,6 @@ def test_residual_tells_when_the_degree_is_too_low():
     assert "note" not in str(high)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 64, 10_000])
-def test_no_batch_size_changes_the_result(batch_size):
-    model, inputs = mlp().double(), data()
-    expected = effdeg.measure(model, inputs, **FAST)
-    found = effdeg.measure(model, inputs, batch_size=batch_size, **FAST)
-    torch.testing.assert_close(found.per_path, expected.per_path, rtol=1e-10, atol=0)
-    assert torch.equal(found.pairs, expected.pairs)
-
-
 def test_seeds():
     model, inputs = mlp().double(), data()
     one, same, other = (effdeg.measure(model, inputs, seed=seed, **FAST) for seed in (3, 3, 4))
@@ -175,45 +166,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on():
         effdeg.measure(hopeless, inputs, **FAST)
 
 
-class TestTheModelComesBackAsItCame:
-    def test_mode_gradients_hooks_and_random_state(self):
-        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
-        model[1].eval()
-        model(data().float()).sum().backward()
-        before = {name: value.clone() for name, value in model.state_dict().items()}
-        gradients = [parameter.grad.clone() for parameter in model.parameters()]
-        modes = [module.training for module in model.modules()]
-        state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
-        first = effdeg.measure(model, data().float(), at="0", **FAST)
-        second = effdeg.measure(model, data().float(), at="0", **FAST)
-        assert torch.equal(first.per_path, second.per_path)
-        assert [module.training for module in model.modules()] == modes
-        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-        assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
-        assert all(parameter.requires_grad for parameter in model.parameters())
-        assert torch.equal(torch.get_rng_state(), state)
-        assert (np.random.get_state()[1] == numpy_state).all()
-        assert not model[0]._forward_hooks
-
-    def test_also_when_the_model_raises(self):
-        class Fails(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = nn.Linear(6, 6)
-
-            def forward(self, x):
-                self.layer(x)
-                raise RuntimeError("broken")
-
-        model = Fails()
-        state = torch.get_rng_state()
-        with pytest.raises(RuntimeError, match="broken"):
-            effdeg.measure(model, data().float(), at="layer", **FAST)
-        assert model.training
-        assert model.layer.training
-        assert not model.layer._forward_hooks
-        assert torch.equal(torch.get_rng_state(), state)
-
+class TestHowTheModelIsRun:
     def test_precision(self):
         model = mlp().to(torch.bfloat16)
         exact = effdeg.measure(model, data(), dtype=torch.float64, **FAST)

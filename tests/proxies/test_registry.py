@@ -149,14 +149,6 @@ def test_labels_of_other_kinds():
         assert proxies.evaluate(model, (X, labels), cross_entropy, names=names).row() == expected
 
 
-def test_the_size_of_batches_changes_nothing():
-    model = mlp(activation=nn.ReLU).double()
-    names = [name for name in proxies.names() if name != "distance" and "hessian" not in name]
-    tables = [table_of(model, names=names, batch_size=size).row() for size in (1, 5, 100)]
-    for table in tables[1:]:
-        assert table == pytest.approx(tables[0], rel=1e-9)
-
-
 def test_outputs_that_are_nan_are_told():
     calls = []
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from effdeg.proxies import average_sharpness, sharpness
 from effdeg.proxies._sharpness import _Search
 from tests.batches import X, Y
-from tests.models import mlp
+from tests.models import mlp, rescale, trained_relu
 
 
 class Point(nn.Module):
@@ -392,3 +392,38 @@ def test_eta_is_checked(eta, error):
 def test_normalized_logits_need_several():
     with pytest.raises(ValueError, match="normalize_logits"):
         sharpness(nn.Linear(6, 1).double(), (X, X[:, :1]), nn.functional.mse_loss, normalize_logits=True)
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.5])
+def test_adaptive_sharpness_is_unmoved_but_for_eta(rho):
+    model, data = trained_relu()
+    other = rescale(model, torch.exp(torch.randn(12, generator=torch.Generator().manual_seed(0))).double() * 2)
+    changes = []
+    for eta in (0.1, 0.01, 1e-6):
+        one, two = (
+            sharpness(each, data, cross_entropy, rho=rho, adaptive=True, eta=eta).value for each in (model, other)
+        )
+        changes.append(abs(two / one - 1))
+    assert changes[0] > changes[1] > changes[2]
+    assert changes[2] < 1e-4
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("bias", [False, True])
+def test_adaptive_sharpness_without_eta_is_unmoved_only_without_biases(bias, steps):
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 5).double(), torch.arange(40) % 3
+    model = nn.Sequential(nn.Linear(5, 12, bias=bias), nn.ReLU(), nn.Linear(12, 3, bias=bias)).double()
+    other = rescale(model, torch.full((12,), 0.1).double())
+    if bias:
+        with torch.no_grad():
+            other[0].bias.mul_(0.1)
+    assert torch.allclose(model(x), other(x), rtol=1e-12)
+    one, two = (
+        sharpness(each, (x, y), cross_entropy, rho=0.5, adaptive=True, eta=0, steps=steps).value
+        for each in (model, other)
+    )
+    if bias:
+        assert two > 1.2 * one  # the first layer's biases move ten times as far in units of the layer
+    else:
+        assert two == pytest.approx(one, rel=1e-10)
