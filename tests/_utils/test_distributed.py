@@ -1,4 +1,4 @@
-"""Two and three real processes (gloo): every rank returns what a single process would."""
+"""Three real processes (gloo): every rank returns what a single one would. tests/cli/test_commands.py has two."""
 
 import pytest
 import torch
