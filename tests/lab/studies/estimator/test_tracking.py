@@ -11,7 +11,6 @@ from effdeg.lab.report import result_of
 from effdeg.lab.settings import differences
 from effdeg.lab.store import Store
 from effdeg.lab.studies.estimator.models import every_model, models_of
-from effdeg.plots import THEMES
 
 
 def measured(value, stderr=0.05):
@@ -129,13 +128,12 @@ def test_seeds_of_one_configuration_are_not_independent(store):
     assert found.verdict == "not decided"
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_the_figure_has_a_panel_for_each_setting_and_value(store, theme):
+def test_the_figure_has_a_panel_for_each_setting_and_value(store):
     for place, row in enumerate(RECIPE.rows[::4]):
         add(store, row, 1.0 + place, 0.8 * (1.0 + place))
     block, _ = told(store)
     (drawing,) = RECIPE.shows.drawings(block)
-    figure = drawing.draw(theme)
+    figure = drawing.draw("dark")
     titles = [axes.get_title("left") for axes in figure.axes]
     assert len(titles) == 12
     assert titles[1] == "4/3   ρ = 1.000"
