@@ -35,7 +35,6 @@ COVERED_BY = {
     "_models/test_spaces.py": ["_models/layers.py", "_models/paths.py"],
     "_utils/test_distributed.py": ["_utils/transfer.py"],
     "baselines/test_jacobian.py": ["_models/derivatives.py"],
-    "baselines/test_sam.py": ["baselines/_batchnorm.py"],
     "cli/test_commands.py": [
         *("_utils/code.py", "cli/_app.py", "cli/_compare.py", "cli/_demo.py", "cli/_measure.py", "cli/_options.py"),
         *("cli/_subject.py", "demo/_contest.py", "demo/_difference.py", "demo/_digits.py", "demo/_page.py"),
@@ -48,13 +47,8 @@ COVERED_BY = {
     "measure/test_bad_input.py": ["_models/settings.py", "_utils/checks.py"],
     "measure/test_estimator.py": ["_utils/batches.py", "_utils/progress.py", "measure/_tracing.py", "measure/_walk.py"],
     "measure/test_measurement.py": ["_utils/files.py", "_utils/statistics.py"],
-    "ranking/test_ranking.py": [
-        *("_utils/optional.py", "ranking/_advantage.py", "ranking/_pool.py", "ranking/_result.py", "ranking/_score.py"),
-        "ranking/_scoring.py",
-    ],
-    "ranking/test_statistics.py": [
-        *("ranking/_correlations.py", "ranking/_evaluation.py", "ranking/_information.py", "ranking/_neighbours.py"),
-    ],
+    "ranking/test_rank.py": ["_utils/optional.py", "ranking/_pool.py", "ranking/_result.py"],
+    "ranking/test_statistics.py": ["ranking/_conditional.py", "ranking/_correlations.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
     "train/test_points.py": ["_utils/tree.py"],
 }
