@@ -1,4 +1,4 @@
-"""Three real processes (gloo): every rank returns what a single one would. tests/cli/test_commands.py has two."""
+"""Three real processes (gloo): every rank returns what a single one would. The tests of the command line have two."""
 
 import pytest
 import torch
