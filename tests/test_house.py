@@ -32,25 +32,15 @@ FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in fol
 
 # Modules without a test file of their own name, by the file that covers them.
 COVERED_BY = {
-    "_models/test_spaces.py": ["_models/layers.py", "_models/paths.py"],
-    "_utils/test_distributed.py": ["_utils/transfer.py"],
-    "baselines/test_jacobian.py": ["_models/derivatives.py"],
-    "cli/test_commands.py": [
-        *("_utils/code.py", "cli/_app.py", "cli/_compare.py", "cli/_demo.py", "cli/_measure.py", "cli/_options.py"),
-        *("cli/_subject.py", "demo/_contest.py", "demo/_difference.py", "demo/_digits.py", "demo/_page.py"),
-        *("demo/_story.py", "io/_files.py"),
-    ],
+    "_models/test_spaces.py": ["_models/layers.py"],
+    "cli/test_demo.py": ["demo/_page.py"],
     "cli/test_lab.py": ["cli/_lab_options.py", "cli/_lab_recipes.py", "cli/_lab_run.py", "cli/_lab_sweep.py"],
     "cli/test_start.py": ["__main__.py", "_version.py"],
     "functional/test_fitting.py": ["_utils/shapes.py"],
     "integrations/test_huggingface.py": ["_models/own_loss.py", "integrations/_calls.py"],
-    "measure/test_bad_input.py": ["_models/settings.py", "_utils/checks.py"],
-    "measure/test_estimator.py": ["_utils/batches.py", "_utils/progress.py", "measure/_tracing.py", "measure/_walk.py"],
-    "measure/test_measurement.py": ["_utils/files.py", "_utils/statistics.py"],
-    "ranking/test_rank.py": ["_utils/optional.py", "ranking/_pool.py", "ranking/_result.py"],
+    "ranking/test_rank.py": ["ranking/_pool.py", "ranking/_result.py"],
     "ranking/test_statistics.py": ["ranking/_conditional.py", "ranking/_correlations.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
-    "train/test_points.py": ["_utils/tree.py"],
 }
 
 
