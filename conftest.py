@@ -1,4 +1,4 @@
-"""What all tests share: checked shapes, and the model and batches that the examples in docstrings train.
+"""What all tests share: checked shapes, and examples in docstrings that leave the random state alone.
 
 With EFFDEG_CHECK_SHAPES=1, as `make test` has it, the shapes in the signatures of the maths are checked.
 """
@@ -8,10 +8,7 @@ import os
 import pytest
 import torch
 from jaxtyping import install_import_hook
-from torch import nn
-from torch.nn.functional import cross_entropy
 
-import effdeg
 from tests import shapes  # noqa: F401  (the hook below finds it by name)
 
 # Examples in docstrings are executed in the library alone.
@@ -23,15 +20,7 @@ if os.environ.get("EFFDEG_CHECK_SHAPES"):
 
 
 @pytest.fixture(autouse=True)
-def _names_in_docstrings(request, doctest_namespace):
-    """Give the examples of training a model and its batches; the random state is put back, as examples may seed it."""
-    if not isinstance(request.node, pytest.DoctestItem):
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        loader = [(torch.randn(16, 8), torch.randint(10, (16,))) for _ in range(3)]
-        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 10))
-        doctest_namespace.update(effdeg=effdeg, torch=torch, cross_entropy=cross_entropy, model=model, loader=loader)
-        doctest_namespace.update(zip("xy", loader[0], strict=True), total_steps=len(loader))
+def _random_state_of_docstrings(request):
+    """Put the random state back after the examples in docstrings, which may seed it."""
+    with torch.random.fork_rng(devices=[], enabled=isinstance(request.node, pytest.DoctestItem)):
         yield

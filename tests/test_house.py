@@ -1,6 +1,7 @@
-"""The house: imports point down, and every module has a test."""
+"""The house: imports point down, every module has a test, and no class name has two meanings."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,12 @@ FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in fol
 
 # Modules without a test file of their own name, by the file that covers them.
 COVERED_BY = {
-    "_models/test_spaces.py": ["_models/layers.py"],
     "cli/test_demo.py": ["demo/_page.py"],
     "cli/test_lab.py": ["cli/_lab_options.py", "cli/_lab_recipes.py", "cli/_lab_run.py", "cli/_lab_sweep.py"],
     "cli/test_start.py": ["__main__.py", "_version.py"],
     "functional/test_fitting.py": ["_utils/shapes.py"],
-    "integrations/test_huggingface.py": ["_models/own_loss.py", "integrations/_calls.py"],
+    "integrations/test_frameworks.py": ["_models/frameworks.py"],
+    "integrations/test_huggingface.py": ["integrations/_calls.py"],
     "ranking/test_rank.py": ["ranking/_pool.py", "ranking/_result.py"],
     "ranking/test_statistics.py": ["ranking/_conditional.py", "ranking/_correlations.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
@@ -119,3 +120,14 @@ def test_every_module_has_a_test():
     assert sorted(modules.keys() - mirrored - covered) == [], "modules without a test"
     assert sorted(covered - (modules.keys() - mirrored)) == [], "entries of COVERED_BY that are not needed"
     assert [file for file in COVERED_BY if not (TESTS / file).exists()] == [], "tests of COVERED_BY that are gone"
+
+
+def test_no_class_name_has_two_meanings():
+    found = defaultdict(list)
+    for file in SOURCE.rglob("*.py"):
+        for each in ast.walk(ast.parse(file.read_text())):
+            if isinstance(each, ast.ClassDef):
+                found[each.name].append(name_of(file))
+    # Both measure a model during training, each in its framework.
+    del found["MeasureCallback"]
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}

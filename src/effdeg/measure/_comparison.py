@@ -29,6 +29,11 @@ class Difference:
         stderr: Its standard error, from the differences path by path: usually much smaller than those of the models.
         interval: The confidence interval of the difference, wide enough that all intervals of the comparison hold
             together with the given probability (Bonferroni).
+
+    Example:
+        >>> import effdeg
+        >>> effdeg.Difference("line", "wave", value=2.0, stderr=0.1, interval=(1.8, 2.2)).significant
+        True
     """
 
     simpler: str
