@@ -7,7 +7,8 @@ import re
 import pytest
 
 
-def test_demo_writes_its_folder_and_its_command_works(run, tmp_path):
+def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("effdeg.demo._experiments.SEEDS", 3)  # enough to tell the degrees apart
     folder = tmp_path / "demo"
     code, out, _ = run("demo", "--out", folder)
     assert code == 0
