@@ -2,8 +2,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from effdeg._files import write_json
 
+from effdeg._utils.files import write_json
 from effdeg.lab.jobs import equal_time_jobs, final_jobs, tuning_jobs
 from effdeg.lab.store import Store
 from tests.lab.toys import RECIPE, Toy, finish
