@@ -43,7 +43,7 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
         0.5
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_along_paths(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
+        return _compute(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
 
 
 @check_options
@@ -71,7 +71,7 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
         2.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_along_paths(evaluator, "decision_regions")
+        return _compute(evaluator, "decision_regions")
 
 
 @check_options
@@ -96,7 +96,7 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
         2.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_along_paths(evaluator, "linear_regions")
+        return _compute(evaluator, "linear_regions")
 
 
 @check_options
@@ -121,11 +121,10 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
         1.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_along_paths(evaluator, "total_variation")
+        return _compute(evaluator, "total_variation")
 
 
-def compute_along_paths(evaluator: Evaluator, name: str) -> Result:
-    """Compute one of the proxies of this module, by its name."""
+def _compute(evaluator: Evaluator, name: str) -> Result:
     evaluator.count_activations |= name == "linear_regions"
     table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
     if name in problems:

@@ -50,8 +50,16 @@ def hessian_eigenvalue(
         8.0
     """
     check_number("tolerance", tolerance, "it is the largest relative error of the eigenvalue, such as 1e-3")
-    with Evaluator.open(model, data, loss, **options) as evaluator:
-        return compute_hessian_eigenvalue(evaluator, tolerance)
+    with _open_hessian(model, data, loss, **options) as hessian:
+        start = hessian.draw(torch.Generator().manual_seed(hessian.evaluator.seed))
+        value, vector = largest_eigenvalue(
+            hessian.multiply, start, tolerance=tolerance, what="the Hessian's largest eigenvalue"
+        )
+        count = hessian.evaluator.count
+        parts = hessian.evaluator.split(min(hessian.evaluator.batches.size, -(-count // 2)))
+        along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])
+    stderr = mean_and_stderr(along)[1] if len(along) > 1 else None
+    return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": count})
 
 
 @check_options
@@ -83,43 +91,22 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         10 ± 0
     """
     check_count("samples", samples, least=2)
-    with Evaluator.open(model, data, loss, **options) as evaluator:
-        return compute_hessian_trace(evaluator, samples)
-
-
-def compute_hessian_eigenvalue(evaluator: Evaluator, tolerance: float = 1e-3) -> Result:
-    """Compute :func:`hessian_eigenvalue`."""
-    with _open_hessian(evaluator) as hessian:
-        start = hessian.draw(torch.Generator().manual_seed(evaluator.seed))
-        value, vector = largest_eigenvalue(
-            hessian.multiply, start, tolerance=tolerance, what="the Hessian's largest eigenvalue"
-        )
-        size = min(evaluator.batches.size, -(-evaluator.count // 2))
-        parts = [slice(first, min(first + size, evaluator.count)) for first in range(0, evaluator.count, size)]
-        along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])
-    stderr = mean_and_stderr(along)[1] if len(along) > 1 else None
-    return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": evaluator.count})
-
-
-def compute_hessian_trace(evaluator: Evaluator, samples: int = 10) -> Result:
-    """Compute :func:`hessian_trace`."""
-    generator = torch.Generator().manual_seed(evaluator.seed)
-    draws = []
-    with _open_hessian(evaluator) as hessian:
-        for _ in range(samples):
-            signs = hessian.draw(generator).sign()
-            draws.append(float(signs @ hessian.multiply(signs)))
+    with _open_hessian(model, data, loss, **options) as hessian:
+        generator = torch.Generator().manual_seed(hessian.evaluator.seed)
+        signs = (hessian.draw(generator).sign() for _ in range(samples))
+        draws = [float(each @ hessian.multiply(each)) for each in signs]
     value, stderr = mean_and_stderr(torch.tensor(draws, dtype=torch.float64))
-    return Result("hessian_trace", value, stderr, {"samples": samples, "examples": evaluator.count})
+    return Result("hessian_trace", value, stderr, {"samples": samples, "examples": hessian.evaluator.count})
 
 
 @contextmanager
-def _open_hessian(evaluator: Evaluator) -> Iterator["_Hessian"]:
-    evaluator.check_loss()
-    with double_differentiable(evaluator.module), PlainWeightNorm():
-        hessian = _Hessian(evaluator)
-        evaluator.once("symmetric Hessian", hessian.check_symmetric)
-        yield hessian
+def _open_hessian(model: Model, data: Any, loss: Loss, **options: Any) -> Iterator["_Hessian"]:
+    with Evaluator.open(model, data, loss, **options) as evaluator:
+        evaluator.check_loss()
+        with double_differentiable(evaluator.module), PlainWeightNorm():
+            hessian = _Hessian(evaluator)
+            evaluator.once("symmetric Hessian", hessian.check_symmetric)
+            yield hessian
 
 
 class _Hessian:
@@ -131,7 +118,7 @@ class _Hessian:
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator, self._looked = evaluator, False
+        self.evaluator, self._looked = evaluator, False
         self._leaves = as_leaves(evaluator.weights)
         first = next(iter(self._leaves.values()))
         self._dtype, self._device = torch.promote_types(first.dtype, torch.float32), first.device
@@ -143,7 +130,7 @@ class _Hessian:
 
     def check_symmetric(self) -> None:
         """Raise if xᵀHy is not yᵀHx for two random vectors: then second derivatives are wrong, or change each time."""
-        generator = torch.Generator().manual_seed(self._evaluator.seed)
+        generator = torch.Generator().manual_seed(self.evaluator.seed)
         x, y = self.draw(generator), self.draw(generator)
         one, other = self.multiply(x), self.multiply(y)
         difference = abs(float(y @ one - x @ other)) / max(float(one.norm() + other.norm()), 1e-300)
@@ -163,7 +150,7 @@ class _Hessian:
 
         def add(each: slice, share: float) -> None:
             with torch.enable_grad():
-                loss, _ = self._evaluator.loss_and_outputs(each, self._leaves)
+                loss, _ = self.evaluator.loss_and_outputs(each, self._leaves)
                 slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
                 # Where the loss is linear in a weight, its slope is a constant, without a derivative.
                 curved = [
@@ -184,7 +171,7 @@ class _Hessian:
             ]
             total.add_(torch.cat([each.flatten().to(total) for each in products]), alpha=share)
 
-        self._evaluator.run_batches(part or self._evaluator.whole, add)
+        self.evaluator.run_batches(part or self.evaluator.whole, add)
         if not bool(total.isfinite().all()):
             raise NotApplicable(
                 "the second derivatives of the loss by the weights are NaN or infinite. Run in a better precision "

@@ -134,9 +134,15 @@ class Evaluator:
     @classmethod
     @contextmanager
     def open(
-        cls, model: Model, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
+        cls, model: Any, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
     ) -> Iterator["Evaluator"]:
-        """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
+        """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards.
+
+        An evaluator in place of the model is used as it is: so :func:`evaluate` lets many proxies share one.
+        """
+        if isinstance(model, Evaluator):
+            yield model
+            return
         chosen = {**dict.fromkeys(RunOptions.__annotations__), **_DEFAULTS, **options}
         for name, least in _LEAST.items():
             if chosen[name] is not _DEFAULTS.get(name):
@@ -161,6 +167,10 @@ class Evaluator:
                         "(effdeg.measure, which needs no labels, takes (first, second).)"
                     )
                 raise
+
+    def split(self, size: int) -> list[slice]:
+        """Split the examples into parts of this size, of which the last may be smaller."""
+        return [slice(start, min(start + size, self.count)) for start in range(0, self.count, size)]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` returned when first called under this key, or raise what it raised then."""
@@ -272,15 +282,13 @@ class Evaluator:
         inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
-    def loss_and_outputs(
-        self, part: slice, weights: Weights | None = None, *, normalize: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the outputs of some examples, with ``weights`` in place of the model's own."""
         assert self.loss is not None
         inputs, labels = self.fetch(part)
         rows = len(tensors(inputs)[0])
         outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
-        loss = self.loss(_normalize_logits(outputs) if normalize else outputs, labels)
+        loss = self.loss(outputs, labels)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(
@@ -291,13 +299,10 @@ class Evaluator:
             raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
         return loss.reshape(()), outputs
 
-    def mean_loss(self, weights: Weights, part: slice, *, normalize: bool = False) -> float:
+    def mean_loss(self, weights: Weights, part: slice) -> float:
         """Return the mean loss of some examples, batch by batch."""
-
-        def run(each: slice, share: float) -> Tensor:
-            return self.loss_and_outputs(each, weights, normalize=normalize)[0] * share
-
-        return float(torch.stack(self.run_batches(part, run)).double().sum())
+        losses = self.run_batches(part, lambda batch, share: self.loss_and_outputs(batch, weights)[0] * share)
+        return float(torch.stack(losses).double().sum())
 
     def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
         """Run a function on some examples batch by batch; it takes the batch and its share of the examples."""
@@ -309,19 +314,17 @@ class Evaluator:
 
         return self.batches.run(run_one, total)
 
-    def own_loss(self, *, normalize: bool = False) -> float:
+    def own_loss(self) -> float:
         """Return the mean loss of all examples with the model's own weights."""
-        if ("gradient", normalize) in self._kept:
-            return self.gradient(self.whole, normalize=normalize)[0]
-        return self.once(("loss", normalize), lambda: self.mean_loss({}, self.whole, normalize=normalize))
+        if "gradient" in self._kept:
+            return self.gradient(self.whole)[0]
+        return self.once("loss", lambda: self.mean_loss({}, self.whole))
 
-    def gradient(
-        self, part: slice, weights: Weights | None = None, *, normalize: bool = False
-    ) -> tuple[float, dict[str, Tensor]]:
+    def gradient(self, part: slice, weights: Weights | None = None) -> tuple[float, dict[str, Tensor]]:
         """Return the mean loss of some examples and its gradient, batch by batch; kept for the model's own weights."""
         if weights is None and part == self.whole:
-            return self.once(("gradient", normalize), lambda: self._gradient(part, self.weights, normalize))
-        return self._gradient(part, weights or self.weights, normalize)
+            return self.once("gradient", lambda: self._gradient(part, self.weights))
+        return self._gradient(part, weights or self.weights)
 
     def outputs(self) -> Tensor:
         """Return the model's outputs for all examples; reuse those of an earlier gradient."""
@@ -335,14 +338,14 @@ class Evaluator:
         check_finite("outputs", outputs)
         return outputs
 
-    def _gradient(self, part: slice, weights: Weights, normalize: bool) -> tuple[float, dict[str, Tensor]]:
+    def _gradient(self, part: slice, weights: Weights) -> tuple[float, dict[str, Tensor]]:
         leaves = as_leaves(weights)
         gradient = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         kept: list[Tensor] = []
 
         def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
-                loss, outputs = self.loss_and_outputs(each, leaves, normalize=normalize)
+                loss, outputs = self.loss_and_outputs(each, leaves)
                 found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
             for name, one in zip(gradient, found, strict=True):
                 if one is not None:
@@ -401,13 +404,6 @@ def _read_examples(data: Any, count: int | None, seed: int) -> Tree:
         return examples.fetch(range(len(examples)))
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
     return examples.fetch(order[:count].sort().values.tolist())
-
-
-def _normalize_logits(logits: Tensor) -> Tensor:
-    """Divide each example's logits by their standard deviation (Andriushchenko et al. 2023)."""
-    if logits.dim() < 2 or logits.shape[-1] < 2:
-        raise ValueError(f"normalize_logits= is for several logits, not for outputs of shape {tuple(logits.shape)}.")
-    return logits / logits.std(-1, correction=0, keepdim=True)
 
 
 def _is_id(leaf: Any) -> bool:

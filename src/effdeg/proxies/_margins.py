@@ -49,7 +49,14 @@ def margin(
     """
     check_percentile("percentile", percentile)
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_margin(evaluator, percentile, spectral)
+        labels, outputs = _class_ids(evaluator), evaluator.outputs()
+        if outputs.dim() != 2:
+            shape = tuple(outputs.shape)
+            raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {shape}.")
+        value, stderr = _quantile(_margins(outputs.double(), labels), percentile / 100)
+        scale = _product(spectral_norms(evaluator)) if spectral else 1.0
+    name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
+    return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": evaluator.count})
 
 
 @check_options
@@ -84,47 +91,30 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
     """
     check_count("pairs", pairs, least=2)
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_mixup_margin(evaluator, pairs)
+        labels = _class_ids(evaluator)
+        evaluator.check_interpolable()
+        drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
+        space = open_space(evaluator.subject, evaluator.at)
 
+        def run(part: slice) -> Tensor:
+            first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))
+            between = space.join(first, second, lambda function, total: function(slice(0, total)))
+            rows, ends = torch.arange(part.stop - part.start), between.ends()[0]
+            for end in ends:
+                end.requires_grad_()
+            with torch.enable_grad():
+                halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
+                logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
+                margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
+                gradients = torch.autograd.grad(margins.sum(), ends, allow_unused=True)
+            squares = torch.zeros(len(rows), dtype=torch.float64)
+            for gradient in gradients:
+                if gradient is not None:
+                    # A midpoint moves half as much as its end.
+                    squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
+            return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
 
-def compute_margin(evaluator: Evaluator, percentile: float, spectral: bool = False) -> Result:
-    """Compute :func:`margin`."""
-    labels, outputs = _class_ids(evaluator), evaluator.outputs()
-    if outputs.dim() != 2:
-        raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {tuple(outputs.shape)}.")
-    value, stderr = _quantile(_margins(outputs.double(), labels), percentile / 100)
-    scale = _product(spectral_norms(evaluator)) if spectral else 1.0
-    name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
-    return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": evaluator.count})
-
-
-def compute_mixup_margin(evaluator: Evaluator, pairs: int = 1000) -> Result:
-    """Compute :func:`mixup_margin`."""
-    labels = _class_ids(evaluator)
-    evaluator.check_interpolable()
-    drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
-    space = open_space(evaluator.subject, evaluator.at)
-
-    def run(part: slice) -> Tensor:
-        first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))
-        between = space.join(first, second, lambda function, total: function(slice(0, total)))
-        rows = torch.arange(part.stop - part.start)
-        ends = between.ends()[0]
-        for end in ends:
-            end.requires_grad_()
-        with torch.enable_grad():
-            halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
-            logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
-            margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
-            gradients = torch.autograd.grad(margins.sum(), ends, allow_unused=True)
-        squares = torch.zeros(len(rows), dtype=torch.float64)
-        for gradient in gradients:
-            if gradient is not None:
-                # A midpoint moves half as much as its end.
-                squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
-        return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
-
-    found = torch.cat(evaluator.batches.run(run, pairs))
+        found = torch.cat(evaluator.batches.run(run, pairs))
     check_finite("outputs or their derivatives between examples", found)
     # Where nothing changes with the inputs there is no boundary to have a distance to.
     margins, slopes = found[found[:, 1] > 0].unbind(1)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +38,9 @@ def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         3.0
     """
     with Evaluator.open(model) as evaluator:
-        return compute_parameter_norm(evaluator)
+        evaluator.check_weights()
+        parameters = list(evaluator.module.parameters())
+        return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
 
 
 def distance(model: Model, reference: object) -> Result:
@@ -65,7 +67,10 @@ def distance(model: Model, reference: object) -> Result:
         3.0
     """
     with Evaluator.open(model, reference=reference) as evaluator:
-        return compute_distance(evaluator)
+        evaluator.check_weights()
+        other = check_reference(evaluator.module, evaluator.reference)
+        own = {name: each.detach().double().cpu() for name, each in evaluator.module.named_parameters()}
+        return Result("distance", _norm([each - other[name].detach().double().cpu() for name, each in own.items()]))
 
 
 def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
@@ -84,7 +89,7 @@ def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         4.0
     """
     with Evaluator.open(model) as evaluator:
-        return compute_norms(evaluator, "frobenius", "product")
+        return _combine_norms(evaluator, "frobenius", "product")
 
 
 def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
@@ -103,7 +108,7 @@ def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         6.0
     """
     with Evaluator.open(model) as evaluator:
-        return compute_norms(evaluator, "frobenius", "sum")
+        return _combine_norms(evaluator, "frobenius", "sum")
 
 
 @check_options
@@ -133,7 +138,7 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
         9.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_norms(evaluator, "spectral", "product")
+        return _combine_norms(evaluator, "spectral", "product")
 
 
 @check_options
@@ -150,30 +155,12 @@ def spectral_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) 
         6.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_norms(evaluator, "spectral", "sum")
+        return _combine_norms(evaluator, "spectral", "sum")
 
 
-def compute_parameter_norm(evaluator: Evaluator) -> Result:
-    """Compute :func:`parameter_norm`."""
-    evaluator.check_weights()
-    parameters: list[Tensor] = list(evaluator.module.parameters())
-    return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
-
-
-def compute_distance(evaluator: Evaluator) -> Result:
-    """Compute :func:`distance` from the evaluator's reference."""
-    evaluator.check_weights()
-    other = check_reference(evaluator.module, evaluator.reference)
-    own = evaluator.module.named_parameters()
-    return Result(
-        "distance", _norm([each.detach().double().cpu() - other[name].detach().double().cpu() for name, each in own])
-    )
-
-
-def compute_norms(
+def _combine_norms(
     evaluator: Evaluator, kind: Literal["frobenius", "spectral"], how: Literal["product", "sum"]
 ) -> Result:
-    """Compute the sum or the product of the norms of all linear maps."""
     if kind == "frobenius":
         norms = [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
     else:
@@ -211,7 +198,7 @@ def _parameters(reference: object) -> dict[str, Tensor]:
     raise TypeError(f"reference= is a {given}; the model that training began with, or its state_dict(), was expected.")
 
 
-def _norm(tensors: list[Tensor]) -> float:
+def _norm(tensors: Iterable[Tensor]) -> float:
     squares = [float(torch.linalg.vector_norm(each.detach(), dtype=torch.float64).square()) for each in tensors]
     return math.sqrt(math.fsum(squares))
 

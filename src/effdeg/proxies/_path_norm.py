@@ -50,18 +50,13 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
         32.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_path_norm(evaluator)
-
-
-def compute_path_norm(evaluator: Evaluator) -> Result:
-    """Compute :func:`path_norm`."""
-    evaluator.check_weights()
-    evaluator.check_not_scripted()
-    evaluator.check_data()
-    squared = _squared_weights(evaluator.module, evaluator.subject.device)
-    ones = map_tensors(_ones, evaluator.fetch(slice(0, 1))[0])
-    with _PathMode(squared, tensors(ones)):
-        returned = evaluator.subject(ones, squared)
+        evaluator.check_weights()
+        evaluator.check_not_scripted()
+        evaluator.check_data()
+        squared = _squared_weights(evaluator.module, evaluator.subject.device)
+        ones = map_tensors(_ones, evaluator.fetch(slice(0, 1))[0])
+        with _PathMode(squared, tensors(ones)):
+            returned = evaluator.subject(ones, squared)
     if not isinstance(returned, Tensor):
         raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
     return Result("path_norm", math.sqrt(float(returned.sum())))

@@ -9,14 +9,22 @@ from effdeg._models.inference import Model
 from effdeg._utils.checks import suggest
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.progress import progress_bar
-from effdeg.proxies._along_paths import compute_along_paths
-from effdeg.proxies._curvature import compute_hessian_eigenvalue, compute_hessian_trace
+from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
+from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options
-from effdeg.proxies._jacobian import compute_jacobian_norm
-from effdeg.proxies._margins import PERCENTILES, check_percentile, compute_margin, compute_mixup_margin
-from effdeg.proxies._norms import check_reference, compute_distance, compute_norms, compute_parameter_norm
-from effdeg.proxies._path_norm import compute_path_norm
-from effdeg.proxies._sharpness import ADAPTIVE_RADII, RADII, check_radius, compute_average_sharpness, compute_sharpness
+from effdeg.proxies._jacobian import jacobian_norm
+from effdeg.proxies._margins import PERCENTILES, check_percentile, margin, mixup_margin
+from effdeg.proxies._norms import (
+    check_reference,
+    distance,
+    frobenius_product,
+    frobenius_sum,
+    parameter_norm,
+    spectral_product,
+    spectral_sum,
+)
+from effdeg.proxies._path_norm import path_norm
+from effdeg.proxies._sharpness import ADAPTIVE_RADII, RADII, average_sharpness, check_radius, sharpness
 
 Need = Literal["weights", "labels", "loss", "reference"]
 
@@ -25,7 +33,7 @@ Need = Literal["weights", "labels", "loss", "reference"]
 class _Family:
     """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``."""
 
-    compute: Callable[..., Result]
+    compute: Callable[..., Result]  # with an evaluator in place of the model
     needs: tuple[Need, ...] = ()
     number: str = ""  # the argument of compute that the number is given to
     listed: Sequence[float] = ()  # the numbers that names() lists
@@ -35,31 +43,29 @@ class _Family:
 
 _LOSS: tuple[Need, ...] = ("weights", "labels", "loss")
 _PROXIES: dict[str, _Family] = {
-    "effective_degree": _Family(partial(compute_along_paths, name="effective_degree")),
-    "effective_degree_normalized": _Family(partial(compute_along_paths, name="effective_degree_normalized")),
-    "sharpness": _Family(compute_sharpness, _LOSS, "rho", RADII, 0.05, check_radius),
-    "adaptive_sharpness": _Family(
-        partial(compute_sharpness, adaptive=True), _LOSS, "rho", ADAPTIVE_RADII, 0.05, check_radius
-    ),
-    "average_sharpness": _Family(compute_average_sharpness, _LOSS, "sigma", (0.01,), 0.01, check_radius),
-    "parameter_norm": _Family(compute_parameter_norm, ("weights",)),
-    "distance": _Family(compute_distance, ("weights", "reference")),
-    "frobenius_product": _Family(partial(compute_norms, kind="frobenius", how="product"), ("weights",)),
-    "frobenius_sum": _Family(partial(compute_norms, kind="frobenius", how="sum"), ("weights",)),
-    "spectral_product": _Family(partial(compute_norms, kind="spectral", how="product"), ("weights",)),
-    "spectral_sum": _Family(partial(compute_norms, kind="spectral", how="sum"), ("weights",)),
-    "path_norm": _Family(compute_path_norm, ("weights",)),
-    "margin": _Family(compute_margin, ("labels",), "percentile", PERCENTILES, 10, check_percentile),
+    "effective_degree": _Family(effective_degree),
+    "effective_degree_normalized": _Family(partial(effective_degree, normalized=True)),
+    "sharpness": _Family(sharpness, _LOSS, "rho", RADII, 0.05, check_radius),
+    "adaptive_sharpness": _Family(partial(sharpness, adaptive=True), _LOSS, "rho", ADAPTIVE_RADII, 0.05, check_radius),
+    "average_sharpness": _Family(average_sharpness, _LOSS, "sigma", (0.01,), 0.01, check_radius),
+    "parameter_norm": _Family(parameter_norm, ("weights",)),
+    "distance": _Family(distance, ("weights", "reference")),
+    "frobenius_product": _Family(frobenius_product, ("weights",)),
+    "frobenius_sum": _Family(frobenius_sum, ("weights",)),
+    "spectral_product": _Family(spectral_product, ("weights",)),
+    "spectral_sum": _Family(spectral_sum, ("weights",)),
+    "path_norm": _Family(path_norm, ("weights",)),
+    "margin": _Family(margin, ("labels",), "percentile", PERCENTILES, 10, check_percentile),
     "spectral_margin": _Family(
-        partial(compute_margin, spectral=True), ("labels", "weights"), "percentile", PERCENTILES, 10, check_percentile
+        partial(margin, spectral=True), ("labels", "weights"), "percentile", PERCENTILES, 10, check_percentile
     ),
-    "mixup_margin": _Family(compute_mixup_margin, ("labels",)),
-    "jacobian_norm": _Family(compute_jacobian_norm),
-    "decision_regions": _Family(partial(compute_along_paths, name="decision_regions")),
-    "linear_regions": _Family(partial(compute_along_paths, name="linear_regions")),
-    "total_variation": _Family(partial(compute_along_paths, name="total_variation")),
-    "hessian_eigenvalue": _Family(compute_hessian_eigenvalue, _LOSS),
-    "hessian_trace": _Family(compute_hessian_trace, _LOSS),
+    "mixup_margin": _Family(mixup_margin, ("labels",)),
+    "jacobian_norm": _Family(jacobian_norm),
+    "decision_regions": _Family(decision_regions),
+    "linear_regions": _Family(linear_regions),
+    "total_variation": _Family(total_variation),
+    "hessian_eigenvalue": _Family(hessian_eigenvalue, _LOSS),
+    "hessian_trace": _Family(hessian_trace, _LOSS),
 }
 
 
@@ -246,7 +252,10 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
     except ValueError:
         raise ValueError(f"{name!r}: a number was expected after the @, as in {family}@{found.default:g}.") from None
     found.check(found.number, value)
-    return partial(found.compute, **{found.number: value}) if found.number else found.compute
+    # An evaluator has its data, loss and reference: what else a proxy takes by position stays empty.
+    empty = [None, None] if "loss" in found.needs else [None]
+    numbers = {found.number: value} if found.number else {}
+    return lambda evaluator: found.compute(evaluator, *empty, **numbers)
 
 
 def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
