@@ -16,7 +16,8 @@ from effdeg._models.inference import Model, Subject, inference
 from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._models.outputs import shaped_values
 from effdeg._models.paths import check_interpolable
-from effdeg._utils.checks import check_count, check_fit
+from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate
 from effdeg._utils.tree import Tree, map_tensors, take, tensors
@@ -107,29 +108,25 @@ class Result:
         return format_estimate(self.value, self.stderr)
 
 
-_DEFAULTS = {"seed": 0, "paths": 400, "nodes": 200, "degree": 40}
-_LEAST = {"examples": 1, "batch_size": 1, "seed": 0, "paths": 1, "nodes": 1}
-
-
+@dataclass(eq=False)
 class Evaluator:
     """A model with its data and loss; what several proxies share is computed once, when it is first needed."""
 
-    def __init__(
-        self, subject: Subject, data: Tree, loss: Loss | None, reference: object, options: Mapping[str, Any]
-    ) -> None:
-        self.subject, self.loss, self.reference = subject, loss, reference
-        self.inputs: Tree = None
-        self.labels: Any = None
-        if data is not None:
-            self.inputs, self.labels = split_labels(data)
-        self.count = len(tensors(self.inputs)[0]) if data is not None else 0
+    subject: Subject
+    inputs: Tree
+    labels: Any
+    loss: Loss | None
+    reference: object
+    paths: PathSettings
+    fit: FitSettings
+    batches: Batches
+    count_activations: bool = False
+    _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.subject.weights()
+        self.count = 0 if self.inputs is None else len(tensors(self.inputs)[0])
         self.whole = slice(0, self.count)
-        self.seed, self.at = options["seed"], options["at"]
-        self.route = {name: options[name] for name in ("paths", "nodes", "degree")}
-        self.count_activations = False
-        self.batches = Batches(options["batch_size"], subject.device)
-        self.weights = subject.weights()
-        self._kept: dict[Hashable, tuple[Any, Exception | None]] = {}
 
     @classmethod
     @contextmanager
@@ -143,22 +140,24 @@ class Evaluator:
         if isinstance(model, Evaluator):
             yield model
             return
-        chosen = {**dict.fromkeys(RunOptions.__annotations__), **_DEFAULTS, **options}
-        for name, least in _LEAST.items():
-            if chosen[name] is not _DEFAULTS.get(name):
-                chosen[name] = check_count(name, chosen[name], least=least)
+        paths = PathSettings(**{name: options[name] for name in ("paths", "nodes", "seed", "at") if name in options})
+        fit = FitSettings(degree=options.get("degree", FitSettings.degree))
+        fit.check_nodes(paths.nodes)
+        counts = {name: options[name] for name in ("examples", "batch_size") if options.get(name) is not None}
+        counts = {name: check_count(name, count, least=1) for name, count in counts.items()}
         if loss is not None and not callable(loss):
             raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
-        check_fit(chosen["nodes"], chosen["degree"], least_degree=1)
-        if chosen["at"] is not None:
-            find_layer(model, chosen["at"])
+        if paths.at is not None:
+            find_layer(model, paths.at)
         # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
-        with inference(inner, seed=chosen["seed"], device=chosen["device"], dtype=chosen["dtype"]) as subject, eager():
+        where = {"device": options.get("device"), "dtype": options.get("dtype")}
+        with inference(inner, seed=paths.seed, **where) as subject, eager():
             # Read within the context, which seeds the random state and restores it: a data set may draw.
-            examples = None if data is None else _read_examples(data, chosen["examples"], chosen["seed"])
+            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
+            batches = Batches(counts.get("batch_size"), subject.device)
             try:
-                yield cls(subject, examples, loss, reference, chosen)
+                yield cls(subject, inputs, labels, loss, reference, paths, fit, batches)
             except TypeError as error:
                 if isinstance(data, tuple) and "missing" in str(error):
                     error.add_note(
@@ -393,17 +392,19 @@ def check_finite(what: str, values: Tensor) -> None:
         )
 
 
-def _read_examples(data: Any, count: int | None, seed: int) -> Tree:
-    """Read all examples, or ``count`` of them that are drawn with the seed."""
+def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
+    """Read the inputs and labels of all examples, or of ``count`` of them that are drawn with the seed."""
+    if data is None:
+        return None, None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
         data = (data[0], torch.as_tensor(data[1]))
     examples = as_examples(data, labelled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
     if count is None or count >= len(examples):
-        return examples.fetch(range(len(examples)))
+        return split_labels(examples.fetch(range(len(examples))))
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
-    return examples.fetch(order[:count].sort().values.tolist())
+    return split_labels(examples.fetch(order[:count].sort().values.tolist()))
 
 
 def _is_id(leaf: Any) -> bool:
