@@ -26,7 +26,6 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
         model: Any callable.
         data: Examples; labels are not needed.
         normalized: Measure the normalized effective degree of the logits.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error. :func:`effdeg.measure` returns more about it.
@@ -55,7 +54,6 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
@@ -80,7 +78,6 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
     Args:
         model: A network with ReLU-like activations. Kinks of other kinds, such as those of a maximum, are not counted.
         data: Examples; labels are not needed.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.
@@ -105,7 +102,6 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
     Args:
         model: Any callable that returns logits.
         data: Examples; labels are not needed.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over paths and its standard error.

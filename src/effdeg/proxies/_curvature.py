@@ -29,15 +29,13 @@ def hessian_eigenvalue(
         data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         tolerance: The largest relative error of the eigenvalue.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The eigenvalue. Its standard error says how much the curvature along the eigenvector varies between parts of the
         data; None for a single example.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
 
     Example:
@@ -71,14 +69,12 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         samples: The number of random vectors, each a Hessian-vector product, which costs two to three gradients.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over the vectors and its standard error.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
 
     Example:

@@ -28,14 +28,12 @@ def jacobian_norm(
         data: Examples, as for :func:`evaluate`; labels are not needed.
         projections: Number of random vectors v per example; -1 for the exact norm, one backward pass per output.
         output: Of what: ``"identity"`` (the logits), ``"softmax"``, ``"sigmoid"`` or a function of what was returned.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The root of the mean square over examples, and its standard error over examples and projections.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number or ``output`` is not valid, or derivatives are NaN or infinite.
+        ValueError: Derivatives are NaN or infinite.
         NotApplicable: The inputs are not continuous: give a layer with ``at=``.
 
     Example:

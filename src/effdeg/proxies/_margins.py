@@ -15,9 +15,6 @@ from effdeg._utils.tree import take
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_finite, check_options
 from effdeg.proxies._norms import spectral_norms
 
-PERCENTILES = (10, 50)
-"""The percentiles that a table of proxies lists: the tenth is that of Jiang et al. (2020)."""
-
 
 @check_options
 def margin(
@@ -30,15 +27,13 @@ def margin(
         data: Examples with class ids y as labels, as for :func:`evaluate`.
         percentile: Which percentile over the examples, between 0 and 100.
         spectral: Divide by the product of the spectral norms, as in the bound of Bartlett et al. (2017).
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The percentile, with a standard error over examples (Woodruff's: half the distance between the percentiles that
         are one standard error of the percentage away).
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range, labels exceed the classes, or outputs are NaN or infinite.
+        ValueError: Labels exceed the classes, or outputs are NaN or infinite.
         NotApplicable: The labels are not class ids, or the model does not return several logits per example.
 
     Example:
@@ -54,7 +49,10 @@ def margin(
             shape = tuple(outputs.shape)
             raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {shape}.")
         value, stderr = _quantile(_margins(outputs.double(), labels), percentile / 100)
-        scale = _product(spectral_norms(evaluator)) if spectral else 1.0
+        norms = spectral_norms(evaluator) if spectral else []
+    scale = math.prod(norms)
+    if not 0 < scale < math.inf:
+        raise NotApplicable(f"the product of {len(norms)} spectral norms is {scale}: no margin can be divided by it.")
     name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
     return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": evaluator.count})
 
@@ -71,14 +69,12 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
         model: Any callable that returns logits, examples × classes.
         data: Examples with class ids as labels, as for :func:`evaluate`.
         pairs: Number of pairs to draw.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over pairs and its standard error.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range, labels exceed the classes, or outputs are NaN or infinite.
+        ValueError: Labels exceed the classes, or outputs are NaN or infinite.
         NotApplicable: The labels are not class ids, the inputs are integers, or the outputs do not depend on them.
 
     Example:
@@ -129,13 +125,6 @@ def check_percentile(name: str, percentile: float) -> None:
     """Raise unless it is a percentile."""
     if not 0 <= percentile <= 100:
         raise ValueError(f"{name}={percentile!r} must lie between 0 and 100.")
-
-
-def _product(norms: list[float]) -> float:
-    product = math.prod(norms)
-    if not 0 < product < math.inf:
-        raise NotApplicable(f"the product of {len(norms)} spectral norms is {product}: no margin can be divided by it.")
-    return product
 
 
 def _quantile(sample: Tensor, share: float) -> tuple[float, float]:

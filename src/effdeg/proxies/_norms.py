@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the L2 norm of all parameters, √Σ w².
 
-    ``data`` is not used; it is here so that all proxies are called alike.
+    ``data`` is not used: all proxies are called alike.
 
     Raises:
         NotApplicable: The model has no parameters.
@@ -49,9 +49,6 @@ def distance(model: Model, reference: object) -> Result:
     Args:
         model: An ``nn.Module``.
         reference: A model of the same architecture, or its ``state_dict()``.
-
-    Returns:
-        The distance.
 
     Raises:
         TypeError: ``reference`` is neither a model nor a state dict.
@@ -120,14 +117,11 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
     Args:
         model: An ``nn.Module``.
         data: At least one example, for the size of the feature maps; not needed without convolutions.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The product, which may be infinite; ``settings["logarithm"]`` still tells such models apart.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range.
         NotApplicable: The model has no weight matrix or is TorchScript, or convolutions come without data.
 
     Example:

@@ -29,14 +29,8 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     Args:
         model: An ``nn.Module`` that returns a tensor.
         data: At least one example, for its shape; labels are not needed.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
-
-    Returns:
-        The norm.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range.
         NotApplicable: The model contains an operation without path norm, which is named, or takes integers.
 
     Example:

@@ -12,12 +12,6 @@ from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options
 
-RADII = (0.01, 0.05, 0.1)
-"""The paper's radii of sharpness."""
-
-ADAPTIVE_RADII = (0.01, 0.05, 0.1, 0.5, 1.0)
-"""The paper's radii of adaptive sharpness."""
-
 
 @check_options
 def sharpness(
@@ -61,14 +55,12 @@ def sharpness(
         normalize_logits: Divide each example's logits by their standard deviation first, as in the paper of
             Andriushchenko et al. (2023). Their code centres the logits and divides by the norm instead: smaller by the
             root of the number of classes, and so at another temperature.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The rise of the mean loss, with a standard error over micro-batches if there are any.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
 
     Example:
@@ -130,14 +122,12 @@ def average_sharpness(
         samples: Number of draws, each used twice.
         eta: Added to the size of each weight.
         normalize_logits: Divide each example's logits by their standard deviation first.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean rise of the loss and its standard error over the draws.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
 
     Example:
