@@ -15,12 +15,7 @@ from effdeg.train._points import count_examples, examples_only
 
 
 def mixup(
-    x: Tree,
-    y: Tensor,
-    *,
-    alpha: float = 1.0,
-    classes: int | None = None,
-    generator: torch.Generator | None = None,
+    x: Tree, y: Tensor, *, alpha: float = 1.0, classes: int | None = None, generator: torch.Generator | None = None
 ) -> tuple[Tree, Tensor]:
     """Mix each example of a batch with another one, and their labels likewise (Zhang et al., 2018).
 

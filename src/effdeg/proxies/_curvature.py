@@ -149,11 +149,8 @@ class _Hessian:
                 loss, _ = self.evaluator.loss_and_outputs(each, self._leaves)
                 slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
                 # Where the loss is linear in a weight, its slope is a constant, without a derivative.
-                curved = [
-                    (slope, towards)
-                    for slope, towards in zip(slopes, along, strict=True)
-                    if slope is not None and slope.requires_grad
-                ]
+                pairs = zip(slopes, along, strict=True)
+                curved = [(slope, v) for slope, v in pairs if slope is not None and slope.requires_grad]
                 if not curved:
                     return
                 if not self._looked and _is_cut([slope for slope, _ in curved]):
@@ -161,10 +158,7 @@ class _Hessian:
                         "an operation in the model cannot be differentiated twice: it is marked once_differentiable."
                     )
                 self._looked = True
-                found = _differentiate_again(curved, weights)
-            products = [
-                torch.zeros_like(weight) if one is None else one for one, weight in zip(found, weights, strict=True)
-            ]
+                products = _differentiate_again(curved, weights)
             total.add_(torch.cat([each.flatten().to(total) for each in products]), alpha=share)
 
         self.evaluator.run_batches(part or self.evaluator.whole, add)
@@ -176,10 +170,10 @@ class _Hessian:
         return total
 
 
-def _differentiate_again(curved: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> tuple[Tensor | None, ...]:
+def _differentiate_again(curved: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> tuple[Tensor, ...]:
     slopes, directions = zip(*curved, strict=True)
     try:
-        return torch.autograd.grad(slopes, weights, directions, allow_unused=True)
+        return torch.autograd.grad(slopes, weights, directions, materialize_grads=True)
     except RuntimeError as error:
         if "not implemented" in str(error):
             raise NotApplicable(f"an operation in the model cannot be differentiated twice: {error}") from error

@@ -345,10 +345,9 @@ class Evaluator:
         def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
                 loss, outputs = self.loss_and_outputs(each, leaves)
-                found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
-            for name, one in zip(gradient, found, strict=True):
-                if one is not None:
-                    gradient[name] += one
+                found = torch.autograd.grad(loss * share, list(leaves.values()), materialize_grads=True)
+            for total, one in zip(gradient.values(), found, strict=True):
+                total.add_(one)
             kept.append(outputs.detach().cpu())
             return loss.detach() * share
 

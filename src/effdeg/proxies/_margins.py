@@ -102,12 +102,11 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
                 halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
                 logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
                 margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
-                gradients = torch.autograd.grad(margins.sum(), ends, allow_unused=True)
+                gradients = torch.autograd.grad(margins.sum(), ends, materialize_grads=True)
             squares = torch.zeros(len(rows), dtype=torch.float64)
             for gradient in gradients:
-                if gradient is not None:
-                    # A midpoint moves half as much as its end.
-                    squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
+                # A midpoint moves half as much as its end.
+                squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
             return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
 
         found = torch.cat(evaluator.batches.run(run, pairs))

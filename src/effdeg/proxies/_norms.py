@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -66,8 +66,8 @@ def distance(model: Model, reference: object) -> Result:
     with Evaluator.open(model, reference=reference) as evaluator:
         evaluator.check_weights()
         other = check_reference(evaluator.module, evaluator.reference)
-        own = {name: each.detach().double().cpu() for name, each in evaluator.module.named_parameters()}
-        return Result("distance", _norm([each - other[name].detach().double().cpu() for name, each in own.items()]))
+        pairs = ((each, other[name]) for name, each in evaluator.module.named_parameters())
+        return Result("distance", _norm(w.detach().double().cpu() - w0.detach().double().cpu() for w, w0 in pairs))
 
 
 def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
@@ -86,7 +86,7 @@ def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         4.0
     """
     with Evaluator.open(model) as evaluator:
-        return _combine_norms(evaluator, "frobenius", "product")
+        return _product("frobenius_product", _frobenius_norms(evaluator))
 
 
 def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
@@ -105,7 +105,7 @@ def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         6.0
     """
     with Evaluator.open(model) as evaluator:
-        return _combine_norms(evaluator, "frobenius", "sum")
+        return _sum("frobenius_sum", _frobenius_norms(evaluator))
 
 
 @check_options
@@ -132,7 +132,7 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
         9.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return _combine_norms(evaluator, "spectral", "product")
+        return _product("spectral_product", spectral_norms(evaluator))
 
 
 @check_options
@@ -149,22 +149,22 @@ def spectral_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) 
         6.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return _combine_norms(evaluator, "spectral", "sum")
+        return _sum("spectral_sum", spectral_norms(evaluator))
 
 
-def _combine_norms(
-    evaluator: Evaluator, kind: Literal["frobenius", "spectral"], how: Literal["product", "sum"]
-) -> Result:
-    if kind == "frobenius":
-        norms = [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
-    else:
-        norms = spectral_norms(evaluator)
-    if how == "sum":
-        return Result(f"{kind}_sum", math.fsum(norms), settings={"maps": len(norms)})
+def _sum(name: str, norms: list[float]) -> Result:
+    return Result(name, math.fsum(norms), settings={"maps": len(norms)})
+
+
+def _product(name: str, norms: list[float]) -> Result:
     logarithm = math.fsum(math.log(norm) if norm > 0 else -math.inf for norm in norms)
     # Beyond the range of a float the logarithm still tells models apart.
     value = math.exp(logarithm) if logarithm < 709 else math.inf
-    return Result(f"{kind}_product", value, settings={"maps": len(norms), "logarithm": logarithm})
+    return Result(name, value, settings={"maps": len(norms), "logarithm": logarithm})
+
+
+def _frobenius_norms(evaluator: Evaluator) -> list[float]:
+    return [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
 
 
 def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
@@ -206,14 +206,26 @@ class LinearMap:
     convolution: _ConvNd | None
 
     def spectral_norm(self, features: torch.Size | None, seed: int) -> float:
-        """Return the largest singular value; a convolution needs the shape of its inputs."""
+        """Return the largest singular value of the map A, the root of the largest eigenvalue of AᵀA.
+
+        A convolution needs the shape of its inputs. AᵀA x is found as the derivative of |A x|² / 2, which works for any
+        padding, stride and dilation.
+        """
         # Not every device has float64.
         weight = self.weight.to("cpu" if self.weight.device.type == "mps" else self.weight.device).double()
-        if self.convolution is None:
-            matrix = weight.flatten(1)
-            return largest_singular_value(lambda x: matrix @ x, torch.Size([matrix.shape[1]]), weight.device, seed)
-        assert features is not None
-        return largest_singular_value(_with_weight(self.convolution, weight), features, weight.device, seed)
+        matrix = weight.flatten(1)
+        apply = matrix.matmul if self.convolution is None else _with_weight(self.convolution, weight)
+        shape = features or matrix.shape[1:]
+
+        def multiply(x: Tensor) -> Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
+
+        start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).flatten()
+        what = "a spectral norm's square"
+        square, _ = largest_eigenvalue(multiply, start.to(weight.device), tolerance=TOLERANCE, what=what)
+        return math.sqrt(max(square, 0.0))
 
 
 def linear_maps(evaluator: Evaluator) -> list[LinearMap]:
@@ -239,25 +251,6 @@ def spectral_norms(evaluator: Evaluator) -> list[float]:
         return [each.spectral_norm(features.get(each.name), evaluator.seed) for each in run]
 
     return evaluator.once("spectral norms", find)
-
-
-def largest_singular_value(
-    apply: Callable[[Tensor], Tensor], shape: torch.Size, device: torch.device, seed: int
-) -> float:
-    """Return the largest singular value of a linear map A: the root of the largest eigenvalue of AᵀA.
-
-    The adjoint is computed as the derivative of the map, which works for any padding, stride and dilation.
-    """
-    start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
-
-    def multiply(x: Tensor) -> Tensor:
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            # The derivative of |A x|² / 2 is AᵀA x.
-            return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
-
-    square, _ = largest_eigenvalue(multiply, start.flatten(), tolerance=TOLERANCE, what="a spectral norm's square")
-    return math.sqrt(max(square, 0.0))
 
 
 def _with_weight(layer: _ConvNd, weight: Tensor) -> Callable[[Tensor], Tensor]:
