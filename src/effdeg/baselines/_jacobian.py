@@ -120,11 +120,11 @@ class JacobianPenalty(nn.Module):
                 dimension of the outputs.
         """
         arguments, keywords = as_arguments(x, **model_kwargs)
-        if self.settings.share == 1:
-            return _run(self.settings, model, (arguments, keywords))
-        # The whole batch comes second: errors in it are found before, and a model may modify it in place.
-        _, penalty = _run(self.settings, model, (arguments, keywords))
-        return model(*arguments, **keywords), penalty
+        outputs, penalty = _run(self.settings, model, (arguments, keywords))
+        if self.settings.share < 1:
+            # The whole batch comes second: errors in it are found before, and a model may modify it in place.
+            outputs = model(*arguments, **keywords)
+        return outputs, penalty
 
     def extra_repr(self) -> str:
         """Show the settings."""
@@ -148,7 +148,9 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
         entered.append(source.unsqueeze(-1))
         return entered[-1].squeeze(-1).clone()
 
-    def prepare(name: str, leaf: Tensor) -> Tensor:
+    def prepare(name: str, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or leaf.dim() == 0 or len(leaf) != batch:
+            return leaf
         # A copy, for models that work in place: the whole batch is still to be run.
         rows = leaf if whole else leaf[:taken].clone()
         is_input = settings.at is None and leaf.is_floating_point() and name != "labels"
@@ -156,7 +158,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
 
     with torch.enable_grad():
         if settings.at is None or not whole:
-            parts = _per_example_through(prepare, parts, batch)
+            parts = named_map(prepare, parts)
         if settings.at is None and not entered:
             raise TypeError(f"inputs hold no floating-point tensor to differentiate by. {advice_for_integers(model)}")
         at_layer = nullcontext() if settings.at is None else changed_output(model, settings.at, taken, enter)
@@ -172,14 +174,6 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
     if not training:
         returned = map_tensors(Tensor.detach, returned)
     return returned, squares.mean() / 2
-
-
-def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, batch: int) -> Tree:
-    def each(name: str, leaf: Any) -> Any:
-        per_example = isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == batch
-        return change(name, leaf) if per_example else leaf
-
-    return named_map(each, parts)
 
 
 @contextmanager
