@@ -49,14 +49,8 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
     """Count the decision regions on a path between two examples: segments of one predicted class.
 
     As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
-    distance of two nodes can be missed.
-
-    Args:
-        model: Any callable that returns logits.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The mean over paths and its standard error.
+    distance of two nodes can be missed. The model returns logits; labels are not needed. The result is the mean over
+    paths with its standard error.
 
     Raises:
         NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
@@ -75,12 +69,8 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
 def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the linear regions that a path between two examples crosses: one, and one for each unit that flips.
 
-    Args:
-        model: A network with ReLU-like activations. Kinks of other kinds, such as those of a maximum, are not counted.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The mean over paths and its standard error.
+    Kinks other than those of activations like ReLU, such as those of a maximum, are not counted. Labels are not needed.
+    The result is the mean over paths with its standard error.
 
     Raises:
         NotApplicable: If the model is not piecewise linear, or the inputs cannot be interpolated without ``at=``.
@@ -99,12 +89,7 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
 def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Measure the total variation of the probabilities along a path, Σ_i |p(α_{i+1}) − p(α_i)|, averaged over classes.
 
-    Args:
-        model: Any callable that returns logits.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The mean over paths and its standard error.
+    The model returns logits; labels are not needed. The result is the mean over paths with its standard error.
 
     Raises:
         NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.

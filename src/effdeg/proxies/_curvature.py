@@ -50,9 +50,7 @@ def hessian_eigenvalue(
     check_number("tolerance", tolerance, "it is the largest relative error of the eigenvalue, such as 1e-3")
     with _open_hessian(model, data, loss, **options) as hessian:
         start = hessian.draw(torch.Generator().manual_seed(hessian.evaluator.seed))
-        value, vector = largest_eigenvalue(
-            hessian.multiply, start, tolerance=tolerance, what="the Hessian's largest eigenvalue"
-        )
+        value, vector = largest_eigenvalue(hessian.multiply, start, tolerance, "the Hessian's largest eigenvalue")
         count = hessian.evaluator.count
         parts = hessian.evaluator.split(min(hessian.evaluator.batches.size, -(-count // 2)))
         along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])

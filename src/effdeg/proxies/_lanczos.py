@@ -17,7 +17,7 @@ _WORKING_SET = 2**27
 
 
 def largest_eigenvalue(
-    multiply: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float, what: str
+    multiply: Callable[[Tensor], Tensor], start: Tensor, tolerance: float, what: str
 ) -> tuple[float, Tensor]:
     """Return the largest eigenvalue of a symmetric map A, and its unit eigenvector, by Lanczos' method.
 

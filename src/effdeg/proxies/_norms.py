@@ -223,8 +223,7 @@ class LinearMap:
                 return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
 
         start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).flatten()
-        what = "a spectral norm's square"
-        square, _ = largest_eigenvalue(multiply, start.to(weight.device), tolerance=TOLERANCE, what=what)
+        square, _ = largest_eigenvalue(multiply, start.to(weight.device), TOLERANCE, "a spectral norm's square")
         return math.sqrt(max(square, 0.0))
 
 
