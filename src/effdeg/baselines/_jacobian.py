@@ -162,7 +162,12 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
         if settings.at is None and not entered:
             raise TypeError(f"inputs hold no floating-point tensor to differentiate by. {advice_for_integers(model)}")
         at_layer = nullcontext() if settings.at is None else changed_output(model, settings.at, taken, enter)
-        with at_layer, double_differentiable(model), nullcontext(model) if whole else _without_traces(model) as run:
+        run, inner = model, getattr(model, "_orig_mod", model)
+        if not whole and isinstance(inner, DistributedDataParallel):
+            # With a static graph, DDP averages wrong gradients if it is differentiated before the backward pass.
+            run = inner.module
+        # A pass over a part of the batch leaves no trace in the buffers.
+        with at_layer, double_differentiable(model), use_buffer_copies(None if whole else as_module(model)):
             arguments, keywords = parts
             returned = run(*arguments, **keywords)
         values = as_values(returned, settings.output, points=taken)
@@ -174,17 +179,6 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
     if not training:
         returned = map_tensors(Tensor.detach, returned)
     return returned, squares.mean() / 2
-
-
-@contextmanager
-def _without_traces(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Prepare a model for a pass that must leave no trace: with copies of its buffers, and without DDP around it.
-
-    DDP with a static graph averages wrong gradients if it is differentiated before the backward pass.
-    """
-    inner = getattr(model, "_orig_mod", model)
-    with use_buffer_copies(as_module(model)):
-        yield inner.module if isinstance(inner, DistributedDataParallel) else model
 
 
 @contextmanager

@@ -364,9 +364,8 @@ def as_leaves(weights: Weights) -> dict[str, Tensor]:
 
 def check_options(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to refuse options that neither it nor :class:`RunOptions` has, listing those there are."""
-    parameters = inspect.signature(function).parameters.values()
-    own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [*own, *RunOptions.__annotations__]
+    own = inspect.signature(function).parameters
+    options = [*(name for name in own if name != "options"), *RunOptions.__annotations__]
     listed = ", ".join(each for each in options if each not in {"model", "data", "loss"})
 
     @functools.wraps(function)

@@ -6,12 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-LEAST = 20
-"""The fewest products, since the start may have next to no part along the eigenvector."""
-
-MOST = 1000
-"""The most products; a warning says if the eigenvalue has not converged by then."""
-
+# The fewest products, since the start may have next to no part along the eigenvector; and the most.
+LEAST, MOST = 20, 1000
 # Numbers in the vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as many as ARPACK does.
 _WORKING_SET = 2**27
 

@@ -48,13 +48,18 @@ def margin(
         if outputs.dim() != 2:
             shape = tuple(outputs.shape)
             raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {shape}.")
-        value, stderr = _quantile(_margins(outputs.double(), labels), percentile / 100)
+        margins = _margins(outputs.double(), labels)
         norms = spectral_norms(evaluator) if spectral else []
     scale = math.prod(norms)
     if not 0 < scale < math.inf:
         raise NotApplicable(f"the product of {len(norms)} spectral norms is {scale}: no margin can be divided by it.")
+    share = percentile / 100
+    spread = math.sqrt(share * (1 - share) / len(margins))
+    around = torch.tensor([share, max(0.0, share - spread), min(1.0, share + spread)], dtype=margins.dtype)
+    value, low, high = margins.quantile(around).tolist()
     name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
-    return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": evaluator.count})
+    settings = {"percentile": percentile, "examples": evaluator.count}
+    return Result(name, value / scale, (high - low) / 2 / scale, settings)
 
 
 @check_options
@@ -124,13 +129,6 @@ def check_percentile(name: str, percentile: float) -> None:
     """Raise unless it is a percentile."""
     if not 0 <= percentile <= 100:
         raise ValueError(f"{name}={percentile!r} must lie between 0 and 100.")
-
-
-def _quantile(sample: Tensor, share: float) -> tuple[float, float]:
-    spread = math.sqrt(share * (1 - share) / len(sample))
-    around = torch.tensor([share, max(0.0, share - spread), min(1.0, share + spread)], dtype=sample.dtype)
-    value, low, high = sample.quantile(around).tolist()
-    return value, (high - low) / 2
 
 
 def _margins(logits: Tensor, labels: Tensor) -> Tensor:

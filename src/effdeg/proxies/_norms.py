@@ -246,8 +246,8 @@ def spectral_norms(evaluator: Evaluator) -> list[float]:
     def find() -> list[float]:
         features = _find_shapes(evaluator, maps)
         # A convolution that does not run, such as that of an auxiliary head for training, has no inputs.
-        run = [each for each in maps if each.convolution is None or each.name in features]
-        return [each.spectral_norm(features.get(each.name), evaluator.seed) for each in run]
+        run = [each for each in maps if each.convolution is None or each.convolution in features]
+        return [each.spectral_norm(features.get(each.convolution), evaluator.seed) for each in run]
 
     return evaluator.once("spectral norms", find)
 
@@ -290,21 +290,20 @@ def _name_of_weight(module: nn.Module, name: str) -> str:
     return name
 
 
-def _find_shapes(evaluator: Evaluator, maps: list[LinearMap]) -> dict[str, torch.Size]:
+def _find_shapes(evaluator: Evaluator, maps: list[LinearMap]) -> dict[nn.Module | None, torch.Size]:
     """Return the shape of the inputs of each convolution, by running the model on one example."""
-    shapes: dict[str, torch.Size] = {}
-    convolutions = [(each.name, each.convolution) for each in maps if each.convolution is not None]
+    shapes: dict[nn.Module | None, torch.Size] = {}
+    convolutions = [each.convolution for each in maps if each.convolution is not None]
     if not convolutions:
         return shapes
     evaluator.check_data()
+
+    def keep(layer: _ConvNd, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        x = given[0] if given else named["input"]
+        shapes.setdefault(layer, torch.Size([1, *x.shape[-1 - len(layer.kernel_size) :]]))
+
     with ExitStack() as stack:
-        for name, layer in convolutions:
-
-            def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
-                spatial = len(layer.kernel_size)  # type: ignore[arg-type]
-                x = given[0] if given else named["input"]
-                shapes.setdefault(name, torch.Size([1, *x.shape[-1 - spatial :]]))
-
+        for layer in convolutions:
             stack.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
         evaluator.subject(evaluator.fetch(slice(0, 1))[0])
     return shapes
