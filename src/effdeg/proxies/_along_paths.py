@@ -40,8 +40,7 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
         >>> round(proxies.effective_degree(torch.nn.Identity(), inputs, normalized=True, paths=5).value, 4)
         0.5
     """
-    with Evaluator.open(model, data, **options) as evaluator:
-        return _compute(evaluator, f"effective_degree{'_normalized' if normalized else ''}")
+    return _compute(f"effective_degree{'_normalized' if normalized else ''}", model, data, **options)
 
 
 @check_options
@@ -61,8 +60,7 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
         >>> proxies.decision_regions(torch.nn.Identity(), torch.eye(2), paths=5).value
         2.0
     """
-    with Evaluator.open(model, data, **options) as evaluator:
-        return _compute(evaluator, "decision_regions")
+    return _compute("decision_regions", model, data, **options)
 
 
 @check_options
@@ -81,8 +79,7 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
         >>> proxies.linear_regions(torch.nn.ReLU(), torch.tensor([[-1.0], [1.0]]), paths=5).value
         2.0
     """
-    with Evaluator.open(model, data, **options) as evaluator:
-        return _compute(evaluator, "linear_regions")
+    return _compute("linear_regions", model, data, **options)
 
 
 @check_options
@@ -100,13 +97,13 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
         >>> round(proxies.total_variation(torch.nn.Identity(), 20 * torch.eye(2), paths=5).value, 3)
         1.0
     """
+    return _compute("total_variation", model, data, **options)
+
+
+def _compute(name: str, model: Model, data: Any, **options: Any) -> Result:
     with Evaluator.open(model, data, **options) as evaluator:
-        return _compute(evaluator, "total_variation")
-
-
-def _compute(evaluator: Evaluator, name: str) -> Result:
-    evaluator.count_activations |= name == "linear_regions"
-    table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
+        evaluator.count_activations |= name == "linear_regions"
+        table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
     if name in problems:
         raise problems[name]
     settings: dict[str, Any] = {"paths": evaluator.paths.paths, "nodes": evaluator.paths.nodes}

@@ -1,6 +1,6 @@
 """The curvature of the loss: the largest eigenvalue and the trace of its Hessian."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
@@ -141,6 +141,7 @@ class _Hessian:
         pieces = vector.split([weight.numel() for weight in weights])  # type: ignore[no-untyped-call]
         along = [piece.view_as(weight).to(weight) for piece, weight in zip(pieces, weights, strict=True)]
         total = torch.zeros_like(vector)
+        problem = "an operation in the model cannot be differentiated twice"
 
         def add(each: slice, share: float) -> None:
             with torch.enable_grad():
@@ -151,12 +152,16 @@ class _Hessian:
                 curved = [(slope, v) for slope, v in pairs if slope is not None and slope.requires_grad]
                 if not curved:
                     return
-                if not self._looked and _is_cut([slope for slope, _ in curved]):
-                    raise NotApplicable(
-                        "an operation in the model cannot be differentiated twice: it is marked once_differentiable."
-                    )
+                slopes, directions = zip(*curved, strict=True)
+                if not self._looked and _is_cut(slopes):
+                    raise NotApplicable(f"{problem}: it is marked once_differentiable.")
                 self._looked = True
-                products = _differentiate_again(curved, weights)
+                try:
+                    products = torch.autograd.grad(slopes, weights, directions, materialize_grads=True)
+                except RuntimeError as error:
+                    if "not implemented" in str(error):
+                        raise NotApplicable(f"{problem}: {error}") from error
+                    raise
             total.add_(torch.cat([each.flatten().to(total) for each in products]), alpha=share)
 
         self.evaluator.run_batches(part or self.evaluator.whole, add)
@@ -168,17 +173,7 @@ class _Hessian:
         return total
 
 
-def _differentiate_again(curved: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> tuple[Tensor, ...]:
-    slopes, directions = zip(*curved, strict=True)
-    try:
-        return torch.autograd.grad(slopes, weights, directions, materialize_grads=True)
-    except RuntimeError as error:
-        if "not implemented" in str(error):
-            raise NotApplicable(f"an operation in the model cannot be differentiated twice: {error}") from error
-        raise
-
-
-def _is_cut(slopes: list[Tensor]) -> bool:
+def _is_cut(slopes: Iterable[Tensor]) -> bool:
     """Return whether a graph of derivatives has an operation that is marked as ``once_differentiable``.
 
     Torch marks the place by a node that raises when it is reached. Derivatives by weights do not reach it, since no

@@ -151,8 +151,8 @@ class Evaluator:
             find_layer(model, paths.at)
         # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
-        where = {"device": options.get("device"), "dtype": options.get("dtype")}
-        with inference(inner, seed=paths.seed, **where) as subject, eager():
+        device, dtype = options.get("device"), options.get("dtype")
+        with inference(inner, seed=paths.seed, device=device, dtype=dtype) as subject, eager():
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
             batches = Batches(counts.get("batch_size"), subject.device)

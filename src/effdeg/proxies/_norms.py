@@ -169,7 +169,17 @@ def _frobenius_norms(evaluator: Evaluator) -> list[float]:
 
 def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
     """Return the parameters of a reference by name; raise unless they match those of the model."""
-    other = _parameters(reference)
+    expected = "the model that training began with, or its state_dict()"
+    if (module := as_module(reference)) is not None:
+        other: dict[str, Tensor] = dict(module.named_parameters())
+    elif isinstance(reference, Mapping) and any(isinstance(value, Tensor) for value in reference.values()):
+        # DDP and compiled models save their names with a prefix.
+        plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
+        other = {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
+    elif reference is None:
+        raise NotApplicable(f"this needs reference=, {expected}.")
+    else:
+        raise TypeError(f"reference= is a {type(reference).__name__}; {expected}, was expected.")
     for name, parameter in model.named_parameters():
         if name not in other or other[name].shape != parameter.shape:
             found = f"has shape {tuple(other[name].shape)}" if name in other else "is missing"
@@ -177,19 +187,6 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
                 f"reference does not belong to this model: {name!r} of shape {tuple(parameter.shape)} {found} there."
             )
     return other
-
-
-def _parameters(reference: object) -> dict[str, Tensor]:
-    if (module := as_module(reference)) is not None:
-        return dict(module.named_parameters())
-    if isinstance(reference, Mapping) and any(isinstance(value, Tensor) for value in reference.values()):
-        # DDP and compiled models save their names with a prefix.
-        plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
-        return {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
-    if reference is None:
-        raise NotApplicable("this needs reference=, the model that training began with, or its state_dict().")
-    given = type(reference).__name__
-    raise TypeError(f"reference= is a {given}; the model that training began with, or its state_dict(), was expected.")
 
 
 def _norm(tensors: Iterable[Tensor]) -> float:
