@@ -219,7 +219,7 @@ def test_a_radius_in_a_name_must_be_positive():
     [
         ("sharpnes@0.05", "not a known proxy. Did you mean 'sharpness@0.05'"),
         ("parameter_norm@3", "not a known proxy. Did you mean 'parameter_norm'"),
-        ("sharpness@big", "a number was expected after the @, as in sharpness@0.05"),
+        ("sharpness@big", "a number was expected after the @, as in sharpness@0.01"),
     ],
 )
 def test_unknown_names(name, message):

@@ -14,7 +14,7 @@ from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output
 from effdeg._utils.checks import check_generator, check_number
-from effdeg._utils.tree import Tree, has_rows, map_tensors, named_map
+from effdeg._utils.tree import Tree, map_tensors, named_map
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class JacobianPenalty(nn.Module):
                 dimension of the outputs.
         """
         arguments, keywords = as_arguments(x, **model_kwargs)
-        if self.settings.share == 1:
-            return _run(self.settings, model, (arguments, keywords))
-        # The whole batch comes second: errors in it are found before, and a model may modify it in place.
-        _, penalty = _run(self.settings, model, (arguments, keywords))
-        return model(*arguments, **keywords), penalty
+        outputs, penalty = _run(self.settings, model, (arguments, keywords))
+        if self.settings.share < 1:
+            # The whole batch comes second: errors in it are found before, and a model may modify it in place.
+            outputs = model(*arguments, **keywords)
+        return outputs, penalty
 
     def extra_repr(self) -> str:
         """Show the settings."""
@@ -147,7 +147,9 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
         entered.append(source.unsqueeze(-1))
         return entered[-1].squeeze(-1).clone()
 
-    def prepare(name: str, leaf: Tensor) -> Tensor:
+    def prepare(name: str, leaf: Any) -> Any:
+        if not has_rows(leaf, batch):
+            return leaf
         # A copy, for models that work in place: the whole batch is still to be run.
         rows = leaf if whole else leaf[:taken].clone()
         is_input = settings.at is None and leaf.is_floating_point() and name != "labels"
@@ -155,13 +157,18 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
 
     with torch.enable_grad():
         if settings.at is None or not whole:
-            parts = _per_example_through(prepare, parts, batch)
+            parts = named_map(prepare, parts)
         if settings.at is None and not entered:
             raise TypeError(f"inputs hold no floating-point tensor to differentiate by. {advice_for_integers(model)}")
         at_layer = (
             nullcontext() if settings.at is None else replace_output(find_layer(model, settings.at), enter, rows=taken)
         )
-        with at_layer, double_differentiable(model), nullcontext(model) if whole else _without_traces(model) as run:
+        run, inner = model, getattr(model, "_orig_mod", model)
+        if not whole and isinstance(inner, DistributedDataParallel):
+            # With a static graph, DDP averages wrong gradients if it is differentiated before the backward pass.
+            run = inner.module
+        # A pass over a part of the batch leaves no trace in the buffers.
+        with at_layer, double_differentiable(model), use_buffer_copies(None if whole else as_module(model)):
             arguments, keywords = parts
             returned = run(*arguments, **keywords)
         values = as_values(returned, settings.output, points=taken)
@@ -173,24 +180,6 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
     if not training:
         returned = map_tensors(Tensor.detach, returned)
     return returned, squares.mean() / 2
-
-
-def _per_example_through(change: Callable[[str, Tensor], Tensor], parts: Tree, batch: int) -> Tree:
-    def each(name: str, leaf: Any) -> Any:
-        return change(name, leaf) if has_rows(leaf, batch) else leaf
-
-    return named_map(each, parts)
-
-
-@contextmanager
-def _without_traces(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Prepare a model for a pass that must leave no trace: with copies of its buffers, and without DDP around it.
-
-    DDP with a static graph averages wrong gradients if it is differentiated before the backward pass.
-    """
-    inner = getattr(model, "_orig_mod", model)
-    with use_buffer_copies(as_module(model)):
-        yield inner.module if isinstance(inner, DistributedDataParallel) else model
 
 
 @contextmanager

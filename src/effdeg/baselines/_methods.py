@@ -60,9 +60,6 @@ class Method:
             **options: Further options of the base, such as ``lr``. Settings of the method itself, such as ``rho``, go
                 to :func:`method`.
 
-        Returns:
-            The optimizer.
-
         Raises:
             TypeError: If a setting of the method is among the options.
         """
@@ -96,9 +93,6 @@ class Method:
                 ``cross_entropy``.
             weight: The weight of the penalty at this step, by default the method's own. As a tensor it can change in
                 compiled or captured steps. Without a penalty it has no effect.
-
-        Returns:
-            The loss, a scalar.
         """
         if self.penalty is not None:
             outputs, value = self.penalty(model, x, y)
@@ -125,10 +119,10 @@ class _Part:
     acts_on: tuple[str, ...]
     weight: float | None = None
 
-    def fill(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the slot with its content."""
+    def build(self, settings: dict[str, Any]) -> Callable[..., Any]:
+        """Return what fills the slot, with those settings that are its own."""
         own = {name: value for name, value in settings.items() if name in _setting_names(self.function)}
-        return {self.slot: self.function(**own) if self.slot == "penalty" else partial(self.function, **own)}
+        return self.function(**own) if self.slot == "penalty" else partial(self.function, **own)
 
 
 _PARTS = {
@@ -192,9 +186,6 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         weight: The weight of the penalty, for methods that have one.
         **settings: The settings of the parts. One that several have (``generator``) goes to each of them.
 
-    Returns:
-        The method.
-
     Raises:
         TypeError: If a setting is unknown or of the wrong type, a weight is given without a penalty, or
             ``embedding-mixup`` lacks ``at``.
@@ -220,7 +211,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         check_layer(settings["at"])
     for setting in settings.keys() & _CHECKS.keys():
         _CHECKS[setting](settings[setting])
-    slots = {slot: content for part in parts.values() for slot, content in part.fill(settings).items()}
+    slots: dict[str, Any] = {part.slot: part.build(settings) for part in parts.values()}
     return Method(name, settings, weight if weight is not None else sum(weights), **slots)
 
 

@@ -15,12 +15,7 @@ from effdeg._utils.tree import Tree, take, tensors, tree_map
 
 
 def mixup(
-    x: Tree,
-    y: Tensor,
-    *,
-    alpha: float = 1.0,
-    classes: int | None = None,
-    generator: torch.Generator | None = None,
+    x: Tree, y: Tensor, *, alpha: float = 1.0, classes: int | None = None, generator: torch.Generator | None = None
 ) -> tuple[Tree, Tensor]:
     """Mix each example of a batch with another one, and their labels likewise (Zhang et al., 2018).
 
@@ -77,15 +72,10 @@ def mixup(
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """Which examples of a batch are mixed, and in which proportion.
+    """Which examples of a batch are mixed, and in which proportion."""
 
-    Attributes:
-        share: λ, the share that each example keeps of itself, the same for all.
-        partners: π, the index of the example that each is mixed with.
-    """
-
-    share: Float[Tensor, "examples 1"]
-    partners: Int[Tensor, "examples"]
+    share: Float[Tensor, "examples 1"]  # λ, which each example keeps of itself, the same for all
+    partners: Int[Tensor, "examples"]  # π, the example that each is mixed with
 
     @classmethod
     def draw(cls, examples: int, alpha: float, *, device: torch.device, generator: torch.Generator | None) -> "Mixing":

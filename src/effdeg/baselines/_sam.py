@@ -39,11 +39,13 @@ class _SharpnessAware(Optimizer):
         self.base = base(self.param_groups, **base_options)
         if not isinstance(self.base, Optimizer):
             raise TypeError(f"base must return a torch optimizer, but it returned a {type(self.base).__name__}.")
-        if needed := _required_arguments(self.base.step):
+        try:
+            inspect.signature(self.base.step).bind()
+        except TypeError as error:
             raise TypeError(
-                f"{type(self.base).__name__}.step needs a {' and a '.join(needed)}, but {type(self).__name__} calls it "
-                "without arguments. Choose another base, such as torch.optim.SGD or torch.optim.AdamW."
-            )
+                f"{type(self).__name__} calls {type(self.base).__name__}.step without arguments: {error}. Choose "
+                "another base, such as torch.optim.SGD or torch.optim.AdamW."
+            ) from None
         if shared := sorted(own.keys() & self.base.defaults):
             raise TypeError(
                 f"{type(self.base).__name__} has an option called {' and '.join(shared)} too, and each parameter group "
@@ -272,12 +274,6 @@ def _check_base(name: str, base: object) -> None:
             f"base is {'an instance of ' if isinstance(base, Optimizer) else ''}{kind}; give the class and its "
             f"options, {name}(parameters, torch.optim.{kind if isinstance(base, Optimizer) else 'SGD'}, lr=…)."
         )
-
-
-def _required_arguments(function: Callable[..., Any]) -> list[str]:
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
 
 
 @contextmanager

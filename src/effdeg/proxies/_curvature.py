@@ -1,6 +1,6 @@
 """The curvature of the loss: the largest eigenvalue and the trace of its Hessian."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
@@ -29,15 +29,13 @@ def hessian_eigenvalue(
         data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         tolerance: The largest relative error of the eigenvalue.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The eigenvalue. Its standard error says how much the curvature along the eigenvector varies between parts of the
         data; None for a single example.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
 
     Example:
@@ -50,8 +48,14 @@ def hessian_eigenvalue(
         8.0
     """
     check_number("tolerance", tolerance, "it is the largest relative error of the eigenvalue, such as 1e-3")
-    with Evaluator.open(model, data, loss, **options) as evaluator:
-        return compute_hessian_eigenvalue(evaluator, tolerance)
+    with _open_hessian(model, data, loss, **options) as hessian:
+        start = hessian.draw(torch.Generator().manual_seed(hessian.evaluator.seed))
+        value, vector = largest_eigenvalue(hessian.multiply, start, tolerance, "the Hessian's largest eigenvalue")
+        count = hessian.evaluator.count
+        parts = hessian.evaluator.split(min(hessian.evaluator.batches.size, -(-count // 2)))
+        along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])
+    stderr = mean_and_stderr(along)[1] if len(along) > 1 else None
+    return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": count})
 
 
 @check_options
@@ -63,14 +67,12 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         samples: The number of random vectors, each a Hessian-vector product, which costs two to three gradients.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over the vectors and its standard error.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
 
     Example:
@@ -83,43 +85,22 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         10 ± 0
     """
     check_count("samples", samples, least=2)
-    with Evaluator.open(model, data, loss, **options) as evaluator:
-        return compute_hessian_trace(evaluator, samples)
-
-
-def compute_hessian_eigenvalue(evaluator: Evaluator, tolerance: float = 1e-3) -> Result:
-    """Compute :func:`hessian_eigenvalue`."""
-    with _open_hessian(evaluator) as hessian:
-        start = hessian.draw(torch.Generator().manual_seed(evaluator.seed))
-        value, vector = largest_eigenvalue(
-            hessian.multiply, start, tolerance=tolerance, what="the Hessian's largest eigenvalue"
-        )
-        size = min(evaluator.batches.size, -(-evaluator.count // 2))
-        parts = [slice(first, min(first + size, evaluator.count)) for first in range(0, evaluator.count, size)]
-        along = torch.stack([vector @ hessian.multiply(vector, part) for part in parts])
-    stderr = mean_and_stderr(along)[1] if len(along) > 1 else None
-    return Result("hessian_eigenvalue", value, stderr, {"tolerance": tolerance, "examples": evaluator.count})
-
-
-def compute_hessian_trace(evaluator: Evaluator, samples: int = 10) -> Result:
-    """Compute :func:`hessian_trace`."""
-    generator = torch.Generator().manual_seed(evaluator.seed)
-    draws = []
-    with _open_hessian(evaluator) as hessian:
-        for _ in range(samples):
-            signs = hessian.draw(generator).sign()
-            draws.append(float(signs @ hessian.multiply(signs)))
+    with _open_hessian(model, data, loss, **options) as hessian:
+        generator = torch.Generator().manual_seed(hessian.evaluator.seed)
+        signs = (hessian.draw(generator).sign() for _ in range(samples))
+        draws = [float(each @ hessian.multiply(each)) for each in signs]
     value, stderr = mean_and_stderr(torch.tensor(draws, dtype=torch.float64))
-    return Result("hessian_trace", value, stderr, {"samples": samples, "examples": evaluator.count})
+    return Result("hessian_trace", value, stderr, {"samples": samples, "examples": hessian.evaluator.count})
 
 
 @contextmanager
-def _open_hessian(evaluator: Evaluator) -> Iterator["_Hessian"]:
-    evaluator.check_loss()
-    with double_differentiable(evaluator.module), PlainWeightNorm():
-        hessian = _Hessian(evaluator)
-        evaluator.once("symmetric Hessian", hessian.check_symmetric)
-        yield hessian
+def _open_hessian(model: Model, data: Any, loss: Loss, **options: Any) -> Iterator["_Hessian"]:
+    with Evaluator.open(model, data, loss, **options) as evaluator:
+        evaluator.check_loss()
+        with double_differentiable(evaluator.module), PlainWeightNorm():
+            hessian = _Hessian(evaluator)
+            evaluator.once("symmetric Hessian", hessian.check_symmetric)
+            yield hessian
 
 
 class _Hessian:
@@ -131,7 +112,7 @@ class _Hessian:
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator, self._looked = evaluator, False
+        self.evaluator, self._looked = evaluator, False
         self._leaves = as_leaves(evaluator.weights)
         first = next(iter(self._leaves.values()))
         self._dtype, self._device = torch.promote_types(first.dtype, torch.float32), first.device
@@ -143,7 +124,7 @@ class _Hessian:
 
     def check_symmetric(self) -> None:
         """Raise if xᵀHy is not yᵀHx for two random vectors: then second derivatives are wrong, or change each time."""
-        generator = torch.Generator().manual_seed(self._evaluator.seed)
+        generator = torch.Generator().manual_seed(self.evaluator.seed)
         x, y = self.draw(generator), self.draw(generator)
         one, other = self.multiply(x), self.multiply(y)
         difference = abs(float(y @ one - x @ other)) / max(float(one.norm() + other.norm()), 1e-300)
@@ -160,31 +141,30 @@ class _Hessian:
         pieces = vector.split([weight.numel() for weight in weights])  # type: ignore[no-untyped-call]
         along = [piece.view_as(weight).to(weight) for piece, weight in zip(pieces, weights, strict=True)]
         total = torch.zeros_like(vector)
+        problem = "an operation in the model cannot be differentiated twice"
 
         def add(each: slice, share: float) -> None:
             with torch.enable_grad():
-                loss, _ = self._evaluator.loss_and_outputs(each, self._leaves)
+                loss, _ = self.evaluator.loss_and_outputs(each, self._leaves)
                 slopes = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
                 # Where the loss is linear in a weight, its slope is a constant, without a derivative.
-                curved = [
-                    (slope, towards)
-                    for slope, towards in zip(slopes, along, strict=True)
-                    if slope is not None and slope.requires_grad
-                ]
+                pairs = zip(slopes, along, strict=True)
+                curved = [(slope, v) for slope, v in pairs if slope is not None and slope.requires_grad]
                 if not curved:
                     return
-                if not self._looked and _is_cut([slope for slope, _ in curved]):
-                    raise NotApplicable(
-                        "an operation in the model cannot be differentiated twice: it is marked once_differentiable."
-                    )
+                slopes, directions = zip(*curved, strict=True)
+                if not self._looked and _is_cut(slopes):
+                    raise NotApplicable(f"{problem}: it is marked once_differentiable.")
                 self._looked = True
-                found = _differentiate_again(curved, weights)
-            products = [
-                torch.zeros_like(weight) if one is None else one for one, weight in zip(found, weights, strict=True)
-            ]
+                try:
+                    products = torch.autograd.grad(slopes, weights, directions, materialize_grads=True)
+                except RuntimeError as error:
+                    if "not implemented" in str(error):
+                        raise NotApplicable(f"{problem}: {error}") from error
+                    raise
             total.add_(torch.cat([each.flatten().to(total) for each in products]), alpha=share)
 
-        self._evaluator.run_batches(part or self._evaluator.whole, add)
+        self.evaluator.run_batches(part or self.evaluator.whole, add)
         if not bool(total.isfinite().all()):
             raise NotApplicable(
                 "the second derivatives of the loss by the weights are NaN or infinite. Run in a better precision "
@@ -193,17 +173,7 @@ class _Hessian:
         return total
 
 
-def _differentiate_again(curved: list[tuple[Tensor, Tensor]], weights: list[Tensor]) -> tuple[Tensor | None, ...]:
-    slopes, directions = zip(*curved, strict=True)
-    try:
-        return torch.autograd.grad(slopes, weights, directions, allow_unused=True)
-    except RuntimeError as error:
-        if "not implemented" in str(error):
-            raise NotApplicable(f"an operation in the model cannot be differentiated twice: {error}") from error
-        raise
-
-
-def _is_cut(slopes: list[Tensor]) -> bool:
+def _is_cut(slopes: Iterable[Tensor]) -> bool:
     """Return whether a graph of derivatives has an operation that is marked as ``once_differentiable``.
 
     Torch marks the place by a node that raises when it is reached. Derivatives by weights do not reach it, since no

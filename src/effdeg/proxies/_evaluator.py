@@ -16,7 +16,8 @@ from effdeg._models.inference import Model, Subject, inference
 from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._models.outputs import shaped_values
 from effdeg._models.paths import check_interpolable
-from effdeg._utils.checks import check_count, check_fit
+from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate
 from effdeg._utils.tree import Tree, map_tensors, take, tensors
@@ -107,52 +108,54 @@ class Result:
         return format_estimate(self.value, self.stderr)
 
 
-_DEFAULTS = {"seed": 0, "paths": 400, "nodes": 200, "degree": 40}
-_LEAST = {"examples": 1, "batch_size": 1, "seed": 0, "paths": 1, "nodes": 1}
-
-
+@dataclass(eq=False)
 class Evaluator:
     """A model with its data and loss; what several proxies share is computed once, when it is first needed."""
 
-    def __init__(
-        self, subject: Subject, data: Tree, loss: Loss | None, reference: object, options: Mapping[str, Any]
-    ) -> None:
-        self.subject, self.loss, self.reference = subject, loss, reference
-        self.inputs: Tree = None
-        self.labels: Any = None
-        if data is not None:
-            self.inputs, self.labels = split_labels(data)
-        self.count = len(tensors(self.inputs)[0]) if data is not None else 0
+    subject: Subject
+    inputs: Tree
+    labels: Any
+    loss: Loss | None
+    reference: object
+    paths: PathSettings
+    fit: FitSettings
+    batches: Batches
+    count_activations: bool = False
+    _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.subject.weights()
+        self.count = 0 if self.inputs is None else len(tensors(self.inputs)[0])
         self.whole = slice(0, self.count)
-        self.seed, self.at = options["seed"], options["at"]
-        self.route = {name: options[name] for name in ("paths", "nodes", "degree")}
-        self.count_activations = False
-        self.batches = Batches(options["batch_size"], subject.device)
-        self.weights = subject.weights()
-        self._kept: dict[Hashable, tuple[Any, Exception | None]] = {}
 
     @classmethod
     @contextmanager
     def open(
-        cls, model: Model, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
+        cls, model: Any, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
     ) -> Iterator["Evaluator"]:
         """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
-        chosen = {**dict.fromkeys(RunOptions.__annotations__), **_DEFAULTS, **options}
-        for name, least in _LEAST.items():
-            if chosen[name] is not _DEFAULTS.get(name):
-                chosen[name] = check_count(name, chosen[name], least=least)
+        # One that is open is used as it is: so ``evaluate`` lets many proxies share one.
+        if isinstance(model, Evaluator):
+            yield model
+            return
+        paths = PathSettings(**{name: options[name] for name in ("paths", "nodes", "seed", "at") if name in options})
+        fit = FitSettings(degree=options.get("degree", FitSettings.degree))
+        fit.check_nodes(paths.nodes)
+        counts = {name: options[name] for name in ("examples", "batch_size") if options.get(name) is not None}
+        counts = {name: check_count(name, count, least=1) for name, count in counts.items()}
         if loss is not None and not callable(loss):
             raise TypeError(f"loss={loss!r} must be a function of outputs and labels, such as cross_entropy.")
-        check_fit(chosen["nodes"], chosen["degree"], least_degree=1)
-        if chosen["at"] is not None:
-            find_layer(model, chosen["at"])
+        if paths.at is not None:
+            find_layer(model, paths.at)
         # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
-        with inference(inner, seed=chosen["seed"], device=chosen["device"], dtype=chosen["dtype"]) as subject, eager():
+        device, dtype = options.get("device"), options.get("dtype")
+        with inference(inner, seed=paths.seed, device=device, dtype=dtype) as subject, eager():
             # Read within the context, which seeds the random state and restores it: a data set may draw.
-            examples = None if data is None else _read_examples(data, chosen["examples"], chosen["seed"])
+            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
+            batches = Batches(counts.get("batch_size"), subject.device)
             try:
-                yield cls(subject, examples, loss, reference, chosen)
+                yield cls(subject, inputs, labels, loss, reference, paths, fit, batches)
             except TypeError as error:
                 if isinstance(data, tuple) and "missing" in str(error):
                     error.add_note(
@@ -161,6 +164,10 @@ class Evaluator:
                         "(effdeg.measure, which needs no labels, takes (first, second).)"
                     )
                 raise
+
+    def split(self, size: int) -> list[slice]:
+        """Split the examples into parts of this size, of which the last may be smaller."""
+        return [slice(start, min(start + size, self.count)) for start in range(0, self.count, size)]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` returned when first called under this key, or raise what it raised then."""
@@ -272,15 +279,13 @@ class Evaluator:
         inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
-    def loss_and_outputs(
-        self, part: slice, weights: Weights | None = None, *, normalize: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the outputs of some examples, with ``weights`` in place of the model's own."""
         assert self.loss is not None
         inputs, labels = self.fetch(part)
         rows = len(tensors(inputs)[0])
         outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
-        loss = self.loss(_normalize_logits(outputs) if normalize else outputs, labels)
+        loss = self.loss(outputs, labels)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(
@@ -291,13 +296,10 @@ class Evaluator:
             raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
         return loss.reshape(()), outputs
 
-    def mean_loss(self, weights: Weights, part: slice, *, normalize: bool = False) -> float:
+    def mean_loss(self, weights: Weights, part: slice) -> float:
         """Return the mean loss of some examples, batch by batch."""
-
-        def run(each: slice, share: float) -> Tensor:
-            return self.loss_and_outputs(each, weights, normalize=normalize)[0] * share
-
-        return float(torch.stack(self.run_batches(part, run)).double().sum())
+        losses = self.run_batches(part, lambda batch, share: self.loss_and_outputs(batch, weights)[0] * share)
+        return float(torch.stack(losses).double().sum())
 
     def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
         """Run a function on some examples batch by batch; it takes the batch and its share of the examples."""
@@ -309,19 +311,17 @@ class Evaluator:
 
         return self.batches.run(run_one, total)
 
-    def own_loss(self, *, normalize: bool = False) -> float:
+    def own_loss(self) -> float:
         """Return the mean loss of all examples with the model's own weights."""
-        if ("gradient", normalize) in self._kept:
-            return self.gradient(self.whole, normalize=normalize)[0]
-        return self.once(("loss", normalize), lambda: self.mean_loss({}, self.whole, normalize=normalize))
+        if "gradient" in self._kept:
+            return self.gradient(self.whole)[0]
+        return self.once("loss", lambda: self.mean_loss({}, self.whole))
 
-    def gradient(
-        self, part: slice, weights: Weights | None = None, *, normalize: bool = False
-    ) -> tuple[float, dict[str, Tensor]]:
+    def gradient(self, part: slice, weights: Weights | None = None) -> tuple[float, dict[str, Tensor]]:
         """Return the mean loss of some examples and its gradient, batch by batch; kept for the model's own weights."""
         if weights is None and part == self.whole:
-            return self.once(("gradient", normalize), lambda: self._gradient(part, self.weights, normalize))
-        return self._gradient(part, weights or self.weights, normalize)
+            return self.once("gradient", lambda: self._gradient(part, self.weights))
+        return self._gradient(part, weights or self.weights)
 
     def outputs(self) -> Tensor:
         """Return the model's outputs for all examples; reuse those of an earlier gradient."""
@@ -335,18 +335,17 @@ class Evaluator:
         check_finite("outputs", outputs)
         return outputs
 
-    def _gradient(self, part: slice, weights: Weights, normalize: bool) -> tuple[float, dict[str, Tensor]]:
+    def _gradient(self, part: slice, weights: Weights) -> tuple[float, dict[str, Tensor]]:
         leaves = as_leaves(weights)
         gradient = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         kept: list[Tensor] = []
 
         def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
-                loss, outputs = self.loss_and_outputs(each, leaves, normalize=normalize)
-                found = torch.autograd.grad(loss * share, list(leaves.values()), allow_unused=True)
-            for name, one in zip(gradient, found, strict=True):
-                if one is not None:
-                    gradient[name] += one
+                loss, outputs = self.loss_and_outputs(each, leaves)
+                found = torch.autograd.grad(loss * share, list(leaves.values()), materialize_grads=True)
+            for total, one in zip(gradient.values(), found, strict=True):
+                total.add_(one)
             kept.append(outputs.detach().cpu())
             return loss.detach() * share
 
@@ -363,9 +362,8 @@ def as_leaves(weights: Weights) -> dict[str, Tensor]:
 
 def check_options(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to refuse options that neither it nor :class:`RunOptions` has, listing those there are."""
-    parameters = inspect.signature(function).parameters.values()
-    own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [*own, *RunOptions.__annotations__]
+    own = inspect.signature(function).parameters
+    options = [*(name for name in own if name != "options"), *RunOptions.__annotations__]
     listed = ", ".join(each for each in options if each not in {"model", "data", "loss"})
 
     @functools.wraps(function)
@@ -390,24 +388,19 @@ def check_finite(what: str, values: Tensor) -> None:
         )
 
 
-def _read_examples(data: Any, count: int | None, seed: int) -> Tree:
-    """Read all examples, or ``count`` of them that are drawn with the seed."""
+def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
+    """Read the inputs and labels of all examples, or of ``count`` of them that are drawn with the seed."""
+    if data is None:
+        return None, None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
         data = (data[0], torch.as_tensor(data[1]))
     examples = as_examples(data, labelled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
     if count is None or count >= len(examples):
-        return examples.fetch(range(len(examples)))
+        return split_labels(examples.fetch(range(len(examples))))
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
-    return examples.fetch(order[:count].sort().values.tolist())
-
-
-def _normalize_logits(logits: Tensor) -> Tensor:
-    """Divide each example's logits by their standard deviation (Andriushchenko et al. 2023)."""
-    if logits.dim() < 2 or logits.shape[-1] < 2:
-        raise ValueError(f"normalize_logits= is for several logits, not for outputs of shape {tuple(logits.shape)}.")
-    return logits / logits.std(-1, correction=0, keepdim=True)
+    return split_labels(examples.fetch(order[:count].sort().values.tolist()))
 
 
 def _is_id(leaf: Any) -> bool:

@@ -28,14 +28,12 @@ def jacobian_norm(
         data: Examples, as for :func:`evaluate`; labels are not needed.
         projections: Number of random vectors v per example; -1 for the exact norm, one backward pass per output.
         output: Of what: ``"identity"`` (the logits), ``"softmax"``, ``"sigmoid"`` or a function of what was returned.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The root of the mean square over examples, and its standard error over examples and projections.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number or ``output`` is not valid, or derivatives are NaN or infinite.
+        ValueError: Derivatives are NaN or infinite.
         NotApplicable: The inputs are not continuous: give a layer with ``at=``.
 
     Example:
@@ -45,28 +43,23 @@ def jacobian_norm(
     """
     check_projections(projections)
     check_output(output)
-    with Evaluator.open(model, data, **options) as evaluator:
-        return compute_jacobian_norm(evaluator, projections, output)
-
-
-def compute_jacobian_norm(evaluator: Evaluator, projections: int = 1, output: Output = "identity") -> Result:
-    """Compute :func:`jacobian_norm`."""
-    evaluator.check_interpolable()
     drawn: list[Tensor] = []
+    with Evaluator.open(model, data, **options) as evaluator:
+        evaluator.check_interpolable()
 
-    def run(part: slice) -> Tensor:
-        points = part.stop - part.start
-        with torch.enable_grad():
-            returned, inputs = _run_differentiable(evaluator, evaluator.fetch(part)[0], points)
-            values = as_values(returned, output, points=points)
-            if projections != -1 and not drawn:
-                # For all examples at once, so that no example's depend on the size of batches.
-                generator = torch.Generator().manual_seed(evaluator.seed)
-                drawn.append(torch.randn(evaluator.count, projections, values.shape[1], generator=generator))
-            directions = drawn[0][part] if drawn else None
-            return squared_norms(values, inputs, projections=projections, directions=directions).double().cpu()
+        def run(part: slice) -> Tensor:
+            points = part.stop - part.start
+            with torch.enable_grad():
+                returned, inputs = _run_differentiable(evaluator, evaluator.fetch(part)[0], points)
+                values = as_values(returned, output, points=points)
+                if projections != -1 and not drawn:
+                    # For all examples at once, so that no example's depend on the size of batches.
+                    generator = torch.Generator().manual_seed(evaluator.seed)
+                    drawn.append(torch.randn(evaluator.count, projections, values.shape[1], generator=generator))
+                directions = drawn[0][part] if drawn else None
+                return squared_norms(values, inputs, projections=projections, directions=directions).double().cpu()
 
-    squares = torch.cat(evaluator.batches.run(run, evaluator.count))
+        squares = torch.cat(evaluator.batches.run(run, evaluator.count))
     check_finite("derivatives of the outputs", squares)
     mean, stderr = mean_and_stderr(squares)
     value = math.sqrt(mean)

@@ -6,18 +6,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-LEAST = 20
-"""The fewest products, since the start may have next to no part along the eigenvector."""
-
-MOST = 1000
-"""The most products; a warning says if the eigenvalue has not converged by then."""
-
+# The fewest products, since the start may have next to no part along the eigenvector; and the most.
+LEAST, MOST = 20, 1000
 # Numbers in the vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as many as ARPACK does.
 _WORKING_SET = 2**27
 
 
 def largest_eigenvalue(
-    multiply: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float, what: str
+    multiply: Callable[[Tensor], Tensor], start: Tensor, tolerance: float, what: str
 ) -> tuple[float, Tensor]:
     """Return the largest eigenvalue of a symmetric map A, and its unit eigenvector, by Lanczos' method.
 

@@ -15,9 +15,6 @@ from effdeg._utils.tree import take
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_finite, check_options
 from effdeg.proxies._norms import spectral_norms
 
-PERCENTILES = (10, 50)
-"""The percentiles that a table of proxies lists: the tenth is that of Jiang et al. (2020)."""
-
 
 @check_options
 def margin(
@@ -30,15 +27,13 @@ def margin(
         data: Examples with class ids y as labels, as for :func:`evaluate`.
         percentile: Which percentile over the examples, between 0 and 100.
         spectral: Divide by the product of the spectral norms, as in the bound of Bartlett et al. (2017).
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The percentile, with a standard error over examples (Woodruff's: half the distance between the percentiles that
         are one standard error of the percentage away).
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range, labels exceed the classes, or outputs are NaN or infinite.
+        ValueError: Labels exceed the classes, or outputs are NaN or infinite.
         NotApplicable: The labels are not class ids, or the model does not return several logits per example.
 
     Example:
@@ -49,7 +44,22 @@ def margin(
     """
     check_percentile("percentile", percentile)
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_margin(evaluator, percentile, spectral)
+        labels, outputs = _class_ids(evaluator), evaluator.outputs()
+        if outputs.dim() != 2:
+            shape = tuple(outputs.shape)
+            raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {shape}.")
+        margins = _margins(outputs.double(), labels)
+        norms = spectral_norms(evaluator) if spectral else []
+    scale = math.prod(norms)
+    if not 0 < scale < math.inf:
+        raise NotApplicable(f"the product of {len(norms)} spectral norms is {scale}: no margin can be divided by it.")
+    share = percentile / 100
+    spread = math.sqrt(share * (1 - share) / len(margins))
+    around = torch.tensor([share, max(0.0, share - spread), min(1.0, share + spread)], dtype=margins.dtype)
+    value, low, high = margins.quantile(around).tolist()
+    name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
+    settings = {"percentile": percentile, "examples": evaluator.count}
+    return Result(name, value / scale, (high - low) / 2 / scale, settings)
 
 
 @check_options
@@ -64,14 +74,12 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
         model: Any callable that returns logits, examples × classes.
         data: Examples with class ids as labels, as for :func:`evaluate`.
         pairs: Number of pairs to draw.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean over pairs and its standard error.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range, labels exceed the classes, or outputs are NaN or infinite.
+        ValueError: Labels exceed the classes, or outputs are NaN or infinite.
         NotApplicable: The labels are not class ids, the inputs are integers, or the outputs do not depend on them.
 
     Example:
@@ -84,47 +92,29 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
     """
     check_count("pairs", pairs, least=2)
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_mixup_margin(evaluator, pairs)
+        labels = _class_ids(evaluator)
+        evaluator.check_interpolable()
+        drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
+        space = open_space(evaluator.subject, evaluator.at)
 
-
-def compute_margin(evaluator: Evaluator, percentile: float, spectral: bool = False) -> Result:
-    """Compute :func:`margin`."""
-    labels, outputs = _class_ids(evaluator), evaluator.outputs()
-    if outputs.dim() != 2:
-        raise NotApplicable(f"margins need logits, one row per example, not outputs of shape {tuple(outputs.shape)}.")
-    value, stderr = _quantile(_margins(outputs.double(), labels), percentile / 100)
-    scale = _product(spectral_norms(evaluator)) if spectral else 1.0
-    name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
-    return Result(name, value / scale, stderr / scale, {"percentile": percentile, "examples": evaluator.count})
-
-
-def compute_mixup_margin(evaluator: Evaluator, pairs: int = 1000) -> Result:
-    """Compute :func:`mixup_margin`."""
-    labels = _class_ids(evaluator)
-    evaluator.check_interpolable()
-    drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
-    space = open_space(evaluator.subject, evaluator.at)
-
-    def run(part: slice) -> Tensor:
-        first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))
-        between = space.join(first, second, lambda function, total: function(slice(0, total)))
-        rows = torch.arange(part.stop - part.start)
-        ends = between.ends()[0]
-        for end in ends:
-            end.requires_grad_()
-        with torch.enable_grad():
-            halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
-            logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
-            margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
-            gradients = torch.autograd.grad(margins.sum(), ends, allow_unused=True)
-        squares = torch.zeros(len(rows), dtype=torch.float64)
-        for gradient in gradients:
-            if gradient is not None:
+        def run(part: slice) -> Tensor:
+            first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))
+            between = space.join(first, second, lambda function, total: function(slice(0, total)))
+            rows, ends = torch.arange(part.stop - part.start), between.ends()[0]
+            for end in ends:
+                end.requires_grad_()
+            with torch.enable_grad():
+                halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
+                logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
+                margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
+                gradients = torch.autograd.grad(margins.sum(), ends, materialize_grads=True)
+            squares = torch.zeros(len(rows), dtype=torch.float64)
+            for gradient in gradients:
                 # A midpoint moves half as much as its end.
                 squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
-        return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
+            return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
 
-    found = torch.cat(evaluator.batches.run(run, pairs))
+        found = torch.cat(evaluator.batches.run(run, pairs))
     check_finite("outputs or their derivatives between examples", found)
     # Where nothing changes with the inputs there is no boundary to have a distance to.
     margins, slopes = found[found[:, 1] > 0].unbind(1)
@@ -139,20 +129,6 @@ def check_percentile(name: str, percentile: float) -> None:
     """Raise unless it is a percentile."""
     if not 0 <= percentile <= 100:
         raise ValueError(f"{name}={percentile!r} must lie between 0 and 100.")
-
-
-def _product(norms: list[float]) -> float:
-    product = math.prod(norms)
-    if not 0 < product < math.inf:
-        raise NotApplicable(f"the product of {len(norms)} spectral norms is {product}: no margin can be divided by it.")
-    return product
-
-
-def _quantile(sample: Tensor, share: float) -> tuple[float, float]:
-    spread = math.sqrt(share * (1 - share) / len(sample))
-    around = torch.tensor([share, max(0.0, share - spread), min(1.0, share + spread)], dtype=sample.dtype)
-    value, low, high = sample.quantile(around).tolist()
-    return value, (high - low) / 2
 
 
 def _margins(logits: Tensor, labels: Tensor) -> Tensor:

@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the L2 norm of all parameters, √Σ w².
 
-    ``data`` is not used; it is here so that all proxies are called alike.
+    ``data`` is not used: all proxies are called alike.
 
     Raises:
         NotApplicable: The model has no parameters.
@@ -38,7 +38,9 @@ def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         3.0
     """
     with Evaluator.open(model) as evaluator:
-        return compute_parameter_norm(evaluator)
+        evaluator.check_weights()
+        parameters = list(evaluator.module.parameters())
+        return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
 
 
 def distance(model: Model, reference: object) -> Result:
@@ -47,9 +49,6 @@ def distance(model: Model, reference: object) -> Result:
     Args:
         model: An ``nn.Module``.
         reference: A model of the same architecture, or its ``state_dict()``.
-
-    Returns:
-        The distance.
 
     Raises:
         TypeError: ``reference`` is neither a model nor a state dict.
@@ -65,7 +64,10 @@ def distance(model: Model, reference: object) -> Result:
         3.0
     """
     with Evaluator.open(model, reference=reference) as evaluator:
-        return compute_distance(evaluator)
+        evaluator.check_weights()
+        other = check_reference(evaluator.module, evaluator.reference)
+        pairs = ((each, other[name]) for name, each in evaluator.module.named_parameters())
+        return Result("distance", _norm(w.detach().double().cpu() - w0.detach().double().cpu() for w, w0 in pairs))
 
 
 def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
@@ -84,7 +86,7 @@ def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         4.0
     """
     with Evaluator.open(model) as evaluator:
-        return compute_norms(evaluator, "frobenius", "product")
+        return _product("frobenius_product", _frobenius_norms(evaluator))
 
 
 def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
@@ -103,7 +105,7 @@ def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         6.0
     """
     with Evaluator.open(model) as evaluator:
-        return compute_norms(evaluator, "frobenius", "sum")
+        return _sum("frobenius_sum", _frobenius_norms(evaluator))
 
 
 @check_options
@@ -115,14 +117,11 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
     Args:
         model: An ``nn.Module``.
         data: At least one example, for the size of the feature maps; not needed without convolutions.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The product, which may be infinite; ``settings["logarithm"]`` still tells such models apart.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range.
         NotApplicable: The model has no weight matrix or is TorchScript, or convolutions come without data.
 
     Example:
@@ -133,7 +132,7 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
         9.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_norms(evaluator, "spectral", "product")
+        return _product("spectral_product", spectral_norms(evaluator))
 
 
 @check_options
@@ -150,45 +149,37 @@ def spectral_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) 
         6.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_norms(evaluator, "spectral", "sum")
+        return _sum("spectral_sum", spectral_norms(evaluator))
 
 
-def compute_parameter_norm(evaluator: Evaluator) -> Result:
-    """Compute :func:`parameter_norm`."""
-    evaluator.check_weights()
-    parameters: list[Tensor] = list(evaluator.module.parameters())
-    return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
+def _sum(name: str, norms: list[float]) -> Result:
+    return Result(name, math.fsum(norms), settings={"maps": len(norms)})
 
 
-def compute_distance(evaluator: Evaluator) -> Result:
-    """Compute :func:`distance` from the evaluator's reference."""
-    evaluator.check_weights()
-    other = check_reference(evaluator.module, evaluator.reference)
-    own = evaluator.module.named_parameters()
-    return Result(
-        "distance", _norm([each.detach().double().cpu() - other[name].detach().double().cpu() for name, each in own])
-    )
-
-
-def compute_norms(
-    evaluator: Evaluator, kind: Literal["frobenius", "spectral"], how: Literal["product", "sum"]
-) -> Result:
-    """Compute the sum or the product of the norms of all linear maps."""
-    if kind == "frobenius":
-        norms = [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
-    else:
-        norms = spectral_norms(evaluator)
-    if how == "sum":
-        return Result(f"{kind}_sum", math.fsum(norms), settings={"maps": len(norms)})
+def _product(name: str, norms: list[float]) -> Result:
     logarithm = math.fsum(math.log(norm) if norm > 0 else -math.inf for norm in norms)
     # Beyond the range of a float the logarithm still tells models apart.
     value = math.exp(logarithm) if logarithm < 709 else math.inf
-    return Result(f"{kind}_product", value, settings={"maps": len(norms), "logarithm": logarithm})
+    return Result(name, value, settings={"maps": len(norms), "logarithm": logarithm})
+
+
+def _frobenius_norms(evaluator: Evaluator) -> list[float]:
+    return [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
 
 
 def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
     """Return the parameters of a reference by name; raise unless they match those of the model."""
-    other = _parameters(reference)
+    expected = "the model that training began with, or its state_dict()"
+    if (module := as_module(reference)) is not None:
+        other: dict[str, Tensor] = dict(module.named_parameters())
+    elif isinstance(reference, Mapping) and any(isinstance(value, Tensor) for value in reference.values()):
+        # DDP and compiled models save their names with a prefix.
+        plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
+        other = {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
+    elif reference is None:
+        raise NotApplicable(f"this needs reference=, {expected}.")
+    else:
+        raise TypeError(f"reference= is a {type(reference).__name__}; {expected}, was expected.")
     for name, parameter in model.named_parameters():
         if name not in other or other[name].shape != parameter.shape:
             found = f"has shape {tuple(other[name].shape)}" if name in other else "is missing"
@@ -198,20 +189,7 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
     return other
 
 
-def _parameters(reference: object) -> dict[str, Tensor]:
-    if (module := as_module(reference)) is not None:
-        return dict(module.named_parameters())
-    if isinstance(reference, Mapping) and any(isinstance(value, Tensor) for value in reference.values()):
-        # DDP and compiled models save their names with a prefix.
-        plain = {re.sub(r"^((module|_orig_mod)\.)+", "", name): value for name, value in reference.items()}
-        return {name: value for name, value in (plain | dict(reference)).items() if isinstance(value, Tensor)}
-    if reference is None:
-        raise NotApplicable("this needs reference=, the model that training began with, or its state_dict().")
-    given = type(reference).__name__
-    raise TypeError(f"reference= is a {given}; the model that training began with, or its state_dict(), was expected.")
-
-
-def _norm(tensors: list[Tensor]) -> float:
+def _norm(tensors: Iterable[Tensor]) -> float:
     squares = [float(torch.linalg.vector_norm(each.detach(), dtype=torch.float64).square()) for each in tensors]
     return math.sqrt(math.fsum(squares))
 
@@ -225,14 +203,25 @@ class LinearMap:
     convolution: _ConvNd | None
 
     def spectral_norm(self, features: torch.Size | None, seed: int) -> float:
-        """Return the largest singular value; a convolution needs the shape of its inputs."""
+        """Return the largest singular value of the map A, the root of the largest eigenvalue of AᵀA.
+
+        A convolution needs the shape of its inputs. AᵀA x is found as the derivative of |A x|² / 2, which works for any
+        padding, stride and dilation.
+        """
         # Not every device has float64.
         weight = self.weight.to("cpu" if self.weight.device.type == "mps" else self.weight.device).double()
-        if self.convolution is None:
-            matrix = weight.flatten(1)
-            return largest_singular_value(lambda x: matrix @ x, torch.Size([matrix.shape[1]]), weight.device, seed)
-        assert features is not None
-        return largest_singular_value(_with_weight(self.convolution, weight), features, weight.device, seed)
+        matrix = weight.flatten(1)
+        apply = matrix.matmul if self.convolution is None else _with_weight(self.convolution, weight)
+        shape = features or matrix.shape[1:]
+
+        def multiply(x: Tensor) -> Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
+
+        start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).flatten()
+        square, _ = largest_eigenvalue(multiply, start.to(weight.device), TOLERANCE, "a spectral norm's square")
+        return math.sqrt(max(square, 0.0))
 
 
 def linear_maps(evaluator: Evaluator) -> list[LinearMap]:
@@ -254,29 +243,10 @@ def spectral_norms(evaluator: Evaluator) -> list[float]:
     def find() -> list[float]:
         features = _find_shapes(evaluator, maps)
         # A convolution that does not run, such as that of an auxiliary head for training, has no inputs.
-        run = [each for each in maps if each.convolution is None or each.name in features]
-        return [each.spectral_norm(features.get(each.name), evaluator.seed) for each in run]
+        run = [each for each in maps if each.convolution is None or each.convolution in features]
+        return [each.spectral_norm(features.get(each.convolution), evaluator.seed) for each in run]
 
     return evaluator.once("spectral norms", find)
-
-
-def largest_singular_value(
-    apply: Callable[[Tensor], Tensor], shape: torch.Size, device: torch.device, seed: int
-) -> float:
-    """Return the largest singular value of a linear map A: the root of the largest eigenvalue of AᵀA.
-
-    The adjoint is computed as the derivative of the map, which works for any padding, stride and dilation.
-    """
-    start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device)
-
-    def multiply(x: Tensor) -> Tensor:
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            # The derivative of |A x|² / 2 is AᵀA x.
-            return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
-
-    square, _ = largest_eigenvalue(multiply, start.flatten(), tolerance=TOLERANCE, what="a spectral norm's square")
-    return math.sqrt(max(square, 0.0))
 
 
 def _with_weight(layer: _ConvNd, weight: Tensor) -> Callable[[Tensor], Tensor]:
@@ -317,21 +287,20 @@ def _name_of_weight(module: nn.Module, name: str) -> str:
     return name
 
 
-def _find_shapes(evaluator: Evaluator, maps: list[LinearMap]) -> dict[str, torch.Size]:
+def _find_shapes(evaluator: Evaluator, maps: list[LinearMap]) -> dict[nn.Module | None, torch.Size]:
     """Return the shape of the inputs of each convolution, by running the model on one example."""
-    shapes: dict[str, torch.Size] = {}
-    convolutions = [(each.name, each.convolution) for each in maps if each.convolution is not None]
+    shapes: dict[nn.Module | None, torch.Size] = {}
+    convolutions = [each.convolution for each in maps if each.convolution is not None]
     if not convolutions:
         return shapes
     evaluator.check_data()
+
+    def keep(layer: _ConvNd, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        x = given[0] if given else named["input"]
+        shapes.setdefault(layer, torch.Size([1, *x.shape[-1 - len(layer.kernel_size) :]]))
+
     with ExitStack() as stack:
-        for name, layer in convolutions:
-
-            def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
-                spatial = len(layer.kernel_size)  # type: ignore[arg-type]
-                x = given[0] if given else named["input"]
-                shapes.setdefault(name, torch.Size([1, *x.shape[-1 - spatial :]]))
-
+        for layer in convolutions:
             stack.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
         evaluator.subject(evaluator.fetch(slice(0, 1))[0])
     return shapes

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -26,17 +27,9 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     ReLU network does not change it. The bias of a layer before BatchNorm and the shift of BatchNorm count as two paths;
     folded into one layer they would be one, which gives another number for the same function.
 
-    Args:
-        model: An ``nn.Module`` that returns a tensor.
-        data: At least one example, for its shape; labels are not needed.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
-
-    Returns:
-        The norm.
+    The model returns a tensor. Of the data only the shape of one example counts.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type.
-        ValueError: A number is out of range.
         NotApplicable: The model contains an operation without path norm, which is named, or takes integers.
 
     Example:
@@ -50,18 +43,13 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
         32.0
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        return compute_path_norm(evaluator)
-
-
-def compute_path_norm(evaluator: Evaluator) -> Result:
-    """Compute :func:`path_norm`."""
-    evaluator.check_weights()
-    evaluator.check_not_scripted()
-    evaluator.check_data()
-    squared = _squared_weights(evaluator.module, evaluator.subject.device)
-    ones = map_tensors(_ones, evaluator.fetch(slice(0, 1))[0])
-    with _PathMode(squared, tensors(ones)):
-        returned = evaluator.subject(ones, squared)
+        evaluator.check_weights()
+        evaluator.check_not_scripted()
+        evaluator.check_data()
+        squared = _squared_weights(evaluator.module, evaluator.subject.device)
+        ones = map_tensors(_ones, evaluator.fetch(slice(0, 1))[0])
+        with _PathMode(squared, tensors(ones)):
+            returned = evaluator.subject(ones, squared)
     if not isinstance(returned, Tensor):
         raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
     return Result("path_norm", math.sqrt(float(returned.sum())))
@@ -125,8 +113,7 @@ class _PathMode(TorchFunctionMode):
         weights = [each for each in given_tensors if self._is_weight(each)]
         if len(args) > 2 or given:
             raise _undefined(f"{name} of these arguments")
-        strange = [each for each in given_tensors if id(each) not in self._on_paths and not self._is_weight(each)]
-        if strange:
+        if any(id(each) not in self._on_paths and not self._is_weight(each) for each in given_tensors):
             raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
         if len(given_tensors) == 1:
             return function(*(each if isinstance(each, Tensor) else each**2 for each in args))
@@ -172,15 +159,12 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None
     return averaged * averaged.numel() / x.numel()
 
 
-def _adaptive_average(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def average(x: Tensor, output_size: Any) -> Tensor:
-        averaged = pool(x, output_size)
-        spatial = averaged.dim() - 2
-        if any(size % pooled for size, pooled in zip(x.shape[-spatial:], averaged.shape[-spatial:], strict=True)):
-            raise NotApplicable("the path norm knows adaptive average pooling only into windows of one size.")
-        return averaged * averaged.numel() / x.numel()
-
-    return average
+def _adaptive_average(pool: Callable[..., Tensor], x: Tensor, output_size: Any) -> Tensor:
+    averaged = pool(x, output_size)
+    spatial = averaged.dim() - 2
+    if any(size % pooled for size, pooled in zip(x.shape[-spatial:], averaged.shape[-spatial:], strict=True)):
+        raise NotApplicable("the path norm knows adaptive average pooling only into windows of one size.")
+    return averaged * averaged.numel() / x.numel()
 
 
 def _average_pool(x: Tensor, kernel_size: Any, *rest: Any, **given: Any) -> Tensor:
@@ -215,7 +199,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "batch_norm": _batch_norm,
     "mean": _mean,
     "pad": _pad,
-    **{name: _adaptive_average(getattr(F, name)) for name in (f"adaptive_avg_pool{n}d" for n in (1, 2, 3))},
+    **{name: partial(_adaptive_average, getattr(F, name)) for name in (f"adaptive_avg_pool{n}d" for n in (1, 2, 3))},
     "avg_pool2d": _average_pool,
     "max_pool2d": _max_pool,
 }

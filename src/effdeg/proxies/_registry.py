@@ -9,14 +9,14 @@ from effdeg._models.inference import Model
 from effdeg._utils.checks import suggest
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.progress import progress_bar
-from effdeg.proxies._along_paths import compute_along_paths
-from effdeg.proxies._curvature import compute_hessian_eigenvalue, compute_hessian_trace
+from effdeg.proxies import _norms
+from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
+from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options
-from effdeg.proxies._jacobian import compute_jacobian_norm
-from effdeg.proxies._margins import PERCENTILES, check_percentile, compute_margin, compute_mixup_margin
-from effdeg.proxies._norms import check_reference, compute_distance, compute_norms, compute_parameter_norm
-from effdeg.proxies._path_norm import compute_path_norm
-from effdeg.proxies._sharpness import ADAPTIVE_RADII, RADII, check_radius, compute_average_sharpness, compute_sharpness
+from effdeg.proxies._jacobian import jacobian_norm
+from effdeg.proxies._margins import check_percentile, margin, mixup_margin
+from effdeg.proxies._path_norm import path_norm
+from effdeg.proxies._sharpness import average_sharpness, check_radius, sharpness
 
 Need = Literal["weights", "labels", "loss", "reference"]
 
@@ -25,49 +25,41 @@ Need = Literal["weights", "labels", "loss", "reference"]
 class _Family:
     """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``."""
 
-    compute: Callable[..., Result]
+    compute: Callable[..., Result]  # with an evaluator in place of the model
     needs: tuple[Need, ...] = ()
     number: str = ""  # the argument of compute that the number is given to
     listed: Sequence[float] = ()  # the numbers that names() lists
-    default: float = 0.0
-    check: Callable[[str, float], None] = lambda name, value: None  # noqa: ARG005
 
 
 _LOSS: tuple[Need, ...] = ("weights", "labels", "loss")
+# The radii of sharpness are the paper's; the tenth percentile of margins is that of Jiang et al. (2020).
 _PROXIES: dict[str, _Family] = {
-    "effective_degree": _Family(partial(compute_along_paths, name="effective_degree")),
-    "effective_degree_normalized": _Family(partial(compute_along_paths, name="effective_degree_normalized")),
-    "sharpness": _Family(compute_sharpness, _LOSS, "rho", RADII, 0.05, check_radius),
-    "adaptive_sharpness": _Family(
-        partial(compute_sharpness, adaptive=True), _LOSS, "rho", ADAPTIVE_RADII, 0.05, check_radius
-    ),
-    "average_sharpness": _Family(compute_average_sharpness, _LOSS, "sigma", (0.01,), 0.01, check_radius),
-    "parameter_norm": _Family(compute_parameter_norm, ("weights",)),
-    "distance": _Family(compute_distance, ("weights", "reference")),
-    "frobenius_product": _Family(partial(compute_norms, kind="frobenius", how="product"), ("weights",)),
-    "frobenius_sum": _Family(partial(compute_norms, kind="frobenius", how="sum"), ("weights",)),
-    "spectral_product": _Family(partial(compute_norms, kind="spectral", how="product"), ("weights",)),
-    "spectral_sum": _Family(partial(compute_norms, kind="spectral", how="sum"), ("weights",)),
-    "path_norm": _Family(compute_path_norm, ("weights",)),
-    "margin": _Family(compute_margin, ("labels",), "percentile", PERCENTILES, 10, check_percentile),
-    "spectral_margin": _Family(
-        partial(compute_margin, spectral=True), ("labels", "weights"), "percentile", PERCENTILES, 10, check_percentile
-    ),
-    "mixup_margin": _Family(compute_mixup_margin, ("labels",)),
-    "jacobian_norm": _Family(compute_jacobian_norm),
-    "decision_regions": _Family(partial(compute_along_paths, name="decision_regions")),
-    "linear_regions": _Family(partial(compute_along_paths, name="linear_regions")),
-    "total_variation": _Family(partial(compute_along_paths, name="total_variation")),
-    "hessian_eigenvalue": _Family(compute_hessian_eigenvalue, _LOSS),
-    "hessian_trace": _Family(compute_hessian_trace, _LOSS),
+    "effective_degree": _Family(effective_degree),
+    "effective_degree_normalized": _Family(partial(effective_degree, normalized=True)),
+    "sharpness": _Family(sharpness, _LOSS, "rho", (0.01, 0.05, 0.1)),
+    "adaptive_sharpness": _Family(partial(sharpness, adaptive=True), _LOSS, "rho", (0.01, 0.05, 0.1, 0.5, 1.0)),
+    "average_sharpness": _Family(average_sharpness, _LOSS, "sigma", (0.01,)),
+    "parameter_norm": _Family(_norms.parameter_norm, ("weights",)),
+    "distance": _Family(_norms.distance, ("weights", "reference")),
+    "frobenius_product": _Family(_norms.frobenius_product, ("weights",)),
+    "frobenius_sum": _Family(_norms.frobenius_sum, ("weights",)),
+    "spectral_product": _Family(_norms.spectral_product, ("weights",)),
+    "spectral_sum": _Family(_norms.spectral_sum, ("weights",)),
+    "path_norm": _Family(path_norm, ("weights",)),
+    "margin": _Family(margin, ("labels",), "percentile", (10, 50)),
+    "spectral_margin": _Family(partial(margin, spectral=True), ("labels", "weights"), "percentile", (10, 50)),
+    "mixup_margin": _Family(mixup_margin, ("labels",)),
+    "jacobian_norm": _Family(jacobian_norm),
+    "decision_regions": _Family(decision_regions),
+    "linear_regions": _Family(linear_regions),
+    "total_variation": _Family(total_variation),
+    "hessian_eigenvalue": _Family(hessian_eigenvalue, _LOSS),
+    "hessian_trace": _Family(hessian_trace, _LOSS),
 }
 
 
 def names() -> list[str]:
     """Return the names of all proxies; those with a number at the paper's radii and at the usual percentiles.
-
-    Returns:
-        The names, in the order of a table.
 
     Example:
         >>> import effdeg
@@ -83,11 +75,8 @@ def names() -> list[str]:
 def check_names(names: Iterable[str]) -> None:
     """Raise unless all of these are names of proxies; other numbers than those of :func:`names` may follow ``@``.
 
-    Args:
-        names: The names.
-
     Raises:
-        TypeError: A name is not a string, or a number is of the wrong type.
+        TypeError: A name is not a string.
         ValueError: A name is unknown, or its number is out of range.
 
     Example:
@@ -176,7 +165,7 @@ def evaluate(
     regions and total variation share their paths; everything spectral shares its norms.
 
     Args:
-        model: The model. It comes back exactly as it was: weights, buffers, gradients, mode, random state.
+        model: The model. Its weights, buffers, gradients and mode come back as they were.
         data: Examples with labels: a tuple ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterator of
             batches, or a mapping with ``labels``. Proxies that need no labels also take inputs alone. Unlike
             :func:`effdeg.measure`, which needs no labels and takes a tuple as the arguments of the model, a proxy reads
@@ -187,15 +176,11 @@ def evaluate(
             (:class:`NotApplicable`), which the table lists with the reason.
         reference: The model before training, or its state dict, for ``distance``.
         progress: Show a progress bar.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
-
-    Returns:
-        The results by name.
 
     Raises:
-        TypeError: An option or name is unknown or of the wrong type, or ``loss`` or ``reference`` is of no known kind.
-        ValueError: A name is unknown, a number is out of range, the data are empty, the loss does not take the labels
-            or is not the mean of a batch, ``reference`` does not match the model, or outputs are NaN or infinite.
+        TypeError: A name is not a string, or ``loss`` or ``reference`` is of no known kind.
+        ValueError: A name is unknown, the data are empty, the loss does not take the labels or is not the mean of a
+            batch, ``reference`` does not match the model, or outputs are NaN or infinite.
         NotApplicable: One of ``names`` has no value for this model and these data.
 
     Example:
@@ -241,12 +226,18 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
     found = _PROXIES.get(family)
     if found is None or (at and not found.number):
         raise ValueError(f"{name!r} is not a known proxy. {suggest(name, [*names(), *_PROXIES])}")
-    try:
-        value = float(number) if at else found.default
-    except ValueError:
-        raise ValueError(f"{name!r}: a number was expected after the @, as in {family}@{found.default:g}.") from None
-    found.check(found.number, value)
-    return partial(found.compute, **{found.number: value}) if found.number else found.compute
+    settings: dict[str, float] = {}
+    if at:
+        try:
+            settings[found.number] = float(number)
+        except ValueError:
+            example = f"{family}@{found.listed[0]:g}"
+            raise ValueError(f"{name!r}: a number was expected after the @, as in {example}.") from None
+        check = check_percentile if found.number == "percentile" else check_radius
+        check(found.number, settings[found.number])
+    # An evaluator has its data, loss and reference: what else a proxy takes by position stays empty.
+    empty = [None, None] if "loss" in found.needs else [None]
+    return lambda evaluator: found.compute(evaluator, *empty, **settings)
 
 
 def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
@@ -258,5 +249,5 @@ def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
     if "loss" in needs:
         evaluator.check_loss()
     if evaluator.reference is not None or "reference" in needs:
-        check_reference(evaluator.module, evaluator.reference)
+        _norms.check_reference(evaluator.module, evaluator.reference)
     evaluator.check_labels()

@@ -12,12 +12,6 @@ from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options
 
-RADII = (0.01, 0.05, 0.1)
-"""The paper's radii of sharpness."""
-
-ADAPTIVE_RADII = (0.01, 0.05, 0.1, 0.5, 1.0)
-"""The paper's radii of adaptive sharpness."""
-
 
 @check_options
 def sharpness(
@@ -61,14 +55,12 @@ def sharpness(
         normalize_logits: Divide each example's logits by their standard deviation first, as in the paper of
             Andriushchenko et al. (2023). Their code centres the logits and divides by the norm instead: smaller by the
             root of the number of classes, and so at another temperature.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The rise of the mean loss, with a standard error over micro-batches if there are any.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
 
     Example:
@@ -82,14 +74,24 @@ def sharpness(
         0.21
     """
     check_radius("rho", rho)
-    _check_eta(eta)
+    check_number("eta", eta, "it is added to the size of each weight", zero=True)
     check_count("steps", steps, least=1)
     if micro_batch is not None:
         check_count("micro_batch", micro_batch, least=1)
-    with Evaluator.open(model, data, loss, **options) as evaluator:
-        return compute_sharpness(
-            evaluator, rho, adaptive, steps=steps, eta=eta, micro_batch=micro_batch, normalize=normalize_logits
-        )
+    with Evaluator.open(model, data, _of_normalized(loss) if normalize_logits else loss, **options) as evaluator:
+        evaluator.check_loss()
+        scales = weight_scales(evaluator.weights.items(), eta) if adaptive else None
+        parts = evaluator.split(micro_batch or evaluator.count)
+        rises = [_find_rise(evaluator, part, scales, rho, steps) for part in parts]
+        value, stderr = _average(rises, [(part.stop - part.start) / evaluator.count for part in parts])
+    settings = {"rho": rho, "steps": steps, "examples": evaluator.count}
+    if adaptive:
+        settings["eta"] = eta
+    if micro_batch is not None:
+        settings["micro_batch"] = micro_batch
+    if normalize_logits:
+        settings["normalize_logits"] = True
+    return Result(f"{'adaptive_' if adaptive else ''}sharpness@{rho:g}", value, stderr, settings)
 
 
 @check_options
@@ -120,14 +122,12 @@ def average_sharpness(
         samples: Number of draws, each used twice.
         eta: Added to the size of each weight.
         normalize_logits: Divide each example's logits by their standard deviation first.
-        **options: How the model is run, see :class:`effdeg.proxies.RunOptions`.
 
     Returns:
         The mean rise of the loss and its standard error over the draws.
 
     Raises:
-        TypeError: An option is unknown or of the wrong type, or ``loss`` is not a function.
-        ValueError: A number is out of range, or the loss does not take the labels or is not the mean of a batch.
+        ValueError: The loss does not take the labels or is not the mean of a batch.
         NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
 
     Example:
@@ -140,64 +140,19 @@ def average_sharpness(
         True
     """
     check_radius("sigma", sigma)
-    _check_eta(eta)
+    check_number("eta", eta, "it is added to the size of each weight", zero=True)
     check_count("samples", samples, least=2)
-    with Evaluator.open(model, data, loss, **options) as evaluator:
-        return compute_average_sharpness(
-            evaluator, sigma, adaptive, samples=samples, eta=eta, normalize=normalize_logits
-        )
-
-
-def compute_sharpness(
-    evaluator: Evaluator,
-    rho: float,
-    adaptive: bool = False,
-    *,
-    steps: int = 1,
-    eta: float = ETA,
-    micro_batch: int | None = None,
-    normalize: bool = False,
-) -> Result:
-    """Compute :func:`sharpness`."""
-    evaluator.check_loss()
-    scales = weight_scales(evaluator.weights.items(), eta) if adaptive else None
-    step = micro_batch or evaluator.count
-    parts = [slice(start, min(start + step, evaluator.count)) for start in range(0, evaluator.count, step)]
-    rises = [_find_rise(evaluator, part, scales, rho=rho, steps=steps, normalize=normalize) for part in parts]
-    value, stderr = _average(rises, [(part.stop - part.start) / evaluator.count for part in parts])
-    settings = {"rho": rho, "steps": steps, "examples": evaluator.count}
-    if adaptive:
-        settings["eta"] = eta
-    if micro_batch is not None:
-        settings["micro_batch"] = micro_batch
-    if normalize:
-        settings["normalize_logits"] = True
-    return Result(f"{'adaptive_' if adaptive else ''}sharpness@{rho:g}", value, stderr, settings)
-
-
-def compute_average_sharpness(
-    evaluator: Evaluator,
-    sigma: float,
-    adaptive: bool = False,
-    *,
-    samples: int = 8,
-    eta: float = ETA,
-    normalize: bool = False,
-) -> Result:
-    """Compute :func:`average_sharpness`."""
-    evaluator.check_loss()
-    weights = evaluator.weights
-    base = _check_loss(evaluator.own_loss(normalize=normalize), "of the model as it is")
-    scales = weight_scales(weights.items(), eta) if adaptive else [None] * len(weights)
-    generator = torch.Generator().manual_seed(evaluator.seed)
-    rises = []
-    for _ in range(samples):
-        noise = [_draw(weight, scale, generator) for weight, scale in zip(weights.values(), scales, strict=True)]
-        there_and_back = [
-            evaluator.mean_loss(_move(weights, noise, length), evaluator.whole, normalize=normalize)
-            for length in (sigma, -sigma)
-        ]
-        rises.append(_check_loss(sum(there_and_back) / 2, f"under noise of sigma={sigma:g}") - base)
+    with Evaluator.open(model, data, _of_normalized(loss) if normalize_logits else loss, **options) as evaluator:
+        evaluator.check_loss()
+        weights = evaluator.weights
+        base = _check_loss(evaluator.own_loss(), "of the model as it is")
+        scales = weight_scales(weights.items(), eta) if adaptive else [None] * len(weights)
+        generator = torch.Generator().manual_seed(evaluator.seed)
+        rises = []
+        for _ in range(samples):
+            noise = [_draw(weight, scale, generator) for weight, scale in zip(weights.values(), scales, strict=True)]
+            ends = [evaluator.mean_loss(_move(weights, noise, length), evaluator.whole) for length in (sigma, -sigma)]
+            rises.append(_check_loss(sum(ends) / 2, f"under noise of sigma={sigma:g}") - base)
     value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
     settings = {"sigma": sigma, "samples": samples, "examples": evaluator.count}
     return Result(f"{'adaptive_' if adaptive else ''}average_sharpness@{sigma:g}", value, stderr, settings)
@@ -208,8 +163,16 @@ def check_radius(name: str, radius: object) -> None:
     check_number(name, radius, "it is how far the weights move, such as 0.05")
 
 
-def _check_eta(eta: object) -> None:
-    check_number("eta", eta, "it is added to the size of each weight", zero=True)
+def _of_normalized(loss: Loss) -> Loss:
+    """Return a loss that divides each example's logits by their standard deviation (Andriushchenko et al. 2023)."""
+
+    def normalized(logits: Tensor, labels: Any) -> Tensor:
+        if logits.dim() < 2 or logits.shape[-1] < 2:
+            shape = tuple(logits.shape)
+            raise ValueError(f"normalize_logits= is for several logits, not for outputs of shape {shape}.")
+        return loss(logits / logits.std(-1, correction=0, keepdim=True), labels)
+
+    return normalized if callable(loss) else loss
 
 
 def _average(rises: list[float], shares: list[float]) -> tuple[float, float | None]:
@@ -221,19 +184,17 @@ def _average(rises: list[float], shares: list[float]) -> tuple[float, float | No
     return mean, math.sqrt(squares * len(rises) / (len(rises) - 1))
 
 
-def _find_rise(
-    evaluator: Evaluator, part: slice, scales: list[Tensor | None] | None, *, rho: float, steps: int, normalize: bool
-) -> float:
-    base, gradient = evaluator.gradient(part, normalize=normalize)
+def _find_rise(evaluator: Evaluator, part: slice, scales: list[Tensor | None] | None, rho: float, steps: int) -> float:
+    base, gradient = evaluator.gradient(part)
     _check_loss(base, "of the model as it is")
     search = _Search(_as_double(gradient), scales, rho, torch.Generator().manual_seed(evaluator.seed))
     for step in range(steps):
         moved = _move(evaluator.weights, search.point, 1.0)
         if step < steps - 1:
-            reached, gradient = evaluator.gradient(part, moved, normalize=normalize)
+            reached, gradient = evaluator.gradient(part, moved)
             search.advance(_check_loss(reached, f"at radius rho={rho:g}"), _as_double(gradient))
         else:
-            reached = _check_loss(evaluator.mean_loss(moved, part, normalize=normalize), f"at radius rho={rho:g}")
+            reached = _check_loss(evaluator.mean_loss(moved, part), f"at radius rho={rho:g}")
     return max(search.highest, reached) - base
 
 
