@@ -14,7 +14,7 @@ from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output
 from effdeg._utils.checks import check_generator, check_number
-from effdeg._utils.tree import Tree, map_tensors, named_map
+from effdeg._utils.tree import Tree, has_rows, map_tensors, named_map
 
 
 @dataclass(frozen=True)
