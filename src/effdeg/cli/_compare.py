@@ -75,12 +75,10 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
     """Match models and weights: one each, or many weights for one model; the names are as short as they can be."""
     if len(models) == 1 and len(weights) > 1:
         found = [o.NamedModel(models[0], file, seed) for file in weights]
-        names = [file.stem for file in weights]
-        full = [str(file) for file in weights]
+        names, full = [file.stem for file in weights], [str(file) for file in weights]
     elif weights and len(weights) != len(models):
-        raise ValueError(
-            f"{len(models)} models and {len(weights)} weights: give one for each, or several for one model."
-        )
+        given = f"{len(models)} models and {len(weights)} weights"
+        raise ValueError(f"{given}: give one for each, or several for one model.")
     else:
         found = [o.NamedModel(*each, seed) for each in zip_longest(models, weights)]
         names = full = models
@@ -105,12 +103,9 @@ def _table(comparison: "effdeg.Comparison") -> Table:
         value = measured.estimate(normalized=comparison.normalized)[0]
         interval = format_interval(*measured.interval(normalized=comparison.normalized))
         row = [str(rank), escape(name), f"{value:.4g}", interval]
-        if name in apart:
-            difference = apart[name]
-            row += [
-                f"{difference.value:.3g} ({format_interval(*difference.interval)})",
-                "yes" if difference.significant else "no",
-            ]
+        if (difference := apart.get(name)) is not None:
+            row.append(f"{difference.value:.3g} ({format_interval(*difference.interval)})")
+            row.append("yes" if difference.significant else "no")
         table.add_row(*row)
     return table
 

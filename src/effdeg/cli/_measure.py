@@ -84,14 +84,10 @@ def _table(name: str, measured: "effdeg.Measurement") -> Table:
         estimate = format_estimate(*measured.estimate(normalized=normalized))
         interval = format_interval(*measured.interval(normalized=normalized))
         table.add_row(label, f"[bold]{estimate}[/]", f"95% interval {interval}")
-    table.add_row(
-        "paths",
-        f"{len(measured.per_path)} × {settings.nodes} nodes",
-        f"{settings.sampling}, at {settings.at or 'the inputs'}",
-    )
-    table.add_row(
-        "fit", f"{settings.basis} degree {settings.degree}", f"misses {measured.residual:.2g} of the variation"
-    )
+    where = f"{settings.sampling}, at {settings.at or 'the inputs'}"
+    table.add_row("paths", f"{len(measured.per_path)} × {settings.nodes} nodes", where)
+    missed = f"misses {measured.residual:.2g} of the variation"
+    table.add_row("fit", f"{settings.basis} degree {settings.degree}", missed)
     table.add_row("fitted", escape(settings.describe_outputs()), escape(settings.model))
     table.add_row("data", escape(settings.data or ""), f"{settings.examples} examples")
     if settings.preprocessing:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
+from hashlib import file_digest, sha256
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -150,22 +151,22 @@ class NamedModel:
 
     def weights_files(self) -> list[Path]:
         """Return the files that the weights come from; none if the model's code makes them."""
-        from effdeg.io._models import weights_files
-
-        return weights_files(self.source, self.weights)
+        path = Path(self.source)
+        if self.weights is not None:
+            return [self.weights]
+        if path.is_dir():
+            return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+        return [path] if path.suffix == ".pt2" else []
 
     def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
         """Return a measurement whose settings say what was measured."""
-        from effdeg.io._models import checksum
-
         files = self.weights_files()
-        made_by_code = f"as {self.source} makes them with seed {self.seed}"
         settings = replace(
             measured.settings,
             data=data.source,
             preprocessing=data.preprocessing,
-            weights=str(self.weights or self.source) if files else made_by_code,
-            weights_sha256=checksum(files),
+            weights=str(self.weights or self.source) if files else f"as {self.source} makes them with seed {self.seed}",
+            weights_sha256=_checksum(files),
         )
         return replace(measured, settings=settings)
 
@@ -199,6 +200,15 @@ def _warn_if_untrained(models: Iterable[NamedModel]) -> None:
             "that code loads trained weights.",
             "[yellow]",
         )
+
+
+def _checksum(files: Iterable[Path]) -> str | None:
+    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
+    digests = []
+    for file in files:
+        with file.open("rb") as stream:
+            digests.append(file_digest(stream, "sha256").hexdigest())
+    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

@@ -2,9 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +59,6 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
             raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
         _fill(model, Path(weights))
     return model
-
-
-def weights_files(source: str, weights: str | Path | None = None) -> list[Path]:
-    """Return the files that the weights of a model come from; none if its code makes them."""
-    path = Path(source)
-    if weights is not None:
-        return [Path(weights)]
-    if path.is_dir():
-        return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
-    return [path] if path.suffix == ".pt2" else []
-
-
-def checksum(files: Iterable[Path]) -> str | None:
-    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
-    digests = []
-    for file in files:
-        with file.open("rb") as stream:
-            digests.append(file_digest(stream, "sha256").hexdigest())
-    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
 def _fill(model: nn.Module, file: Path) -> None:

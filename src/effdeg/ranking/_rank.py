@@ -7,16 +7,13 @@ import numpy as np
 
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
-from effdeg.ranking._conditional import ConditionalInformation, Neighbours
-from effdeg.ranking._correlations import kendall, pearson, scale_down, signs, spearman
-from effdeg.ranking._pool import MIN_CLUSTERS, Indices, Pool
+from effdeg.ranking._pool import MIN_CLUSTERS, Pool
 from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
+from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 
 # Percentiles of fewer say little about the ends of a 95% interval.
 _MIN_RESAMPLES = 100
-# Numbers held at once per pair of models: keeps memory moderate, and the tallies of a chunk in the cache.
-_CHUNK = 2_000_000
 
 
 def rank(
@@ -38,9 +35,6 @@ def rank(
     drawn with all their models (a cluster bootstrap). Configurations that differ only in a hyperparameter that hardly
     matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as ``clusters``.
     Without hyperparameters every model counts as independent.
-
-    Compare two measures by Kendall's τ: the paired test of Pearson's r is somewhat anticonservative (8% at a nominal
-    5%). Intervals of the worst sign error and of the conditional information are biased upwards.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -98,7 +92,8 @@ def rank(
         return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
     evaluation = Evaluation(pool)
     found = evaluation(np.ones((1, len(pool))))
-    resampled = evaluation(_draw(pool.clusters, resamples, seed))
+    drawn = np.random.default_rng(seed).integers(0, pool.cluster_count, (resamples, pool.cluster_count))
+    resampled = evaluation(tally(drawn)[:, pool.clusters])
     if pool.cluster_count < MIN_CLUSTERS:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
     scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
@@ -112,71 +107,6 @@ def rank(
         seed=seed,
         unvaried=[name for name in pool.hyperparameters if name not in varied],
     )
-
-
-def _draw(clusters: Indices, resamples: int, seed: int) -> Array:
-    """Draw clusters of models with replacement and count how often each model is drawn: resamples × models."""
-    number = int(clusters.max()) + 1
-    drawn = np.random.default_rng(seed).integers(0, number, (resamples, number))
-    return tally(drawn)[:, clusters]
-
-
-def tally(drawn: Indices) -> Array:
-    """Count how often each of 0, …, n - 1 occurs in each row of n."""
-    resamples, number = drawn.shape
-    flat = (drawn + number * np.arange(resamples)[:, None]).ravel()
-    return np.bincount(flat, minlength=resamples * number).reshape(resamples, number).astype(np.float64)
-
-
-class Evaluation:
-    """All statistics of a pool's measures, as functions of how often each model is counted.
-
-    Attributes:
-        neighbours: The pairs of models that differ in one hyperparameter alone; None if there are none.
-        information: The conditional information; None without hyperparameters.
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
-        self._measure_signs, self._gap_signs = signs(self._values), signs(self._gaps)
-        neighbours = Neighbours(pool) if pool.hyperparameters else None
-        self.neighbours = neighbours if neighbours and neighbours.axes else None
-        self.information = (
-            ConditionalInformation(pool, self._measure_signs, self._gap_signs) if pool.hyperparameters else None
-        )
-
-    def __call__(self, counts: Array) -> dict[str, Array]:
-        """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
-        size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
-        chunks = [self._evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
-        return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
-
-    def _evaluate(self, counts: Array) -> dict[str, Array]:
-        sides = self._measure_signs, self._gap_signs
-        found = {
-            "pearson": pearson(counts, self._values, self._gaps),
-            "spearman": spearman(counts, *sides),
-            "kendall": kendall(counts, *sides),
-        }
-        if self.neighbours:
-            found["psi_by_axis"] = by_axis = self.neighbours.psi(counts, *sides)
-            found["psi"] = _mean(by_axis)
-        if self.neighbours and self.neighbours.environments:
-            found["sign_errors"] = errors = self.neighbours.sign_errors(counts, *sides)
-            found["sign_error"] = _mean(errors)
-            found["worst_sign_error"] = np.fmax.reduce(errors)
-        if self.information:
-            found["information_by_set"] = by_set = self.information(counts)
-            found["conditional_information"] = np.fmin.reduce(by_set)
-        return found
-
-
-def _mean(parts: Array) -> Array:
-    """Average the defined values over the first axis; nan where there are none."""
-    defined = np.isfinite(parts).sum(0)
-    average: Array = np.full(defined.shape, np.nan)
-    np.divide(np.nansum(parts, axis=0), defined, where=defined > 0, out=average)
-    return average
 
 
 def _score(
