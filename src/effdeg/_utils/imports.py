@@ -16,14 +16,13 @@ from effdeg._utils.checks import suggest
 def importing_from_here() -> Iterator[None]:
     """Find modules in the working directory while the block runs, as ``python -m`` does."""
     here = str(Path.cwd())
-    if here in sys.path:
-        yield
-        return
-    sys.path.insert(0, here)
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
     try:
         yield
     finally:
-        if here in sys.path:
+        if added and here in sys.path:
             sys.path.remove(here)
 
 
