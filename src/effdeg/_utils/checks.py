@@ -98,7 +98,5 @@ def check_generator(generator: object) -> None:
     import torch  # the other checks do without, so that a command can check its options before torch is loaded
 
     if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"generator={generator!r} must be a torch.Generator or None. For a seed: "
-            "generator=torch.Generator().manual_seed(0)."
-        )
+        seeded = "generator=torch.Generator().manual_seed(0)"
+        raise TypeError(f"generator={generator!r} must be a torch.Generator or None. For a seed: {seeded}.")

@@ -74,9 +74,8 @@ def _import(name: str, source: str) -> Any:
             return importlib.import_module(name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(
-                f"{source!r}: there is no Python module {error.name!r} here or among the installed packages."
-            ) from error
+            where = "here or among the installed packages"
+            raise ValueError(f"{source!r}: there is no Python module {error.name!r} {where}.") from error
         own = (__file__, importlib.__file__, "<")
         frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
         # The message of a syntax error has its place already.

@@ -20,17 +20,14 @@ from effdeg.cli._output import check_plot, check_target, print_json, print_notes
 def measure(
     model: Annotated[
         str,
-        typer.Argument(
+        o.argument(
             help="[bold]package.module:callable[/] (called without arguments, it returns the model), a Hugging Face "
-            "model folder, or a torch.export [bold].pt2[/] file.",
-            show_default=False,
+            "model folder, or a torch.export [bold].pt2[/] file."
         ),
     ],
     data: o.Data,
     *,
-    weights: Annotated[
-        Path | None, typer.Option(help="Weights for package.module:callable (.safetensors, .pt).", show_default=False)
-    ] = None,
+    weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt).")] = None,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,

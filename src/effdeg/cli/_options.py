@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from effdeg.io import LoadedData
     from effdeg.measure import Measurement
 
+argument = partial(typer.Argument, show_default=False)
+option = partial(typer.Option, show_default=False)
 _fitted = partial(typer.Option, rich_help_panel="How the paths are drawn and fitted")
 _run = partial(typer.Option, rich_help_panel="How the model is run")
 _read = partial(typer.Option, rich_help_panel="How the data are read")
 
 Data = Annotated[
     str,
-    typer.Option(
+    option(
         help="Examples: [bold].npy .npz .pt .safetensors .parquet[/] or a folder of images. No labels are needed. "
-        "Bytes (uint8) are divided by 255.",
-        show_default=False,
+        "Bytes (uint8) are divided by 255."
     ),
 ]
 Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
@@ -57,9 +58,7 @@ class FitOptions:
 
     degree: Annotated[int, _fitted(help="Highest degree of the fit.")] = 40
     basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials.")] = "chebyshev"
-    output: Annotated[
-        Literal["softmax", "identity", "sigmoid"], _fitted(help="Transformation of the outputs before the fit.")
-    ] = "softmax"
+    output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="Applied to the outputs.")] = "softmax"
     components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
 
 
@@ -179,27 +178,21 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
 
     with process_group():
         first = rank_and_size()[0] == 0
-        if first:
-            _warn_if_untrained(models)
+        seeds = {each.source: each.seed for each in models if not each.weights_files()}
+        if first and seeds:
+            what = "is measured as its code makes it" if len(seeds) == 1 else "are measured as their code makes them"
+            # On the error stream, so that it is shown with --json as well.
+            print_to_stderr(
+                f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained "
+                "unless that code loads trained weights.",
+                "[yellow]",
+            )
         try:
             yield first
         except RuntimeError as error:
             if (hint := describe_channels_last(data.inputs, data.source)) is not None:
                 error.add_note(hint)
             raise
-
-
-def _warn_if_untrained(models: Iterable[NamedModel]) -> None:
-    """Print a note if a model has the weights that its code makes, which are untrained in most cases."""
-    seeds = {each.source: each.seed for each in models if not each.weights_files()}
-    if seeds:
-        what = "is measured as its code makes it" if len(seeds) == 1 else "are measured as their code makes them"
-        # On the error stream, so that it is shown with --json as well.
-        print_to_stderr(
-            f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained unless "
-            "that code loads trained weights.",
-            "[yellow]",
-        )
 
 
 def _checksum(files: Iterable[Path]) -> str | None:

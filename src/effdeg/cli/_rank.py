@@ -17,24 +17,22 @@ from effdeg.cli._output import check_plot, print_json, print_notes, write
 if TYPE_CHECKING:
     from effdeg import ranking
 
-_option = partial(typer.Option, show_default=False)
-
 
 @dataclass(frozen=True)
 class RankOptions:
     """Which columns are ranked, and how the ranking is judged, by the names that :func:`ranking.rank` gives them."""
 
     target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
-    hyperparameters: Annotated[list[str] | None, _option("--by", help="A hyperparameter; once for each.")] = None
+    hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; once for each.")] = None
     clusters: Annotated[
         list[str] | None,
-        _option("--cluster", help="Once for each hyperparameter whose combinations are resampled; all if none."),
+        o.option("--cluster", help="Once for each hyperparameter whose combinations are resampled; all if none."),
     ] = None
     measures: Annotated[
         list[str] | None,
-        _option("--measure", help="Once for each measure; a leading minus (-margin) reverses it. All numbers if none."),
+        o.option("--measure", help="Once for each measure; a leading minus (-margin) reverses it. All if none."),
     ] = None
-    model: Annotated[str | None, _option(help="The column with the models' names; 'model' if there is one.")] = None
+    model: Annotated[str | None, o.option(help="The column with the models' names; 'model' if there is one.")] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
     level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95
     seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0
@@ -44,17 +42,14 @@ class RankOptions:
 def rank(
     table: Annotated[
         Path,
-        typer.Argument(
-            help="[bold].csv[/] or [bold].parquet[/], one row per model: hyperparameters, measures and the gap.",
-            show_default=False,
-        ),
+        o.argument(help="[bold].csv[/] or [bold].parquet[/], one row per model: hyperparameters, measures, the gap."),
     ],
     *,
     options: RankOptions,
-    against: Annotated[str | None, _option(help="Test every other measure against this one.")] = None,
+    against: Annotated[str | None, o.option(help="Test every other measure against this one.")] = None,
     plot: Annotated[
         Path | None,
-        _option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
+        o.option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
     json: o.Json = False,

@@ -76,12 +76,11 @@ class Pool:
     def from_columns(
         cls,
         columns: Columns,
-        *,
         target: str,
         measures: Sequence[str] | None = None,
         hyperparameters: Sequence[str] = (),
-        model: str | None = None,
         clusters: Sequence[str] | None = None,
+        model: str | None = None,
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
         _check_known("target", [target], columns)
@@ -163,9 +162,7 @@ def _check_roles(target: str, hyperparameters: Sequence[str], model: str | None,
     taken: dict[str, str] = {}
     for name, role in [*roles, *((name, "a measure") for name in measures)]:
         if taken.setdefault(name, role) != role:
-            raise ValueError(
-                f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one of them."
-            )
+            raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
 
 
 def _numeric(columns: Columns, name: str, kind: str, names: Sequence[str]) -> Array:
@@ -192,9 +189,8 @@ def _reads_as_number(cell: Any) -> bool:
 def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> Array:
     """Return the gaps; raise unless all are finite and some differ."""
     if missing := _not_finite(gaps, names):
-        raise ValueError(
-            f"the target {target!r} is missing or not finite for {_list_models(missing)}: fill it in or drop the row."
-        )
+        which = _list_models(missing)
+        raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if np.all(gaps == gaps[0]):
         raise ValueError(f"the target {target!r} is {gaps[0]:g} for all {len(gaps)} models: nothing to rank.")
     return gaps
@@ -214,11 +210,9 @@ def _not_finite(values: Array, names: Sequence[str]) -> list[str]:
 def _encode(column: list[Any], name: str, names: Sequence[str]) -> tuple[Indices, list[Any]]:
     """Return the code of each cell and the value behind each code."""
     # A nan is the only number that differs from itself.
-    missing = [model for model, cell in zip(names, column, strict=True) if cell is None or cell != cell]
-    if missing:
-        raise ValueError(
-            f"the hyperparameter {name!r} is missing for {_list_models(missing)}; write a value, such as 0 or 'off'."
-        )
+    if missing := [model for model, cell in zip(names, column, strict=True) if cell is None or cell != cell]:
+        which = _list_models(missing)
+        raise ValueError(f"the hyperparameter {name!r} is missing for {which}; write a value, such as 0 or 'off'.")
     ordered = all(is_number(cell) for cell in column)
     levels = sorted(dict.fromkeys(column), key=None if ordered else lambda level: (str(level), type(level).__name__))
     codes = {level: code for code, level in enumerate(levels)}

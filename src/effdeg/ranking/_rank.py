@@ -79,14 +79,7 @@ def rank(
     check_count("seed", seed, least=0)
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
-    pool = Pool.from_columns(
-        as_columns(table),
-        target=target,
-        measures=measures,
-        hyperparameters=hyperparameters,
-        clusters=clusters,
-        model=model,
-    )
+    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model)
     undefined = [Score(name, undefined=reason) for name, reason in pool.undefined.items()]
     if not pool.measures:
         return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
@@ -112,14 +105,21 @@ def rank(
 def _score(
     pool: Pool, evaluation: Evaluation, found: dict[str, Array], resampled: dict[str, Array], column: int, level: float
 ) -> Score:
-    """Collect the statistics of one measure."""
-    name = list(pool.measures)[column]
+    """Collect the statistics of one measure: SciPy's correlations where it has them, intervals from the resamples."""
+    name, measured = list(pool.measures.items())[column]
 
     def statistic(values: Array, samples: Array) -> Statistic:
         return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
 
     parts: dict[str, Any] = {key: statistic(found[key], resampled[key]) for key in STATISTICS if key in found}
-    parts |= _correlate_with_scipy(pool, name, parts, level)
+    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
+    linear = stats.pearsonr(scale_down(measured), scale_down(pool.gaps))
+    parts["pearson_resampled"] = drawn = parts["pearson"].interval
+    # Fisher's interval holds for independent models.
+    low, high = linear.confidence_interval(level)
+    parts["pearson"] = Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high)))
+    for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
+        parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
     if evaluation.neighbours:
         by_axis = zip(evaluation.neighbours.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
         parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
@@ -130,18 +130,3 @@ def _score(
         least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
         parts["information_given"] = evaluation.information.sets[least]
     return Score(name, **parts)
-
-
-def _correlate_with_scipy(pool: Pool, name: str, resampled: dict[str, Statistic], level: float) -> dict[str, Any]:
-    """Return SciPy's correlations, with Fisher's interval for Pearson's where models are independent."""
-    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
-    values, gaps = pool.measures[name], pool.gaps
-    linear = stats.pearsonr(scale_down(values), scale_down(gaps))
-    low, high = linear.confidence_interval(level)
-    drawn = resampled["pearson"].interval
-    return {
-        "pearson": Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high))),
-        "pearson_resampled": drawn,
-        "spearman": Statistic(float(stats.spearmanr(values, gaps)[0]), resampled["spearman"].interval),
-        "kendall": Statistic(float(stats.kendalltau(values, gaps)[0]), resampled["kendall"].interval),
-    }

@@ -65,10 +65,9 @@ class Score:
       two hyperparameters. It lies between 0 and 1 and is blind to the direction.
 
     Statistics are None where ``undefined`` says why; those from ``psi`` on also without hyperparameters, or where no
-    two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles over resamples: of
-    the models, or, where several models share a configuration, of the configurations with all their models, since seeds
-    of one configuration are not independent models. A resample has fewer distinct models than the pool, which tends to
-    raise the worst sign error and the conditional information: their intervals are biased upwards.
+    two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles over the resamples of
+    :func:`rank`. A resample has fewer distinct models than the pool, which tends to raise the worst sign error and the
+    conditional information: their intervals are biased upwards.
 
     Example:
         >>> from effdeg.ranking import rank

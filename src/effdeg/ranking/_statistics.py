@@ -207,11 +207,10 @@ class ConditionalInformation:
         rows = np.concatenate([cells[cells >= 0] + start for (cells, _), start in starts])
         sparse = require("scipy.sparse", extra="ranking", purpose="effdeg.ranking")
         ones, shape = np.ones(len(pairs), dtype=np.int32), (len(self._times) * 6, len(rises))
-        symbols = ((sign[self._first, self._second] + 1) * 2 + rises for sign in measure_signs)
-        self._tallies = [
-            sparse.csr_array((ones, (rows * 6 + symbol[pairs].astype(np.int64), pairs)), shape=shape)
-            for symbol in symbols
-        ]
+        self._tallies = []
+        for sign in measure_signs:
+            symbol = ((sign[self._first, self._second] + 1) * 2 + rises)[pairs].astype(np.int64)
+            self._tallies.append(sparse.csr_array((ones, (rows * 6 + symbol, pairs)), shape=shape))
 
     def __call__(self, counts: Array) -> Array:
         """Return it for each set, sets × resamples × measures; nan where the set determines G."""
