@@ -78,7 +78,8 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
     values = trace.values(fit_settings.get("output", "softmax")).double()
     if settings.components is not None:
         values = project(values, min(settings.components, values.shape[-1]))
-    simple, complex_ = (_nearest(measured.per_path, quantile) for quantile in (0.1, 0.9))
+    sample = measured.per_path
+    simple, complex_ = (int((sample - sample.quantile(share)).abs().argmin()) for share in (0.1, 0.9))
     with drawing(theme, (13, 5)) as (colours, figure):
         grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
         _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colours, (simple, complex_))
@@ -217,7 +218,3 @@ def _whisker(axes: Axes, row: int, value: float, interval: tuple[float, float], 
         axes.plot(interval, (row, row), color=colour, lw=2, solid_capstyle="round")
     face: Any = colour if filled else axes.get_facecolor()
     axes.plot(value, row, "o", ms=7, mec=colour, mfc=face, mew=1.6)
-
-
-def _nearest(sample: Tensor, quantile: float) -> int:
-    return int((sample - sample.quantile(quantile)).abs().argmin())

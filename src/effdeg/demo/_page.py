@@ -36,7 +36,12 @@ def write_page(selection: Selection, effect: PenaltyEffect, folder: Path) -> Non
         write_atomically(folder / f"{name}.pt", dump(partial(torch.save, network.model.state_dict())))
     write_json(folder / "comparison.json", selection.comparison.to_dict())
     write_json(folder / "penalty.json", effect.to_dict())
-    one, two = (selection.comparison.measurements[name] for name in (simpler, other))
+    one, two = selection.comparison.measurements.values()
+    ends = (
+        f"'{name}' ends at an effective degree of {each.degrees[-1].value:.2g}, a held-out accuracy of "
+        f"{each.test_accuracy[-1]:.1%} and a held-out loss of {each.test_loss[-1]:.2f}"
+        for name, each in selection.networks.items()
+    )
     page = Template(files("effdeg.demo").joinpath("page.html").read_text(encoding="utf-8")).substitute(
         {name: " ".join(f"--{role}: {colour};" for role, colour in asdict(THEMES[name]).items()) for name in THEMES},
         labelled=len(selection.digits.labels),
@@ -47,7 +52,7 @@ def write_page(selection: Selection, effect: PenaltyEffect, folder: Path) -> Non
         other=other,
         simpler_degree=f"{one.value:.3g}",
         other_degree=f"{two.value:.3g}",
-        ends="; ".join(_describe_end(name, network) for name, network in selection.networks.items()),
+        ends="; ".join(ends),
         changes=", ".join(f"{title} {_change(effect, what)}" for what, title in _PANELS.items()),
         selection=_items(selection.findings()),
         rows=_rows(selection),
@@ -105,13 +110,6 @@ def plot_penalty(effect: PenaltyEffect, *, theme: str) -> Figure:
             axes.set_title(f"{title}: {_change(effect, what)}")
             axes.grid(axis="y", color=colours.faint, lw=0.6)
     return figure
-
-
-def _describe_end(name: str, network: TrackedNetwork) -> str:
-    return (
-        f"'{name}' ends at an effective degree of {network.degrees[-1].value:.2g}, a held-out accuracy of "
-        f"{network.test_accuracy[-1]:.1%} and a held-out loss of {network.test_loss[-1]:.2f}"
-    )
 
 
 def _change(effect: PenaltyEffect, what: str) -> str:

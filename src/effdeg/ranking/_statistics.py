@@ -261,20 +261,14 @@ class ConditionalInformation:
 
 
 class Evaluation:
-    """All statistics of a pool's measures, as functions of how often each model is counted.
-
-    Attributes:
-        neighbours: The pairs of models that differ in one hyperparameter alone; None if there are none.
-        information: The conditional information; None without hyperparameters.
-    """
+    """All statistics of a pool's measures, as functions of how often each model is counted."""
 
     def __init__(self, pool: Pool) -> None:
         self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
-        self._measure_signs, self._gap_signs = signs(self._values), signs(self._gaps)
+        self._signs = signs(self._values), signs(self._gaps)
         neighbours = Neighbours(pool) if pool.hyperparameters else None
         self.neighbours = neighbours if neighbours and neighbours.axes else None
-        sides = self._measure_signs, self._gap_signs
-        self.information = ConditionalInformation(pool, *sides) if pool.hyperparameters else None
+        self.information = ConditionalInformation(pool, *self._signs) if pool.hyperparameters else None
 
     def __call__(self, counts: Array) -> dict[str, Array]:
         """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
@@ -283,17 +277,13 @@ class Evaluation:
         return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
 
     def _evaluate(self, counts: Array) -> dict[str, Array]:
-        sides = self._measure_signs, self._gap_signs
-        found = {
-            "pearson": pearson(counts, self._values, self._gaps),
-            "spearman": spearman(counts, *sides),
-            "kendall": kendall(counts, *sides),
-        }
+        found = {"spearman": spearman(counts, *self._signs), "kendall": kendall(counts, *self._signs)}
+        found["pearson"] = pearson(counts, self._values, self._gaps)
         if self.neighbours:
-            found["psi_by_axis"] = by_axis = self.neighbours.psi(counts, *sides)
+            found["psi_by_axis"] = by_axis = self.neighbours.psi(counts, *self._signs)
             found["psi"] = _mean(by_axis)
         if self.neighbours and self.neighbours.environments:
-            found["sign_errors"] = errors = self.neighbours.sign_errors(counts, *sides)
+            found["sign_errors"] = errors = self.neighbours.sign_errors(counts, *self._signs)
             found["sign_error"] = _mean(errors)
             found["worst_sign_error"] = np.fmax.reduce(errors)
         if self.information:
