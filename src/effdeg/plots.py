@@ -52,22 +52,17 @@ def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figu
     """Open a figure in a theme, ``"light"`` or ``"dark"``; the user's own matplotlib settings are left alone."""
     check_choice("theme", theme, THEMES)
     colours = THEMES[theme]
-    style = {
+    inked = ("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color", "xtick.color", "ytick.color")
+    style: dict[Any, Any] = {
         "font.size": 9,
         "axes.titlesize": 9.5,
         "axes.titlelocation": "left",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.facecolor": colours.ground,
-        "axes.edgecolor": colours.ink,
-        "axes.labelcolor": colours.ink,
-        "axes.titlecolor": colours.ink,
-        "text.color": colours.ink,
-        "xtick.color": colours.ink,
-        "ytick.color": colours.ink,
         "legend.frameon": False,
     }
-    with mpl.rc_context(style):  # type: ignore[arg-type]
+    with mpl.rc_context(style | dict.fromkeys(inked, colours.ink)):
         yield colours, Figure(figsize=size, dpi=160, layout="constrained", facecolor=colours.ground)
 
 
@@ -77,38 +72,30 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
     From left to right: the paths between examples, on the two main directions of the data, strong where the outputs
     change; the outputs that vary most along a simple and a complex path (those at the tenth and ninetieth percentile),
     with the fitted polynomials; these polynomials' coefficients; and the spectrum over all paths.
-
-    Args:
-        trace: The model's outputs along paths.
-        theme: ``"light"`` or ``"dark"``.
-        **fit_settings: The settings of :meth:`effdeg.Trace.fit`.
-
-    Returns:
-        The figure.
     """
     measured = trace.fit(**fit_settings)
     settings = measured.settings
     values = trace.values(fit_settings.get("output", "softmax")).double()
     if settings.components is not None:
         values = project(values, min(settings.components, values.shape[-1]))
-    simple, complex_ = (_nearest(measured.per_path, quantile) for quantile in (0.1, 0.9))
+    sample = measured.per_path
+    simple, complex_ = (int((sample - sample.quantile(share)).abs().argmin()) for share in (0.1, 0.9))
     with drawing(theme, (13, 5)) as (colours, figure):
         grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
         _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colours, (simple, complex_))
         rows = ((simple, "simple", colours.simple), (complex_, "complex", colours.complex))
-        upper: Axes | None = None
+        right: Any = None
         for row, (path, name, colour) in enumerate(rows):
             coefficients = fit(values[path], trace.alpha[path], settings.degree, settings.basis, settings.damping)
             left = figure.add_subplot(grid[row, 1])
-            upper = right = figure.add_subplot(grid[row, 2], sharey=upper)
+            right = figure.add_subplot(grid[row, 2], sharey=right)
             _draw_path(left, values[path], trace.alpha[path], coefficients, settings.basis, colour)
             left.set_ylabel("outputs that vary most")
             left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
             _draw_coefficients(right, coefficients, colour)
             right.set_title("its coefficients")
-            if row == 1:
-                left.set_xlabel("position α on the path")
-                right.set_xlabel("degree k")
+        left.set_xlabel("position α on the path")
+        right.set_xlabel("degree k")
         _draw_spectrum(figure.add_subplot(grid[:, 3]), measured, colours)
     return figure
 
@@ -133,23 +120,18 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
 
 def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure:
     """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is."""
-    names = comparison.ranking
-    rows = range(len(names))
-    apart = comparison.above_simplest()
+    names, apart = comparison.ranking, comparison.above_simplest()
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     with drawing(theme, (8.5, 1.6 + 0.38 * len(names))) as (colours, figure):
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
-        for row, name in zip(rows, names, strict=True):
-            measurement = comparison.measurements[name]
+        for row, (name, measurement) in enumerate(comparison.measurements.items()):
             value = measurement.estimate(normalized=comparison.normalized)[0]
-            _whisker(
-                left, row, value, measurement.interval(normalized=comparison.normalized), colours.simple, filled=True
-            )
-            if name in apart:
-                difference = apart[name]
+            interval = measurement.interval(normalized=comparison.normalized)
+            _whisker(left, row, value, interval, colours.simple, filled=True)
+            if (difference := apart.get(name)) is not None:
                 colour = colours.complex if difference.significant else colours.ink
                 _whisker(right, row, difference.value, difference.interval, colour, filled=difference.significant)
-        left.set_yticks(rows, names)
+        left.set_yticks(range(len(names)), names)
         left.set_ylim(len(names) - 0.5, -0.5)
         single = len(comparison.measurements[names[0]].per_path) == 1
         left.set_title(f"{what}, {'of a single path: no intervals' if single else '95% interval'}")
@@ -220,15 +202,9 @@ def _draw_spectrum(axes: Axes, measurement: Measurement, colours: Theme) -> None
     count = len(measurement.per_path)
     margin = student_quantile(0.975, count - 1) * stderr if count > 1 else np.zeros_like(mean)
     floor = max(float(mean.max()), 1e-300) * 1e-12
-    axes.fill_between(
-        degrees,
-        np.maximum(mean - margin, floor),
-        np.maximum(mean + margin, floor),
-        color=colours.simple,
-        alpha=0.3,
-        lw=0,
-    )
-    axes.plot(degrees, np.maximum(mean, floor), "o-", color=colours.simple, ms=3, lw=1.2)
+    low, middle, high = (np.maximum(values, floor) for values in (mean - margin, mean, mean + margin))
+    axes.fill_between(degrees, low, high, color=colours.simple, alpha=0.3, lw=0)
+    axes.plot(degrees, middle, "o-", color=colours.simple, ms=3, lw=1.2)
     axes.set_yscale("log")
     axes.set_title(f"spectrum of {count} paths" if count > 1 else "spectrum of a single path")
     axes.set_xlabel("degree k")
@@ -242,7 +218,3 @@ def _whisker(axes: Axes, row: int, value: float, interval: tuple[float, float], 
         axes.plot(interval, (row, row), color=colour, lw=2, solid_capstyle="round")
     face: Any = colour if filled else axes.get_facecolor()
     axes.plot(value, row, "o", ms=7, mec=colour, mfc=face, mew=1.6)
-
-
-def _nearest(sample: Tensor, quantile: float) -> int:
-    return int((sample - sample.quantile(quantile)).abs().argmin())

@@ -1,17 +1,17 @@
 import pytest
 import torch
 
-from effdeg.demo._experiments import PairedDifference, PenaltyEffect, Scores
+from effdeg.demo._experiments import MeanInterval, PenaltyEffect, Scores
 
 
 def test_a_difference_and_what_it_means():
-    clear = PairedDifference.of(torch.tensor([0.9, 1.0, 1.1]))
+    clear = MeanInterval.of(torch.tensor([0.9, 1.0, 1.1]))
     assert clear.mean == pytest.approx(1)
     assert clear.low < 1 < clear.high
     assert clear.sign == 1
     assert clear.describe(scale=100, unit=" points") == "higher (95% interval of the difference +75 to +1.2e+02 points)"
-    assert PairedDifference.of(torch.tensor([-0.9, -1.0, -1.1])).describe().startswith("lower (95% interval")
-    unclear = PairedDifference.of(torch.tensor([-1.0, 1.1]))
+    assert MeanInterval.of(torch.tensor([-0.9, -1.0, -1.1])).describe().startswith("lower (95% interval")
+    unclear = MeanInterval.of(torch.tensor([-1.0, 1.1]))
     assert unclear.sign == 0
     assert unclear.describe().startswith("no clear difference")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from effdeg.ranking import Pool, _rank, rank
-from effdeg.ranking._rank import Evaluation, tally
+from effdeg.ranking import Pool, _statistics, rank
+from effdeg.ranking._statistics import Evaluation, tally
 from effdeg.ranking._tables import as_columns
 from tests.oracles import ranking as oracle
 from tests.ranking.pools import AXES, grid_pool, ragged_pool
@@ -182,7 +182,7 @@ def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resa
     drawn[0], drawn[1, 1:] = 3, 5  # one model only; one model and one other
     counts = tally(drawn)
     counts[2] *= 3  # clusters of several models make some resamples larger than the pool
-    monkeypatch.setattr(_rank, "_CHUNK", 7 * len(rows) ** 2)  # 7 resamples at a time
+    monkeypatch.setattr(_statistics, "_CHUNK", 7 * len(rows) ** 2)  # 7 resamples at a time
     found = Evaluation(pool)(counts)
     undefined = 0
     for number, count in enumerate(counts):

@@ -82,13 +82,9 @@ def check_number(name: str, value: object, meaning: str, *, zero: bool = False) 
 
 def check_weight(weight: object) -> None:
     """Raise unless ``weight`` can be the weight of a penalty."""
-    check_number(
-        "weight",
-        weight,
-        "it is how much the penalty counts. One that changes during training is a function of the step, such as "
-        "effdeg.SineRamp, or is given to Method.loss",
-        zero=True,
-    )
+    varying = "a function of the step, such as effdeg.SineRamp, or is given to Method.loss"
+    meaning = f"it is how much the penalty counts. One that changes during training is {varying}"
+    check_number("weight", weight, meaning, zero=True)
 
 
 def check_flag(name: str, value: object) -> None:
@@ -102,7 +98,5 @@ def check_generator(generator: object) -> None:
     import torch  # the other checks do without, so that a command can check its options before torch is loaded
 
     if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"generator={generator!r} must be a torch.Generator or None. For a seed: "
-            "generator=torch.Generator().manual_seed(0)."
-        )
+        seeded = "generator=torch.Generator().manual_seed(0)"
+        raise TypeError(f"generator={generator!r} must be a torch.Generator or None. For a seed: {seeded}.")

@@ -16,14 +16,13 @@ from effdeg._utils.checks import suggest
 def importing_from_here() -> Iterator[None]:
     """Find modules in the working directory while the block runs, as ``python -m`` does."""
     here = str(Path.cwd())
-    if here in sys.path:
-        yield
-        return
-    sys.path.insert(0, here)
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
     try:
         yield
     finally:
-        if here in sys.path:
+        if added and here in sys.path:
             sys.path.remove(here)
 
 
@@ -75,9 +74,8 @@ def _import(name: str, source: str) -> Any:
             return importlib.import_module(name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(
-                f"{source!r}: there is no Python module {error.name!r} here or among the installed packages."
-            ) from error
+            where = "here or among the installed packages"
+            raise ValueError(f"{source!r}: there is no Python module {error.name!r} {where}.") from error
         own = (__file__, importlib.__file__, "<")
         frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
         # The message of a syntax error has its place already.

@@ -19,25 +19,17 @@ from effdeg.cli._rank import rank
 class _Lab(TyperGroup):
     """The commands of the lab, which are imported, and torch with them, when one of them is wanted."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        self._load()
-        return super().list_commands(ctx)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from effdeg.cli import _lab as lab
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        self._load()
-        return super().get_command(ctx, cmd_name)
+        self.commands = typer.main.get_group(lab.group).commands
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         # A method may also have come from --set or --equal-time.
         _use_spellings_of(command, but={"method"})
         return name, command, rest
-
-    def _load(self) -> None:
-        from effdeg.cli import _lab as lab
-
-        if not self.commands:
-            self.commands = typer.main.get_group(lab.group).commands
 
 
 app = typer.Typer(
@@ -96,10 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for note in getattr(error, "__notes__", ()):
             print_to_stderr(note)
         if not isinstance(error, _PLAIN):
-            kind = type(error).__name__
-            print_to_stderr(
-                f"({kind}, probably raised by the code of a model or recipe; effdeg --traceback … shows where)", "[dim]"
-            )
+            origin = "probably raised by the code of a model or recipe; effdeg --traceback … shows where"
+            print_to_stderr(f"({type(error).__name__}, {origin})", "[dim]")
         raise SystemExit(2) from error
 
 

@@ -21,17 +21,13 @@ from effdeg.cli._output import check_plot, print_json, print_notes, write
 def compare(
     models: Annotated[
         list[str],
-        typer.Argument(
-            help="Two or more models, each as for [bold]effdeg measure[/]; or one from code and several --weights.",
-            show_default=False,
+        o.argument(
+            help="Two or more models, each as for [bold]effdeg measure[/]; or one from code and several --weights."
         ),
     ],
     data: o.Data,
     *,
-    weights: Annotated[
-        list[Path] | None,
-        typer.Option(help="Weights, once for each model; or several for one model.", show_default=False),
-    ] = None,
+    weights: Annotated[list[Path] | None, o.option(help="Once for each model; or several for one model.")] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
@@ -48,13 +44,12 @@ def compare(
     """
     check_plot(plot)
     named = _match(models, weights or [], path_options.seed)
-    running = {**device_options.settings(), "progress": not (json or quiet)}
+    settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
     with o.prepare_run(named.values(), examples) as first:
-        found = effdeg.compare(
-            loaded, examples.inputs, normalized=normalized, **asdict(path_options), **asdict(fit_options), **running
-        )
+        shown = not (json or quiet)
+        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=shown, **settings)
     if not first:
         return
     measurements = {name: named[name].record(each, examples) for name, each in found.measurements.items()}
@@ -73,23 +68,19 @@ def compare(
 
 def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; the names are as short as they can be."""
+    names = full = models
     if len(models) == 1 and len(weights) > 1:
-        found = [o.NamedModel(models[0], file, seed) for file in weights]
-        names = [file.stem for file in weights]
-        full = [str(file) for file in weights]
-    elif weights and len(weights) != len(models):
-        raise ValueError(
-            f"{len(models)} models and {len(weights)} weights: give one for each, or several for one model."
-        )
-    else:
-        found = [o.NamedModel(*each, seed) for each in zip_longest(models, weights)]
-        names = full = models
-    if len(found) < 2:
+        models = models * len(weights)
+        names, full = [file.stem for file in weights], [str(file) for file in weights]
+    if weights and len(weights) != len(models):
+        given = f"{len(models)} models and {len(weights)} weights"
+        raise ValueError(f"{given}: give one for each, or several for one model.")
+    if len(models) < 2:
         raise ValueError("a comparison needs at least two models, or one model and two --weights.")
-    if len(set(names)) < len(names):
-        names = full
-    if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
+    for longer in (full, [f"{name} ({number})" for number, name in enumerate(full, start=1)]):
+        if len(set(names)) < len(names):
+            names = longer
+    found = (o.NamedModel(*each, seed) for each in zip_longest(models, weights))
     return dict(zip(names, found, strict=True))
 
 
@@ -105,12 +96,9 @@ def _table(comparison: "effdeg.Comparison") -> Table:
         value = measured.estimate(normalized=comparison.normalized)[0]
         interval = format_interval(*measured.interval(normalized=comparison.normalized))
         row = [str(rank), escape(name), f"{value:.4g}", interval]
-        if name in apart:
-            difference = apart[name]
-            row += [
-                f"{difference.value:.3g} ({format_interval(*difference.interval)})",
-                "yes" if difference.significant else "no",
-            ]
+        if (difference := apart.get(name)) is not None:
+            row.append(f"{difference.value:.3g} ({format_interval(*difference.interval)})")
+            row.append("yes" if difference.significant else "no")
         table.add_row(*row)
     return table
 

@@ -44,11 +44,8 @@ def demo(
         findings = [*selection.findings(), *effect.findings()]
         found = {"findings": findings, "page": str(page), "penalty": effect.to_dict(), **selection.comparison.to_dict()}
         print_json(found)
-    for sentence in selection.findings():
-        console.print(f"• {escape(sentence)}")
-    console.print(QUESTION)
-    for sentence in effect.findings():
-        console.print(f"• {escape(sentence)}")
+    first, second = (escape("\n".join(f"• {each}" for each in part.findings())) for part in (selection, effect))
+    console.print(f"{first}\n{QUESTION}\n{second}")
     write(page, lambda _: write_page(selection, effect, out), console)
     console.print("To repeat the comparison from the saved checkpoints:")
     console.print(escape(f"  {compare_command(out, _program())}"))

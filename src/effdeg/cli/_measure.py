@@ -20,17 +20,14 @@ from effdeg.cli._output import check_plot, check_target, print_json, print_notes
 def measure(
     model: Annotated[
         str,
-        typer.Argument(
+        o.argument(
             help="[bold]package.module:callable[/] (called without arguments, it returns the model), a Hugging Face "
-            "model folder, or a torch.export [bold].pt2[/] file.",
-            show_default=False,
+            "model folder, or a torch.export [bold].pt2[/] file."
         ),
     ],
     data: o.Data,
     *,
-    weights: Annotated[
-        Path | None, typer.Option(help="Weights for package.module:callable (.safetensors, .pt).", show_default=False)
-    ] = None,
+    weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt).")] = None,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,
@@ -84,14 +81,10 @@ def _table(name: str, measured: "effdeg.Measurement") -> Table:
         estimate = format_estimate(*measured.estimate(normalized=normalized))
         interval = format_interval(*measured.interval(normalized=normalized))
         table.add_row(label, f"[bold]{estimate}[/]", f"95% interval {interval}")
-    table.add_row(
-        "paths",
-        f"{len(measured.per_path)} × {settings.nodes} nodes",
-        f"{settings.sampling}, at {settings.at or 'the inputs'}",
-    )
-    table.add_row(
-        "fit", f"{settings.basis} degree {settings.degree}", f"misses {measured.residual:.2g} of the variation"
-    )
+    where = f"{settings.sampling}, at {settings.at or 'the inputs'}"
+    table.add_row("paths", f"{len(measured.per_path)} × {settings.nodes} nodes", where)
+    missed = f"misses {measured.residual:.2g} of the variation"
+    table.add_row("fit", f"{settings.basis} degree {settings.degree}", missed)
     table.add_row("fitted", escape(settings.describe_outputs()), escape(settings.model))
     table.add_row("data", escape(settings.data or ""), f"{settings.examples} examples")
     if settings.preprocessing:

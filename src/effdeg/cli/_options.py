@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
+from hashlib import file_digest, sha256
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,16 +22,17 @@ if TYPE_CHECKING:
     from effdeg.io import LoadedData
     from effdeg.measure import Measurement
 
+argument = partial(typer.Argument, show_default=False)
+option = partial(typer.Option, show_default=False)
 _fitted = partial(typer.Option, rich_help_panel="How the paths are drawn and fitted")
 _run = partial(typer.Option, rich_help_panel="How the model is run")
 _read = partial(typer.Option, rich_help_panel="How the data are read")
 
 Data = Annotated[
     str,
-    typer.Option(
+    option(
         help="Examples: [bold].npy .npz .pt .safetensors .parquet[/] or a folder of images. No labels are needed. "
-        "Bytes (uint8) are divided by 255.",
-        show_default=False,
+        "Bytes (uint8) are divided by 255."
     ),
 ]
 Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
@@ -56,9 +58,7 @@ class FitOptions:
 
     degree: Annotated[int, _fitted(help="Highest degree of the fit.")] = 40
     basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials.")] = "chebyshev"
-    output: Annotated[
-        Literal["softmax", "identity", "sigmoid"], _fitted(help="Transformation of the outputs before the fit.")
-    ] = "softmax"
+    output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="Applied to the outputs.")] = "softmax"
     components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
 
 
@@ -150,22 +150,22 @@ class NamedModel:
 
     def weights_files(self) -> list[Path]:
         """Return the files that the weights come from; none if the model's code makes them."""
-        from effdeg.io._models import weights_files
-
-        return weights_files(self.source, self.weights)
+        path = Path(self.source)
+        if self.weights is not None:
+            return [self.weights]
+        if path.is_dir():
+            return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+        return [path] if path.suffix == ".pt2" else []
 
     def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
         """Return a measurement whose settings say what was measured."""
-        from effdeg.io._models import checksum
-
         files = self.weights_files()
-        made_by_code = f"as {self.source} makes them with seed {self.seed}"
         settings = replace(
             measured.settings,
             data=data.source,
             preprocessing=data.preprocessing,
-            weights=str(self.weights or self.source) if files else made_by_code,
-            weights_sha256=checksum(files),
+            weights=str(self.weights or self.source) if files else f"as {self.source} makes them with seed {self.seed}",
+            weights_sha256=_checksum(files),
         )
         return replace(measured, settings=settings)
 
@@ -178,8 +178,15 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
 
     with process_group():
         first = rank_and_size()[0] == 0
-        if first:
-            _warn_if_untrained(models)
+        seeds = {each.source: each.seed for each in models if not each.weights_files()}
+        if first and seeds:
+            what = "is measured as its code makes it" if len(seeds) == 1 else "are measured as their code makes them"
+            # On the error stream, so that it is shown with --json as well.
+            print_to_stderr(
+                f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained "
+                "unless that code loads trained weights.",
+                "[yellow]",
+            )
         try:
             yield first
         except RuntimeError as error:
@@ -188,17 +195,13 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
             raise
 
 
-def _warn_if_untrained(models: Iterable[NamedModel]) -> None:
-    """Print a note if a model has the weights that its code makes, which are untrained in most cases."""
-    seeds = {each.source: each.seed for each in models if not each.weights_files()}
-    if seeds:
-        what = "is measured as its code makes it" if len(seeds) == 1 else "are measured as their code makes them"
-        # On the error stream, so that it is shown with --json as well.
-        print_to_stderr(
-            f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained unless "
-            "that code loads trained weights.",
-            "[yellow]",
-        )
+def _checksum(files: Iterable[Path]) -> str | None:
+    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
+    digests = []
+    for file in files:
+        with file.open("rb") as stream:
+            digests.append(file_digest(stream, "sha256").hexdigest())
+    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

@@ -89,9 +89,8 @@ def write(file: Path, writer: Callable[[Path], object], console: Console) -> Non
     try:
         writer(file)
     except OSError as error:
-        raise OSError(
-            f"{file} could not be written: {error.strerror or error}. The result above is complete."
-        ) from error
+        reason = error.strerror or error
+        raise OSError(f"{file} could not be written: {reason}. The result above is complete.") from error
     console.print(escape(f"written: {file}"))
 
 

@@ -17,64 +17,39 @@ from effdeg.cli._output import check_plot, print_json, print_notes, write
 if TYPE_CHECKING:
     from effdeg import ranking
 
-_option = partial(typer.Option, show_default=False)
-
 
 @dataclass(frozen=True)
 class RankOptions:
-    """Which columns are ranked, and how the ranking is judged."""
+    """Which columns are ranked, and how the ranking is judged, by the names that :func:`ranking.rank` gives them."""
 
     target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
-    by: Annotated[list[str] | None, _option(help="A hyperparameter; once for each.")] = None
-    cluster: Annotated[
+    hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; once for each.")] = None
+    clusters: Annotated[
         list[str] | None,
-        _option(
-            help="A hyperparameter, once for each: models that share all of these are resampled together. All if none."
-        ),
+        o.option("--cluster", help="Once for each hyperparameter whose combinations are resampled; all if none."),
     ] = None
-    measure: Annotated[
+    measures: Annotated[
         list[str] | None,
-        _option(
-            help="A measure, once for each; a leading minus (-margin) reverses it. Every column of numbers if none."
-        ),
+        o.option("--measure", help="Once for each measure; a leading minus (-margin) reverses it. All if none."),
     ] = None
-    against: Annotated[str | None, _option(help="Test every other measure against this one.")] = None
-    model: Annotated[str | None, _option(help="The column with the models' names; 'model' if there is one.")] = None
+    model: Annotated[str | None, o.option(help="The column with the models' names; 'model' if there is one.")] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
     level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95
     seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0
-
-    def rank(self, table: Path) -> "ranking.Ranking":
-        """Rank the measures of a table."""
-        from effdeg import ranking
-
-        return ranking.rank(
-            table,
-            target=self.target,
-            measures=self.measure or None,
-            hyperparameters=self.by or (),
-            clusters=self.cluster or None,
-            model=self.model,
-            resamples=self.resamples,
-            level=self.level,
-            seed=self.seed,
-        )
 
 
 @o.unbundle
 def rank(
     table: Annotated[
         Path,
-        typer.Argument(
-            help="[bold].csv[/] or [bold].parquet[/], one row per model: hyperparameters, measures and the gap.",
-            show_default=False,
-        ),
+        o.argument(help="[bold].csv[/] or [bold].parquet[/], one row per model: hyperparameters, measures, the gap."),
     ],
     *,
     options: RankOptions,
+    against: Annotated[str | None, o.option(help="Test every other measure against this one.")] = None,
     plot: Annotated[
         Path | None,
-        _option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
+        o.option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
     json: o.Json = False,
@@ -87,8 +62,10 @@ def rank(
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot exclude each other.")
     check_plot(plot)
-    ranked = options.rank(table)
-    tests = _test(ranked, options.against)
+    from effdeg import ranking
+
+    ranked = ranking.rank(table, **{name: value for name, value in asdict(options).items() if value not in (None, [])})
+    tests = _test(ranked, against)
     console = Console(highlight=False, quiet=json)
     if json:
         print_json(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tests]})
@@ -108,15 +85,11 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
     varied = [score for score in ranked.scores.values() if score.psi_by_axis]
     if varied:
         head = ["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]
-        rows = [
-            [
-                score.measure,
-                *(f"{psi.value:z.2f}" for psi in score.psi_by_axis.values()),
-                str(score.worst_environment or "–"),
-            ]
-            for score in varied
-        ]
-        _print(console, "among models that differ in one hyperparameter alone", [head, *rows])
+        rows = [head]
+        for score in varied:
+            values = (f"{psi.value:z.2f}" for psi in score.psi_by_axis.values())
+            rows.append([score.measure, *values, str(score.worst_environment or "–")])
+        _print(console, "among models that differ in one hyperparameter alone", rows)
     console.print(f"[dim]{ranked.legend()}[/]")
     print_notes(console, ranked.warnings())
 

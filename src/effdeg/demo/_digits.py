@@ -18,12 +18,8 @@ POOL = 797
 class Digits:
     """A few labelled digits to train on, a pool without labels to measure on, and digits held out to test on.
 
-    Attributes:
-        labelled: Digits × 64 pixels in [0, 1].
-        labels: One of 0 to 9 for each of them.
-        pool: 797 digits × 64 pixels, the labelled ones among them.
-        held_out: 1,000 digits × 64 pixels.
-        held_out_labels: One of 0 to 9 for each of them.
+    Digits are rows of 64 pixels in [0, 1], labels lie between 0 and 9. The pool has 797 digits, the labelled ones among
+    them; the other 1,000 are held out.
     """
 
     labelled: Tensor

@@ -47,18 +47,18 @@ HASTY = Regime("hasty", "steps ten times as large, no weight decay", lr=1e-2, we
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """The mean of paired differences, and its 95% interval."""
+class MeanInterval:
+    """A mean, such as of paired differences, and its 95% interval."""
 
     mean: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, changes: Tensor) -> "PairedDifference":
-        """Return the mean difference over pairs."""
-        mean, stderr = mean_and_stderr(changes.double())
-        return cls(mean, *interval(mean, stderr, count=len(changes), level=0.95))
+    def of(cls, sample: Tensor) -> "MeanInterval":
+        """Return the mean of a sample."""
+        mean, stderr = mean_and_stderr(sample.double())
+        return cls(mean, *interval(mean, stderr, count=len(sample), level=0.95))
 
     @property
     def sign(self) -> int:
@@ -115,8 +115,8 @@ class Selection:
         simpler, other = self.networks[one], self.networks[two]
         degrees = {name: measured.value for name, measured in self.comparison.measurements.items()}
         significant = self.comparison.differences()[0].significant
-        accuracy = PairedDifference.of(simpler.correct - other.correct)
-        loss = PairedDifference.of(simpler.losses - other.losses)
+        accuracy = MeanInterval.of(simpler.correct - other.correct)
+        loss = MeanInterval.of(simpler.losses - other.losses)
         verdict = {2: "agree", 1: "agree in part", 0: "do not decide"}.get(accuracy.sign - loss.sign, "disagree")
         reached = " and ".join(f"{each.train_accuracy[-1]:.0%} ({name})" for name, each in self.networks.items())
         return [
@@ -153,11 +153,11 @@ class PenaltyEffect:
         scores: list[Scores] = getattr(self, group)
         return sum(float(getattr(each, what)) for each in scores) / len(scores)
 
-    def difference(self, what: str) -> PairedDifference:
+    def difference(self, what: str) -> MeanInterval:
         """Return what the penalty changed, seed by seed."""
         pairs = zip(self.plain, self.penalized, strict=True)
         changes = [getattr(two, what) - getattr(one, what) for one, two in pairs]
-        return PairedDifference.of(torch.tensor(changes, dtype=torch.float64))
+        return MeanInterval.of(torch.tensor(changes, dtype=torch.float64))
 
     def findings(self) -> list[str]:
         """Describe what was found, in sentences."""

@@ -26,12 +26,9 @@ _CHANNELS = {1, 3, 4}
 
 
 class LoadedData(NamedTuple):
-    """Examples from a file or folder.
+    """Examples from a file or folder: a tensor, a dict of tensors, or a data set of images.
 
-    Attributes:
-        inputs: A tensor, a dict of tensors, or a data set of images.
-        source: Where they come from.
-        preprocessing: What was done to them on the way, in words; None if nothing was.
+    ``preprocessing`` says in words what was done to them on the way; it is None if nothing was.
     """
 
     inputs: Any
@@ -100,15 +97,12 @@ class ImageOptions:
         return self._normalize(_scale(images))
 
     def _normalize(self, pixels: Tensor) -> Tensor:
-        mean, std = (self._by_channel(name, pixels) for name in ("mean", "std"))
+        named, channels = {"mean": self.mean or (0.0,), "std": self.std or (1.0,)}, pixels.shape[-3]
+        for name, values in named.items():
+            if len(values) not in {1, channels}:
+                raise ValueError(f"{name}= has {len(values)} values, the images have {channels} channels.")
+        mean, std = (torch.tensor(values, dtype=pixels.dtype).view(-1, 1, 1) for values in named.values())
         return (pixels - mean) / std
-
-    def _by_channel(self, name: str, pixels: Tensor) -> Tensor:
-        given = getattr(self, name) or ((0.0,) if name == "mean" else (1.0,))
-        channels = pixels.shape[-3]
-        if len(given) not in {1, channels}:
-            raise ValueError(f"{name}= has {len(given)} values, the images have {channels} channels.")
-        return torch.tensor(given, dtype=pixels.dtype).view(-1, 1, 1)
 
 
 def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> LoadedData:
@@ -211,6 +205,11 @@ def read_safetensors(path: Path) -> Any:
     return require("safetensors.torch", extra="files", purpose="a .safetensors file").load_file(path)
 
 
+def read_parquet(path: Path) -> Any:
+    """Return the table of a file, as one of pyarrow."""
+    return read_file(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
+
+
 def read_torch(path: Path, *, expected: str) -> Any:
     """Return what ``torch.save`` wrote, if that is tensors in plain containers; else say to save ``expected``."""
     try:
@@ -257,8 +256,8 @@ def _load_folder(folder: Path, options: ImageOptions) -> tuple[ImageList, list[s
 
 
 def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[Any, list[str]]:
-    types = require("pyarrow", extra="files", purpose="a .parquet file").types
-    table = read_file(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
+    table = read_parquet(path)
+    types = require("pyarrow.types", extra="files", purpose="a .parquet file")
     if table.num_rows == 0:
         raise ValueError(f"{path} holds no examples: it has no rows.")
     if key is not None and key not in table.column_names:

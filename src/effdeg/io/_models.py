@@ -2,9 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -62,25 +61,6 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     return model
 
 
-def weights_files(source: str, weights: str | Path | None = None) -> list[Path]:
-    """Return the files that the weights of a model come from; none if its code makes them."""
-    path = Path(source)
-    if weights is not None:
-        return [Path(weights)]
-    if path.is_dir():
-        return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
-    return [path] if path.suffix == ".pt2" else []
-
-
-def checksum(files: Iterable[Path]) -> str | None:
-    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
-    digests = []
-    for file in files:
-        with file.open("rb") as stream:
-            digests.append(file_digest(stream, "sha256").hexdigest())
-    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
-
-
 def _fill(model: nn.Module, file: Path) -> None:
     """Fill a model with the weights of a file, or say what does not fit."""
     state = _read_weights(file)
@@ -111,11 +91,11 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     # What is missing is for load_state_dict to say: it fills in what old checkpoints did not have.
     judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
     missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
-    problems = []
-    if missing:
-        problems.append(f"{len(missing)} weights of the model are not in the file ({shorten(sorted(missing))})")
-    if unexpected:
-        problems.append(f"{len(unexpected)} weights of the file are not in the model ({shorten(sorted(unexpected))})")
+    problems = [
+        f"{len(names)} weights of the {here} are not in the {there} ({shorten(sorted(names))})"
+        for names, here, there in ((missing, "model", "file"), (unexpected, "file", "model"))
+        if names
+    ]
     if shapes:
         problems.append(f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})")
     return ", ".join(problems)
@@ -126,9 +106,8 @@ def _load_code(source: str) -> Model:
     if isinstance(found, nn.Module):
         return found
     if not callable(found):
-        raise ValueError(
-            f"{source!r} is a {type(found).__name__}; expected an nn.Module or something that returns one."
-        )
+        kind = type(found).__name__
+        raise ValueError(f"{source!r} is a {kind}; expected an nn.Module or something that returns one.")
     _check_factory(source, found)
     with importing_from_here():
         model = found()
@@ -192,9 +171,7 @@ def _load_exported(file: Path) -> Model:
 def _read_weights(file: Path) -> dict[str, Any]:
     _check_file(file)
     if file.suffix in {".npy", ".npz"}:
-        raise ValueError(
-            f"{file} holds arrays of numpy, not weights by name; expected a .safetensors, .pt or .pth file."
-        )
+        raise ValueError(f"{file} holds arrays of numpy, not weights by name; expected .safetensors, .pt or .pth.")
     is_safetensors = file.suffix == ".safetensors"
     stored = read_file(file, read_safetensors) if is_safetensors else read_torch(file, expected="model.state_dict()")
     for key in _NESTED:

@@ -5,10 +5,10 @@ scores each measure by its correlations with the gap and by the statistics of Ji
 (2020), which hold hyperparameters fixed; :meth:`Ranking.compare` tests one measure against another.
 """
 
-from effdeg.ranking._conditional import Environment
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._rank import rank
 from effdeg.ranking._result import Advantage, Ranking, Score, Statistic
+from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import read_table
 
 __all__ = ["Advantage", "Environment", "Pool", "Ranking", "Score", "Statistic", "rank", "read_table"]

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import student_quantile
 from effdeg.plots import Theme, drawing
-from effdeg.ranking._result import Ranking, Score
+from effdeg.ranking._result import Ranking
 from effdeg.ranking._tables import Array
 
 _COLUMNS = 4
@@ -45,9 +45,15 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
             if score.undefined is None:
                 _plot_panel(axes, ranking, name, colours, colormap)
             else:
-                _show_reason(axes, score.undefined)
+                reason = textwrap.fill(score.undefined, 32, max_lines=8, placeholder=" …")
+                axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", parse_math=False)
+                axes.xaxis.set_major_locator(NullLocator())
+                axes.spines["bottom"].set_visible(False)
+            title = _shorten(name, _WIDE)
+            if score.pearson is not None and score.kendall is not None:
+                title += f"\nr = {score.pearson}, τ = {score.kendall.value:z.2f}"
             # Dollar signs are part of a name, not mathematics.
-            axes.set_title(_title(score)).set_parse_math(False)
+            axes.set_title(title).set_parse_math(False)
         for axes in grid.flat[len(names) :]:
             axes.remove()
         for axes in grid[:, 0]:
@@ -97,32 +103,16 @@ def _plot_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, colorma
         axes.set_xlabel(f"× 10^{power}", parse_math=False)
 
 
-def _show_reason(axes: Axes, reason: str) -> None:
-    text = textwrap.fill(reason, 32, max_lines=8, placeholder=" …")
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", parse_math=False)
-    axes.xaxis.set_major_locator(NullLocator())
-    axes.spines["bottom"].set_visible(False)
-
-
 def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Array]:
     """Fit a line by least squares; return it and the half width of its confidence band."""
     freedom = len(values) - 2
     # In units of the spread, so that squares neither overflow nor vanish.
-    unit = np.ptp(values)
-    offset = values.mean()
-    x, where = (values - offset) / unit, (at - offset) / unit
+    x, where = ((each - values.mean()) / np.ptp(values) for each in (values, at))
     slope = float(x @ (gaps - gaps.mean()) / (x @ x))
     residual = gaps - gaps.mean() - slope * x
     scatter = math.sqrt(float(residual @ residual) / freedom)
     margin = student_quantile((1 + level) / 2, freedom) * scatter
     return gaps.mean() + slope * where, margin * np.sqrt(1 / len(x) + where**2 / (x @ x))
-
-
-def _title(score: Score) -> str:
-    name = _shorten(score.measure, _WIDE)
-    if score.pearson is None or score.kendall is None:
-        return name
-    return f"{name}\nr = {score.pearson}, τ = {score.kendall.value:z.2f}"
 
 
 def _shorten(name: str, points: float) -> str:

@@ -1,6 +1,6 @@
 """A pool of models: what was measured on each, checked and ready to be ranked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,12 +76,11 @@ class Pool:
     def from_columns(
         cls,
         columns: Columns,
-        *,
         target: str,
-        measures: Sequence[str] | None,
-        hyperparameters: Sequence[str],
-        model: str | None,
+        measures: Sequence[str] | None = None,
+        hyperparameters: Sequence[str] = (),
         clusters: Sequence[str] | None = None,
+        model: str | None = None,
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
         _check_known("target", [target], columns)
@@ -96,7 +95,8 @@ class Pool:
             measures = [name for name in free if as_numbers(columns[name]) is not None]
             left_out = [name for name in free if name not in measures]
         _check_known("measure", measures, columns, may_be_negated=True)
-        _check_roles(columns, target=target, measures=measures, hyperparameters=hyperparameters, model=model)
+        sources = {name: name if name in columns else name[1:] for name in measures}
+        _check_roles(target, hyperparameters, model, sources.values())
         if not measures:
             raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
         rows = range(1, len(columns[target]) + 1)
@@ -104,12 +104,8 @@ class Pool:
         if len(names) < 3:
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(names)}.")
         gaps = _check_gaps(_numeric(columns, target, "target", names), target, names)
-        values = {
-            name: _numeric(columns, name, "measure", names)
-            if name in columns
-            else -_numeric(columns, name[1:], "measure", names)
-            for name in measures
-        }
+        values = {name: _numeric(columns, source, "measure", names) for name, source in sources.items()}
+        values = {name: value if name in columns else -value for name, value in values.items()}
         reasons = {name: _why_undefined(value, names) for name, value in values.items()}
         encoded = {name: _encode(columns[name], name, names) for name in hyperparameters}
         return cls(
@@ -159,18 +155,14 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
             raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
 
 
-def _check_roles(
-    columns: Columns, *, target: str, measures: Sequence[str], hyperparameters: Sequence[str], model: str | None
-) -> None:
+def _check_roles(target: str, hyperparameters: Sequence[str], model: str | None, measures: Iterable[str]) -> None:
     """Raise if a column has two roles: a measure that is the target itself would rank it perfectly."""
     roles = [(target, "the target"), *((name, "a hyperparameter") for name in hyperparameters)]
     roles += [] if model is None else [(model, "the model column")]
     taken: dict[str, str] = {}
-    for name, role in [*roles, *((name if name in columns else name[1:], "a measure") for name in measures)]:
+    for name, role in [*roles, *((name, "a measure") for name in measures)]:
         if taken.setdefault(name, role) != role:
-            raise ValueError(
-                f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one of them."
-            )
+            raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
 
 
 def _numeric(columns: Columns, name: str, kind: str, names: Sequence[str]) -> Array:
@@ -197,9 +189,8 @@ def _reads_as_number(cell: Any) -> bool:
 def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> Array:
     """Return the gaps; raise unless all are finite and some differ."""
     if missing := _not_finite(gaps, names):
-        raise ValueError(
-            f"the target {target!r} is missing or not finite for {_list_models(missing)}: fill it in or drop the row."
-        )
+        which = _list_models(missing)
+        raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if np.all(gaps == gaps[0]):
         raise ValueError(f"the target {target!r} is {gaps[0]:g} for all {len(gaps)} models: nothing to rank.")
     return gaps
@@ -219,25 +210,18 @@ def _not_finite(values: Array, names: Sequence[str]) -> list[str]:
 def _encode(column: list[Any], name: str, names: Sequence[str]) -> tuple[Indices, list[Any]]:
     """Return the code of each cell and the value behind each code."""
     # A nan is the only number that differs from itself.
-    missing = [model for model, cell in zip(names, column, strict=True) if cell is None or cell != cell]
-    if missing:
-        raise ValueError(
-            f"the hyperparameter {name!r} is missing for {_list_models(missing)}; write a value, such as 0 or 'off'."
-        )
-    levels = list(dict.fromkeys(column))
-    if all(is_number(level) for level in levels):
-        levels.sort()
-    else:
-        levels.sort(key=lambda level: (str(level), type(level).__name__))
+    if missing := [model for model, cell in zip(names, column, strict=True) if cell is None or cell != cell]:
+        which = _list_models(missing)
+        raise ValueError(f"the hyperparameter {name!r} is missing for {which}; write a value, such as 0 or 'off'.")
+    ordered = all(is_number(cell) for cell in column)
+    levels = sorted(dict.fromkeys(column), key=None if ordered else lambda level: (str(level), type(level).__name__))
     codes = {level: code for code, level in enumerate(levels)}
     return np.array([codes[cell] for cell in column], dtype=np.int64), levels
 
 
 def _number_clusters(codes: list[Indices], models: int) -> Indices:
     """Number the combinations of codes in order of appearance; without codes each model is a cluster of its own."""
-    if not codes:
-        return np.arange(models)
-    combinations = [tuple(row) for row in np.stack(codes, axis=1).tolist()]
+    combinations = list(zip(*codes, strict=True)) if codes else [(model,) for model in range(models)]
     numbers = {combination: number for number, combination in enumerate(dict.fromkeys(combinations))}
     return np.array([numbers[combination] for combination in combinations], dtype=np.int64)
 

@@ -7,16 +7,13 @@ import numpy as np
 
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
-from effdeg.ranking._conditional import ConditionalInformation, Neighbours
-from effdeg.ranking._correlations import kendall, pearson, scale_down, signs, spearman
-from effdeg.ranking._pool import MIN_CLUSTERS, Indices, Pool
+from effdeg.ranking._pool import MIN_CLUSTERS, Pool
 from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
+from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 
 # Percentiles of fewer say little about the ends of a 95% interval.
 _MIN_RESAMPLES = 100
-# Numbers held at once per pair of models: keeps memory moderate, and the tallies of a chunk in the cache.
-_CHUNK = 2_000_000
 
 
 def rank(
@@ -38,9 +35,6 @@ def rank(
     drawn with all their models (a cluster bootstrap). Configurations that differ only in a hyperparameter that hardly
     matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as ``clusters``.
     Without hyperparameters every model counts as independent.
-
-    Compare two measures by Kendall's τ: the paired test of Pearson's r is somewhat anticonservative (8% at a nominal
-    5%). Intervals of the worst sign error and of the conditional information are biased upwards.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -85,20 +79,14 @@ def rank(
     check_count("seed", seed, least=0)
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
-    pool = Pool.from_columns(
-        as_columns(table),
-        target=target,
-        measures=measures,
-        hyperparameters=hyperparameters,
-        clusters=clusters,
-        model=model,
-    )
+    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model)
     undefined = [Score(name, undefined=reason) for name, reason in pool.undefined.items()]
     if not pool.measures:
         return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
     evaluation = Evaluation(pool)
     found = evaluation(np.ones((1, len(pool))))
-    resampled = evaluation(_draw(pool.clusters, resamples, seed))
+    drawn = np.random.default_rng(seed).integers(0, pool.cluster_count, (resamples, pool.cluster_count))
+    resampled = evaluation(tally(drawn)[:, pool.clusters])
     if pool.cluster_count < MIN_CLUSTERS:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
     scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
@@ -114,82 +102,24 @@ def rank(
     )
 
 
-def _draw(clusters: Indices, resamples: int, seed: int) -> Array:
-    """Draw clusters of models with replacement and count how often each model is drawn: resamples × models."""
-    number = int(clusters.max()) + 1
-    drawn = np.random.default_rng(seed).integers(0, number, (resamples, number))
-    return tally(drawn)[:, clusters]
-
-
-def tally(drawn: Indices) -> Array:
-    """Count how often each of 0, …, n - 1 occurs in each row of n."""
-    resamples, number = drawn.shape
-    flat = (drawn + number * np.arange(resamples)[:, None]).ravel()
-    return np.bincount(flat, minlength=resamples * number).reshape(resamples, number).astype(np.float64)
-
-
-class Evaluation:
-    """All statistics of a pool's measures, as functions of how often each model is counted.
-
-    Attributes:
-        neighbours: The pairs of models that differ in one hyperparameter alone; None if there are none.
-        information: The conditional information; None without hyperparameters.
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
-        self._measure_signs, self._gap_signs = signs(self._values), signs(self._gaps)
-        neighbours = Neighbours(pool) if pool.hyperparameters else None
-        self.neighbours = neighbours if neighbours and neighbours.axes else None
-        self.information = (
-            ConditionalInformation(pool, self._measure_signs, self._gap_signs) if pool.hyperparameters else None
-        )
-
-    def __call__(self, counts: Array) -> dict[str, Array]:
-        """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
-        size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
-        chunks = [self._evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
-        return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
-
-    def _evaluate(self, counts: Array) -> dict[str, Array]:
-        sides = self._measure_signs, self._gap_signs
-        found = {
-            "pearson": pearson(counts, self._values, self._gaps),
-            "spearman": spearman(counts, *sides),
-            "kendall": kendall(counts, *sides),
-        }
-        if self.neighbours:
-            found["psi_by_axis"] = by_axis = self.neighbours.psi(counts, *sides)
-            found["psi"] = _mean(by_axis)
-        if self.neighbours and self.neighbours.environments:
-            found["sign_errors"] = errors = self.neighbours.sign_errors(counts, *sides)
-            found["sign_error"] = _mean(errors)
-            found["worst_sign_error"] = np.fmax.reduce(errors)
-        if self.information:
-            found["information_by_set"] = by_set = self.information(counts)
-            found["conditional_information"] = np.fmin.reduce(by_set)
-        return found
-
-
-def _mean(parts: Array) -> Array:
-    """Average the defined values over the first axis; nan where there are none."""
-    defined = np.isfinite(parts).sum(0)
-    average: Array = np.full(defined.shape, np.nan)
-    np.divide(np.nansum(parts, axis=0), defined, where=defined > 0, out=average)
-    return average
-
-
 def _score(
     pool: Pool, evaluation: Evaluation, found: dict[str, Array], resampled: dict[str, Array], column: int, level: float
 ) -> Score:
-    """Collect the statistics of one measure."""
-    name = list(pool.measures)[column]
+    """Collect the statistics of one measure: SciPy's correlations where it has them, intervals from the resamples."""
+    name, measured = list(pool.measures.items())[column]
 
     def statistic(values: Array, samples: Array) -> Statistic:
         return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
 
     parts: dict[str, Any] = {key: statistic(found[key], resampled[key]) for key in STATISTICS if key in found}
-    parts |= _correlate_with_scipy(pool, name, parts, level)
+    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
+    linear = stats.pearsonr(scale_down(measured), scale_down(pool.gaps))
+    parts["pearson_resampled"] = drawn = parts["pearson"].interval
+    # Fisher's interval holds for independent models.
+    low, high = linear.confidence_interval(level)
+    parts["pearson"] = Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high)))
+    for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
+        parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
     if evaluation.neighbours:
         by_axis = zip(evaluation.neighbours.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
         parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
@@ -200,18 +130,3 @@ def _score(
         least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
         parts["information_given"] = evaluation.information.sets[least]
     return Score(name, **parts)
-
-
-def _correlate_with_scipy(pool: Pool, name: str, resampled: dict[str, Statistic], level: float) -> dict[str, Any]:
-    """Return SciPy's correlations, with Fisher's interval for Pearson's where models are independent."""
-    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
-    values, gaps = pool.measures[name], pool.gaps
-    linear = stats.pearsonr(scale_down(values), scale_down(gaps))
-    low, high = linear.confidence_interval(level)
-    drawn = resampled["pearson"].interval
-    return {
-        "pearson": Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high))),
-        "pearson_resampled": drawn,
-        "spearman": Statistic(float(stats.spearmanr(values, gaps)[0]), resampled["spearman"].interval),
-        "kendall": Statistic(float(stats.kendalltau(values, gaps)[0]), resampled["kendall"].interval),
-    }

@@ -1,5 +1,6 @@
 """The result of ranking a pool of models: scores of measures with their intervals, and tests between two measures."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
@@ -9,8 +10,8 @@ import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.imports import require
-from effdeg.ranking._conditional import Environment
 from effdeg.ranking._pool import MIN_CLUSTERS, Pool
+from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import Array
 
 if TYPE_CHECKING:
@@ -64,10 +65,9 @@ class Score:
       two hyperparameters. It lies between 0 and 1 and is blind to the direction.
 
     Statistics are None where ``undefined`` says why; those from ``psi`` on also without hyperparameters, or where no
-    two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles over resamples: of
-    the models, or, where several models share a configuration, of the configurations with all their models, since seeds
-    of one configuration are not independent models. A resample has fewer distinct models than the pool, which tends to
-    raise the worst sign error and the conditional information: their intervals are biased upwards.
+    two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles over the resamples of
+    :func:`rank`. A resample has fewer distinct models than the pool, which tends to raise the worst sign error and the
+    conditional information: their intervals are biased upwards.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -82,15 +82,10 @@ class Score:
         pearson: Pearson's r, with Fisher's interval; with the resampled one where models share a configuration, which
             Fisher's does not take into account.
         pearson_resampled: The interval of Pearson's r from the resamples.
-        spearman: Spearman's ρ.
-        kendall: Kendall's τ_b.
-        psi: The granulated Kendall's Ψ: the mean of ``psi_by_axis``.
-        psi_by_axis: Its part for each hyperparameter.
-        sign_error: The mean sign error over environments.
-        worst_sign_error: The largest one.
+        psi_by_axis: The part of Ψ for each hyperparameter; ``psi`` is their mean.
+        sign_error: The mean sign error over environments; ``worst_sign_error`` is the largest one.
         worst_environment: The environment of the largest one.
-        conditional_information: The normalized conditional mutual information.
-        information_given: The set of hyperparameters given which it is least.
+        information_given: The set of hyperparameters given which the conditional information is least.
     """
 
     measure: str
@@ -127,14 +122,10 @@ class Advantage:
         (1.73, True)
 
     Attributes:
-        measure: The measure that may be better.
-        other: The measure that it is compared with.
-        statistic: The statistic that they are compared by.
-        values: The statistic of the one and of the other.
+        values: The statistic of the measure and of the other.
         value: The advantage: positive where the measure ranks better, also by sign errors, where less is better.
         interval: Its interval from the resamples; None where more than half of them leave it undefined.
         p_value: (k + 1) / (B + 1) for k of B resamples without an advantage; 1 for a measure against itself.
-        level: The probability of the interval.
     """
 
     measure: str
@@ -153,12 +144,9 @@ class Advantage:
 
     def __str__(self) -> str:
         one, other = self.values
-        if self.significant:
-            verdict = "ranks better than"
-        elif self.interval is not None and self.interval[1] < 0:
+        verdict = "ranks better than" if self.significant else "is not distinguishable from"
+        if self.interval is not None and self.interval[1] < 0:
             verdict = "ranks worse than"
-        else:
-            verdict = "is not distinguishable from"
         uncertainty = f"{self.level * 100:g}% interval {format_range(self.interval)}"
         p_value = "" if self.p_value is None else f", one-sided p = {self.p_value:.2g}"
         return (
@@ -180,11 +168,8 @@ class Ranking:
         3 models, 2 measures of gap, best first
 
     Attributes:
-        pool: The models.
         scores: The score of each measure by its name, best first by Kendall's τ; undefined ones last.
         resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
-        level: The probability of the intervals.
-        seed: The seed of the resamples.
         unvaried: Hyperparameters in which alone no two models differ: they are left out of Ψ and sign errors.
     """
 
@@ -228,16 +213,13 @@ class Ranking:
         for name in (measure, other):
             check_choice("measure", name, self.scores)
             if getattr(self.scores[name], statistic) is None:
-                missing = (
-                    "no two models are neighbours" if self.pool.hyperparameters else "no hyperparameters were named"
-                )
-                reason = self.scores[name].undefined or missing
+                missing = "two models are neighbours" if self.pool.hyperparameters else "hyperparameters were named"
+                reason = self.scores[name].undefined or f"no {missing}"
                 raise ValueError(f"{name!r} cannot be compared by {STATISTICS[statistic]}: {reason}.")
         values = getattr(self.scores[measure], statistic).value, getattr(self.scores[other], statistic).value
         sign = -1.0 if statistic in _LOWER_IS_BETTER else 1.0
-        columns = [list(self.pool.measures).index(name) for name in (measure, other)]
-        samples = self.resampled[statistic][:, columns]
-        differences = sign * (samples[:, 0] - samples[:, 1])
+        one, two = (self.resampled[statistic][:, list(self.pool.measures).index(name)] for name in (measure, other))
+        differences = sign * (one - two)
         differences[np.abs(differences) < 1e-12] = 0.0  # a rounding error is no advantage
         interval = percentiles(differences, self.level)
         defined = differences[np.isfinite(differences)]
@@ -273,11 +255,9 @@ class Ranking:
         if names := self.falling:
             fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
             target = "the gap" if self.pool.target == "gap" else self.pool.target
-            reversed_names = [name[1:] if name in self.pool.negated else f"-{name}" for name in names]
-            found.append(
-                f"{', '.join(names)} {fall} as {target} rises: if larger is meant to be better, rank {them} as "
-                f"{', '.join(reversed_names)}"
-            )
+            opposite = ", ".join(name[1:] if name in self.pool.negated else f"-{name}" for name in names)
+            advice = f"if larger is meant to be better, rank {them} as {opposite}"
+            found.append(f"{', '.join(names)} {fall} as {target} rises: {advice}")
         return [f"note: {each}." for each in found]
 
     def notes(self) -> list[str]:
@@ -287,23 +267,22 @@ class Ranking:
             found.append(f"not ranked, since they hold text: {', '.join(self.pool.left_out)}")
         if self.unvaried:
             found.append(f"no two models differ in {' or '.join(self.unvaried)} alone: left out of Ψ and sign errors")
-        if self.resampled and self.pool.clustered and self.pool.cluster_count < _FEW_CLUSTERS:
-            problem = "cannot be resampled: there are no intervals"
-            if self.pool.cluster_count >= MIN_CLUSTERS:
-                problem = "are few to resample: intervals are rough"
+        if self.resampled and self.pool.clustered and (count := self.pool.cluster_count) < _FEW_CLUSTERS:
+            few, none = "are few to resample: intervals are rough", "cannot be resampled: there are no intervals"
+            problem = few if count >= MIN_CLUSTERS else none
             found.append(f"{self.pool.describe_clusters()} {problem}. Name every hyperparameter in which models differ")
         return found
 
     def rows(self) -> list[list[str]]:
         """Return a table of texts: its header, then a row per measure; :meth:`warnings` says why one is undefined."""
-        conditional = bool(self.pool.hyperparameters)
-        header = ["measure", "Pearson", "Spearman", "Kendall", *(["Ψ", "sign error", "CMI"] if conditional else [])]
-        rows = [header]
+        conditional = ["Ψ", "sign error", "CMI"] if self.pool.hyperparameters else []
+        rows = [["measure", "Pearson", "Spearman", "Kendall", *conditional]]
         for score in self.scores.values():
             if score.spearman is None:
-                rows.append([score.measure, "undefined", *[""] * (len(header) - 2)])
+                rows.append([score.measure, "undefined", *[""] * (len(rows[0]) - 2)])
                 continue
-            row = [score.measure, _cell(score.pearson), _short(score.spearman), _cell(score.kendall)]
+            pearson, kendall = (str(each).replace(" to ", "…") for each in (score.pearson, score.kendall))
+            row = [score.measure, pearson, _short(score.spearman), kendall]
             if conditional:
                 mean, worst = _short(score.sign_error), _short(score.worst_sign_error)
                 row += [_short(score.psi), f"{mean}/{worst}", _short(score.conditional_information)]
@@ -328,6 +307,7 @@ class Ranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the resamples as plain numbers, names and lists."""
+        scores = {name: asdict(score) for name, score in self.scores.items()}
         return {
             "target": self.pool.target,
             "models": len(self.pool),
@@ -337,14 +317,14 @@ class Ranking:
             "level": self.level,
             "seed": self.seed,
             "ranking": list(self.scores),
-            "scores": {name: _plain(asdict(score)) for name, score in self.scores.items()},
+            "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, values of any type texts
             "notes": self.warnings(),
         }
 
     def title(self) -> str:
         """Describe what was ranked."""
-        measures = pluralize(len(self.scores), "measure")
-        return f"{pluralize(len(self.pool), 'model')}, {measures} of {self.pool.target}, best first"
+        models, measures = pluralize(len(self.pool), "model"), pluralize(len(self.scores), "measure")
+        return f"{models}, {measures} of {self.pool.target}, best first"
 
     def __str__(self) -> str:
         return "\n".join([self.title(), *align_columns(self.rows()), self.legend(), *self.warnings()])
@@ -366,20 +346,8 @@ def align_columns(rows: list[list[str]], width: int | None = None) -> list[str]:
     ]
 
 
-def _cell(statistic: Statistic | None) -> str:
-    return str(statistic).replace(" to ", "…")
-
-
 def _short(statistic: Statistic | None) -> str:
     return "–" if statistic is None else f"{statistic.value:z.2f}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def percentiles(sample: Array, level: float) -> Interval | None:

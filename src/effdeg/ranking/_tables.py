@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.checks import pluralize
-from effdeg._utils.imports import require
+from effdeg.io._data import read_parquet
 
 Array = NDArray[np.float64]
 Columns = dict[str, list[Any]]
@@ -52,7 +52,7 @@ def read_table(path: str | Path) -> Columns:
         raise ValueError(f"{path} has the suffix {path.suffix!r}; a table is read from a .csv or .parquet file.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
-    return _read_csv(path) if suffix == ".csv" else _read_parquet(path)
+    return _read_csv(path) if suffix == ".csv" else _frame_columns(read_parquet(path), str(path))
 
 
 def as_columns(table: Any) -> Columns:
@@ -122,15 +122,6 @@ def _parse(texts: list[str]) -> list[Any]:
         return [text or None for text in texts]
 
 
-def _read_parquet(path: Path) -> Columns:
-    reader = require("pyarrow.parquet", extra="files", purpose="a .parquet file")
-    try:
-        table = reader.read_table(path)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as .parquet: {error}") from error
-    return _frame_columns(table, str(path))
-
-
 def _frame_columns(frame: Any, where: str) -> Columns:
     """Return the columns of a data frame of pandas, polars or pyarrow."""
     # The `columns` of pyarrow are the columns themselves.
@@ -146,10 +137,8 @@ def _check_names(where: str, names: list[Any]) -> None:
 
 
 def _cells(name: Any, column: Any) -> list[Any]:
-    for method in ("to_pylist", "tolist", "to_list"):
-        if hasattr(column, method):
-            column = getattr(column, method)()
-            break
+    method = next((name for name in ("to_pylist", "tolist", "to_list") if hasattr(column, name)), None)
+    column = getattr(column, method)() if method else column
     if isinstance(column, str) or not hasattr(column, "__iter__"):
         raise TypeError(f"the column {name!r} must be a sequence with one value per model, not {column!r}.")
     return [_plain(cell) for cell in column]
@@ -157,8 +146,8 @@ def _cells(name: Any, column: Any) -> list[Any]:
 
 def _plain(cell: Any) -> Any:
     if hasattr(cell, "item") and getattr(cell, "ndim", None) == 0:
-        cell = cell.item()
+        return cell.item()
     if isinstance(cell, Decimal):
-        cell = float(cell)
+        return float(cell)
     # pandas.NA cannot be compared with anything.
     return None if type(cell).__name__ in {"NAType", "NaTType"} else cell

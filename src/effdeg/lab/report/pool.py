@@ -18,7 +18,7 @@ from effdeg.lab.recipe import Recipe
 from effdeg.lab.report.lines import machine_of, seed_of, value_in
 from effdeg.lab.store import Record
 from effdeg.ranking import Advantage, Ranking, Score, rank
-from effdeg.ranking._correlations import scale_down
+from effdeg.ranking._statistics import scale_down
 from effdeg.ranking._tables import Array
 
 _TARGET = "gap"
