@@ -40,7 +40,6 @@ COVERED_BY = {
     "integrations/test_frameworks.py": ["_models/frameworks.py"],
     "integrations/test_huggingface.py": ["integrations/_calls.py"],
     "ranking/test_rank.py": ["ranking/_pool.py", "ranking/_result.py"],
-    "ranking/test_statistics.py": ["ranking/_conditional.py", "ranking/_correlations.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
 }
 
