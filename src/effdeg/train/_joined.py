@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from effdeg._models.layers import (
-    Layer,
-    as_module,
-    eager,
-    find_layer,
-    named_layers,
-    refuse_checkpoint,
-    replace_output,
-)
+from effdeg._models.layers import Layer, as_module, eager, find_layer, named_layers, refuse_checkpoint, replace_output
 from effdeg.train._points import Points
 
 BatchNorm = Literal["joint", "frozen"]
@@ -53,7 +45,8 @@ def _run_with_hooks(
     norms = {
         name: module
         for name, module in named_layers(model).items()
-        if isinstance(module, _BatchNorm) and _uses_batch(module)
+        # Others normalize with running statistics, not with those of the batch.
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
     }
     # Hooks, not a changed model: they are gone when the forward pass is over.
     with ExitStack() as stack:
@@ -105,11 +98,6 @@ class _BatchOnly:
                 f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint', with paths at "
                 "the inputs or at a layer before it."
             )
-
-
-def _uses_batch(module: _BatchNorm) -> bool:
-    """Return whether a layer normalizes with the statistics of the batch, not with running ones."""
-    return module.training or module.running_mean is None
 
 
 def _normalize_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:

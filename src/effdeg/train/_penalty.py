@@ -113,24 +113,11 @@ class Penalty(nn.Module):
         damping: float = TRAINING_DAMPING,
         generator: torch.Generator | None = None,
     ) -> None:
+        given = dict(locals())  # the settings, before anything else has a name here
         super().__init__()
         load_frameworks()
         # In one plain object, so that a layer given as a module does not become a part of this one.
-        self.settings = PenaltySettings(
-            degree=degree,
-            nodes=nodes,
-            pairs=pairs,
-            sampling=sampling,
-            basis=basis,
-            anchor_labels=anchor_labels,
-            output=output,
-            components=components,
-            normalized=normalized,
-            at=at,
-            batchnorm=batchnorm,
-            damping=damping,
-            generator=generator,
-        )
+        self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
         self._looked_at_labels = self._looked_at_outputs = False
 
     @classmethod
@@ -398,8 +385,7 @@ def _check_pairs(pairs: Tensor, batch: int) -> None:
 
 def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
     """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
-    ascending = bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all())
-    if not ascending:
+    if not bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all()):
         raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
     if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
         raise ValueError(

@@ -103,20 +103,12 @@ class OwnLossError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatch:
-    """A batch and the labels of its examples.
+    """A batch and the labels of its examples."""
 
-    Attributes:
-        inputs: What the points are appended to: ``x``, or the arguments and the keywords of a call.
-        examples: The tensors with one row per example, named as messages name them, without labels.
-        model_labels: The ``labels`` among the inputs, from which a model may compute a loss.
-        labels: The labels for anchoring: ``y``, or else those among the inputs.
-        size: The number of examples.
-    """
-
-    inputs: Tree
-    examples: Tree
-    model_labels: Any
-    labels: Any
+    inputs: Tree  # what the points are appended to: `x`, or the arguments and the keywords of a call
+    examples: Tree  # the tensors with one row per example, named as messages name them, without labels
+    model_labels: Any  # the `labels` among the inputs, from which a model may compute a loss
+    labels: Any  # for anchoring: `y`, or else the labels among the inputs
     size: int
 
     @classmethod
