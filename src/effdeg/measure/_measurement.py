@@ -58,18 +58,10 @@ class PathRecord(PathSettings):
 class Settings(FitSettings, PathRecord):
     """The record of what was measured, and how.
 
+    The settings of :func:`effdeg.measure` have their names there; ``at`` and a function given as ``output`` are
+    recorded by name.
+
     Attributes:
-        paths: The number of paths, at most.
-        nodes: The number of points on each path.
-        sampling: How the nodes are placed.
-        at: The name of the layer at whose output the paths lie; None for the inputs.
-        seed: Determines pairs and nodes.
-        degree: The highest degree of the fitted polynomials.
-        basis: The basis of the polynomials.
-        output: The function of the model's output that was fitted: ``softmax``, ``sigmoid``, ``identity`` or a name.
-        components: The number of principal components that were fitted; None for all outputs.
-        damping: The paper's ε in the fit.
-        tolerance: The requested relative standard error.
         examples: The number of examples that pairs were drawn from.
         dtype: The precision that the model ran in, or that of what it returned if that is coarser.
         model: The class of the model, or the name of the function.
@@ -117,10 +109,6 @@ class Settings(FitSettings, PathRecord):
         known = filter(None, (paths.dtype, outputs.dtype))
         combined["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
         return cls(**combined, tolerance=tolerance)
-
-    def comparable_with(self, other: "Settings") -> bool:
-        """Return whether two measurements used the same paths and mean the same thing, whatever the models."""
-        return not self.differences(other)
 
     def differences(self, other: "Settings") -> list[str]:
         """List what makes two measurements incomparable, with both values, such as ``degree: 40 and 20``."""

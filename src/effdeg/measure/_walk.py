@@ -59,11 +59,6 @@ class Stretch:
     kept: Tree
     ends: tuple[list[Tensor], list[Tensor]]
 
-    def by_path(self) -> Tensor:
-        """Reshape what was kept, if it is one row of numbers per point, into paths × nodes × outputs."""
-        values: Tensor = self.kept.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
-        return values
-
 
 class Walk:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
