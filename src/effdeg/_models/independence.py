@@ -23,12 +23,7 @@ degree 40, about the standard error of a measurement."""
 
 
 def warn_of_dependent_rows(
-    subject: Subject,
-    paths: InputPaths | LayerPaths,
-    keep: Callable[[Any, int], Tree] | None,
-    *,
-    count: int,
-    most: int,
+    subject: Subject, paths: InputPaths | LayerPaths, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> None:
     """Warn if a model's outputs for a point depend on the other points of its batch, or on chance.
 
@@ -71,16 +66,14 @@ def measure_dependence(
 ) -> tuple[float, float]:
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
+    Both are the largest change of an output, as a share of the outputs' spread, and 0 if it is no more than rounding or
+    if the model cannot be run on such small batches; the first also if the outputs change from run to run.
+
     Two batches of the same size, at least two points, share their first and last point; those between are other points,
     or copies of the last one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a
     dependence on later rows, the last one a dependence on earlier rows, such as that of a recurrent network along the
     wrong dimension. Equal points within the second batch detect noise. ``run`` must seed the model's random numbers
     identically for every batch.
-
-    Returns:
-        The largest change of an output when others of its batch change, and the largest difference between outputs for
-        equal points of a batch, as shares of the outputs' spread. Each is 0 if it is no more than rounding or if the
-        model cannot be run on such small batches, the first also if the outputs change from run to run.
     """
     rows, alpha = torch.arange(points) % paths, torch.zeros(points)
     alpha[0], alpha[-1] = 1 / 3, 2 / 3

@@ -61,17 +61,10 @@ def as_targets(
 ) -> Tensor:
     """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
 
-    Args:
-        labels: Class ids of any integer type, or soft labels or targets, one row per example.
-        shape: The shape of an example's outputs. Classes are in its last dimension, or, if the output is not softmax,
-            in its first, as torch's cross entropy has it.
-        output: The function of the model's output that is fitted.
-        missing: The values to use where there is no label, which integers mark by -100.
-        look: Whether to check the values of integer labels, which waits for a GPU. If not, an id that is no class
-            counts as missing.
-
-    Returns:
-        Targets, one flat row per example, in float32 or better.
+    Each example has one flat row, in float32 or better. In ``shape``, that of an example's outputs, classes are in the
+    last dimension, or, if the output is not softmax, in the first, as torch's cross entropy has it. Where there is no
+    label, which integers mark by -100, the values are those of ``missing``. The values of integer labels are checked
+    if ``look``, which waits for a GPU; if not, an id that is no class counts as missing.
     """
     each = labels.shape[1:]
     if _squeeze(each) == _squeeze(shape):

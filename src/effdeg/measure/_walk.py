@@ -16,7 +16,7 @@ from effdeg._models.inference import Model, Subject, check_runnable, inference
 from effdeg._models.layers import as_module
 from effdeg._models.paths import BLOCK, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
-from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
+from effdeg._models.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size
@@ -64,7 +64,7 @@ class Walk:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
     def __init__(
-        self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, route: Route, batch_size: int | None
+        self, subject: Subject, space: Space, examples: Examples, route: Route, batch_size: int | None
     ) -> None:
         self._subject, self._space, self._examples = subject, space, examples
         self._batches = Batches(batch_size, subject.device)
@@ -176,4 +176,4 @@ def open_walk(
     examples = as_examples(inputs)
     route = Route.draw(len(examples), settings)
     with inference(model, seed=settings.seed, device=device, dtype=dtype) as subject:
-        yield Walk(subject, open_space(subject, settings.at), examples, route, batch_size)
+        yield Walk(subject, Space(subject, settings.at), examples, route, batch_size)

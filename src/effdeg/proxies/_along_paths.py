@@ -11,7 +11,7 @@ from effdeg._models.inference import Model
 from effdeg._models.layers import named_layers
 from effdeg._models.outputs import shaped_values
 from effdeg._models.settings import FitSettings, PathSettings
-from effdeg._models.spaces import open_space
+from effdeg._models.spaces import Space
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
 from effdeg.measure._walk import Route, Stretch, Walk
@@ -177,7 +177,7 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
 
     names = [name for name in COLUMNS if flips is not None or name != "linear_regions"]
     drawn = Route.draw(evaluator.count, settings)
-    space = open_space(evaluator.subject, evaluator.at)
+    space = Space(evaluator.subject, evaluator.at)
     walk = Walk(evaluator.subject, space, Batch(evaluator.inputs), drawn, evaluator.batches.size)
     blocks = ((stretch.block, summarize_block(stretch)) for stretch in walk.run(keep, flips))
     return collect(blocks, drawn, dict.fromkeys(names)), problems
