@@ -99,9 +99,7 @@ class Batch:
         _check_storage(batch)
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
-            raise ValueError(
-                f"inputs hold no examples: expected tensors with the examples first, found {_shapes(batch)}."
-            )
+            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {_shapes(batch)}.")
         if len(lengths) > 1:
             raise ValueError(
                 f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be the same."

@@ -14,8 +14,7 @@ def check_rows_of_labels(y: object, batch: int) -> None:
     if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
         given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(
-            f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with {batch} "
-            "rows."
+            f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor of {batch} rows."
         )
 
 
@@ -24,8 +23,7 @@ def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool 
     valid = (ids >= 0) & (ids < classes)
     if not bool((valid | (ids == IGNORED) if ignored else valid).all()):
         raise ValueError(
-            f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark examples to be ignored by "
-            f"{IGNORED}."
+            f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark examples to ignore by {IGNORED}."
         )
 
 
@@ -56,9 +54,7 @@ def check_soft_labels(labels: Tensor, output: Output) -> None:
             )
 
 
-def as_targets(
-    labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None = None, look: bool = True
-) -> Tensor:
+def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None, look: bool) -> Tensor:
     """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
 
     Each example has one flat row, in float32 or better. In ``shape``, that of an example's outputs, classes are in the

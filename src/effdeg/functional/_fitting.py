@@ -31,8 +31,7 @@ _FEW_NODES = 16
 def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev") -> float:
     """Return the condition number of the design matrix T, σ_max(T) / σ_min(T).
 
-    Errors in the values are amplified in the coefficients by up to this factor. See :func:`fit_operator` for when it
-    is small.
+    Errors in the values are amplified in the coefficients by up to this factor; see :func:`fit_operator`.
 
     Args:
         alpha: Positions in [0, 1], of shape ``(nodes,)`` or ``(…, nodes)``.

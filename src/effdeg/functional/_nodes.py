@@ -48,8 +48,7 @@ def cosine_nodes(
     """Draw nodes by randomized cosine sampling (Definition 3.3).
 
     θ_i ~ U[(i − 1) π / r, i π / r] and α_i = (1 − cos θ_i) / 2 for i = 1 … r: one angle in each of ``nodes`` equal
-    strata, drawn independently for every path, so that averages over paths cover the whole path even when each path
-    has few nodes.
+    strata, drawn independently for every path, so that averages over paths cover all of it even with few nodes on each.
 
     Args:
         nodes: The number of nodes on each path (the paper's r).

@@ -32,8 +32,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
     ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
     these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
-    effective learning rate differ from a plain ``Trainer``'s: they are smaller here by the number of accumulated
-    batches.
+    effective learning rate are smaller here than a plain ``Trainer``'s, by the number of accumulated batches.
 
     A model that computes a loss from its labels computes it from the batch and the points; integer class labels of the
     points are marked as to be left out. Where labels are numbers (regression, or several labels per example),

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -58,8 +58,7 @@ class PathRecord(PathSettings):
 class Settings(FitSettings, PathRecord):
     """The record of what was measured, and how.
 
-    The settings of :func:`effdeg.measure` have their names there; ``at`` and a function given as ``output`` are
-    recorded by name.
+    The settings of :func:`effdeg.measure` have the same names here; a layer or function is recorded by its name.
 
     Attributes:
         examples: The number of examples that pairs were drawn from.
@@ -100,9 +99,7 @@ class Settings(FitSettings, PathRecord):
         """Check nothing: in a record, ``output`` may be the name of a function."""
 
     @classmethod
-    def of(
-        cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None
-    ) -> "Settings":
+    def of(cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None) -> Self:
         """Combine the records of the paths, the fit and the outputs."""
         combined = {**vars(paths), **vars(fit), **vars(outputs), "output": output_name(fit.output)}
         # A function has only the precision of what it returns, and autocast may return less than the weights have.

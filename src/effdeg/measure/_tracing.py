@@ -103,7 +103,7 @@ class Trace:
         nodes = self.alpha.shape[1]
         start, stop, _ = part.indices(len(self.alpha))
         kept = take(self.outputs, slice(start * nodes, stop * nodes))
-        return read(kept, (stop - start) * nodes).unflatten(0, (-1, nodes))
+        return read(kept, (stop - start) * nodes).view(stop - start, nodes, -1)
 
     def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":
         """Draw the paper's method figure: paths, fits (with settings of :meth:`fit`), spectrum. Needs effdeg[plots]."""

@@ -11,7 +11,6 @@ from effdeg._models.inference import Model
 from effdeg._models.layers import named_layers
 from effdeg._models.outputs import shaped_values
 from effdeg._models.settings import FitSettings, PathSettings
-from effdeg._models.spaces import Space
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
 from effdeg.measure._walk import Route, Stretch, Walk
@@ -143,7 +142,7 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
     """Return the value of each proxy on every path, from one pass along all paths, or why it has none."""
     evaluator.check_interpolable()
     route = evaluator.route
-    settings = PathSettings(paths=route["paths"], nodes=route["nodes"], seed=evaluator.seed)
+    settings = PathSettings(paths=route["paths"], nodes=route["nodes"], at=evaluator.at, seed=evaluator.seed)
     fit = FitSettings(degree=route["degree"])
     fit.check_nodes(settings.nodes)
     flips = ActivationFlips(evaluator.subject.state().values()) if evaluator.count_activations else None
@@ -177,8 +176,7 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
 
     names = [name for name in COLUMNS if flips is not None or name != "linear_regions"]
     drawn = Route.draw(evaluator.count, settings)
-    space = Space(evaluator.subject, evaluator.at)
-    walk = Walk(evaluator.subject, space, Batch(evaluator.inputs), drawn, evaluator.batches.size)
+    walk = Walk(evaluator.subject, Batch(evaluator.inputs), drawn, evaluator.batches.size)
     blocks = ((stretch.block, summarize_block(stretch)) for stretch in walk.run(keep, flips))
     return collect(blocks, drawn, dict.fromkeys(names)), problems
 

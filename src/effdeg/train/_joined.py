@@ -20,14 +20,12 @@ def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Lay
     """Run a model on a batch and its points; if paths lie at a layer, its output is interpolated there."""
     if at is None and batchnorm == "joint":
         return run()
-    return _run_with_hooks(run, model, points, at, batchnorm)
+    return _run_hooked(run, model, points, at, batchnorm)
 
 
 # torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
 @torch._disable_dynamo  # type: ignore[attr-defined]
-def _run_with_hooks(
-    run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm
-) -> Any:
+def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm) -> Any:
     if batchnorm == "frozen" and as_module(model) is None:
         raise TypeError("batchnorm='frozen' must find the model's BatchNorm layers, but the model is a plain function.")
     at_paths = False

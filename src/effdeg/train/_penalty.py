@@ -75,8 +75,7 @@ class Penalty(nn.Module):
 
     Raises:
         TypeError: If a setting is of the wrong type.
-        ValueError: If a setting is out of range, or if the nodes are too few for the degree, the components or the
-            labels.
+        ValueError: If a setting is out of range, or the nodes are too few for the degree, the components or labels.
 
     Example:
         >>> import torch, effdeg
@@ -175,8 +174,7 @@ class Penalty(nn.Module):
             TypeError: If the model cannot be called, or if no straight line joins the examples: integers, complex
                 numbers, no tensor at all.
             ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
-                its own that would count the points, or returns no row per example; or if no path can lie at the layer
-                ``at``.
+                its own that would count the points, or returns no row per example; or if no path can lie at ``at``.
         """
         if not callable(model):
             raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
@@ -272,7 +270,7 @@ class Penalty(nn.Module):
         """
         settings = self.settings
         look = self._may_look(points.alpha) and not self._looked_at_outputs
-        rows = shaped_values(values, settings.output, points=(points.total, len(points)), check_logits=look)
+        rows = shaped_values(values, settings.output, points=(points.total, len(points)), look=look)
         if look:
             self._looked_at_outputs = True
         pairs, nodes = points.alpha.shape
@@ -312,9 +310,7 @@ class Penalty(nn.Module):
         if not settings.anchor_labels:
             return
         if labels.is_complex():
-            raise TypeError(
-                f"the labels (y) are complex ({labels.dtype}); give class ids, or labels in floating point."
-            )
+            raise TypeError(f"the labels (y) are complex ({labels.dtype}); give class ids or labels in floating point.")
         if labels.is_floating_point() and self._may_look(labels):
             check_soft_labels(labels, settings.output)
 
@@ -388,9 +384,7 @@ def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
     if not bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all()):
         raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
     if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
-        raise ValueError(
-            "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
-        )
+        raise ValueError("alpha must begin with 0 and end with 1, where labels or the batch's outputs are the values.")
 
 
 def _check_trains(degree: Tensor, model: object) -> None:
