@@ -218,7 +218,7 @@ def _restore_buffers(model: Model) -> Iterator[None]:
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer
                 # Write only what has changed: a pending backward pass would take any write for a change.
-                if buffer is not None and copied is not None and not _same(buffer, copied):
+                if buffer is not None and copied is not None and not _equal(buffer, copied):
                     buffer.data = copied
 
 
@@ -228,11 +228,9 @@ def _copy(buffer: Tensor | None) -> Tensor | None:
     return buffer.clone() if buffer is not None and plain else None
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
+def _equal(one: Tensor, other: Tensor) -> bool:
     # NaN differs from itself.
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 @contextmanager

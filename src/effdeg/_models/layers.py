@@ -61,9 +61,7 @@ def find_layer(model: object, at: Layer) -> FoundLayer:
     if isinstance(at, nn.Module):
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
-            raise ValueError(
-                f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules() or a name."
-            )
+            raise ValueError(f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules().")
         return FoundLayer(name or type(at).__name__, at)
     if not modules:
         raise ValueError(f"at={at!r} names a layer, but the model is a plain function. Pass the module: at=module.")

@@ -80,8 +80,7 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
 def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...], look: bool = False) -> Tensor:
     """Do as :func:`as_values` does but keep the shape of the outputs.
 
-    With ``look``, raise if softmax is asked for and the outputs are already probabilities. That reads their
-    values, which waits for a GPU.
+    With ``look``, which waits for a GPU, raise if softmax is asked for and the outputs are probabilities already.
     """
     possible = (points,) if isinstance(points, int) else points
     picked = _pick(returned, output, possible)

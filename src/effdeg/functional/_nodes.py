@@ -91,8 +91,7 @@ def cosine_nodes(
 def uniform_nodes(nodes: int, *, device: torch.device | str | None = None) -> Float[Tensor, " nodes"]:
     """Return equispaced positions on [0, 1], α_i = (i − 1) / (r − 1) for i = 1 … r.
 
-    For comparison only. A fit on them is well posed while the degree is below about 2 √nodes and becomes exponentially
-    ill-conditioned beyond (Runge's phenomenon): see :func:`effdeg.functional.fit_operator`.
+    For comparison only: at a high degree, fits on them are ill-conditioned; see :func:`effdeg.functional.fit_operator`.
 
     Args:
         nodes: The number of nodes (the paper's r); a single one lies in the middle.

@@ -132,9 +132,8 @@ def trace(
 ) -> Trace:
     """Run a model along paths and keep its outputs, so that many fits share the same forward passes.
 
-    The arguments are those of :func:`effdeg.measure`, which explains them, and so are the paths:
-    ``trace(…).fit(degree=40)`` is ``measure(…, degree=40)``. The outputs are kept in memory: paths × nodes × outputs
-    numbers.
+    The arguments and the paths are those of :func:`effdeg.measure`, which explains them: ``trace(…).fit(degree=40)`` is
+    ``measure(…, degree=40)``. The outputs are kept in memory: paths × nodes × outputs numbers.
 
     Returns:
         The outputs, to be fitted with :meth:`Trace.fit`.

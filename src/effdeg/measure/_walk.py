@@ -74,8 +74,7 @@ class Walk:
     def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[Stretch]:
         """Run the model along this process's share of the blocks, and yield what was kept, block by block.
 
-        ``watch`` is entered around the model in every forward pass of points, and ``update`` is called after every one
-        with the number of paths done.
+        ``watch`` is entered around the model in every forward pass of points; ``update`` gets the number of paths done.
         """
         rank, size = rank_and_size()
         done = 0

@@ -64,13 +64,11 @@ class Penalty(nn.Module):
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
         normalized: Use the normalized effective degree, Σₖ k |cₖ| / Σₖ |cₖ|.
-        at: The layer (a name or a module) at whose output the paths lie, instead of at the inputs. For token ids, and
-            for features after any block.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
             the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
             are normalized with its statistics; costs one more pass over the activations of every such layer.
-        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper does not say how small it is:
-            1e-3 is our choice.
+        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper names none; 1e-3 is our choice.
         generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
 
     Raises:
@@ -162,8 +160,7 @@ class Penalty(nn.Module):
             x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
                 one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
                 mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
-            y: Labels for anchoring: class ids or soft labels, one row per example; by default the ``labels`` of the
-                mapping.
+            y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
             **model_kwargs: More arguments for the model, treated as ``x`` is.
 
         Returns:
@@ -171,8 +168,7 @@ class Penalty(nn.Module):
             training counted the points), and the effective degree to add to the loss, a scalar.
 
         Raises:
-            TypeError: If the model cannot be called, or if no straight line joins the examples: integers, complex
-                numbers, no tensor at all.
+            TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
             ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
                 its own that would count the points, or returns no row per example; or if no path can lie at ``at``.
         """
