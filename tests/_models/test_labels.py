@@ -4,8 +4,8 @@ import torch
 from effdeg._models.labels import IGNORED, as_targets, check_class_ids, check_rows_of_labels, check_soft_labels, one_hot
 
 
-def targets(labels, shape, output="softmax", **settings):
-    return as_targets(labels, torch.Size(shape), output=output, **settings)
+def targets(labels, shape, output="softmax", missing=None, look=True):
+    return as_targets(labels, torch.Size(shape), output=output, missing=missing, look=look)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
@@ -45,7 +45,7 @@ def test_missing_labels_are_filled():
         (lambda: check_rows_of_labels([1, 2], 2), r"the labels \(y\) are list; a batch of 2"),
         (
             lambda: check_rows_of_labels(torch.zeros(3), 2),
-            r"are shape \(3,\); a batch of 2 .* needs a tensor with 2 r",
+            r"are shape \(3,\); a batch of 2 .* needs a tensor of 2 r",
         ),
         (lambda: check_class_ids(torch.tensor([IGNORED]), 2, "2 classes", ignored=False), r"labels from -100 to -100"),
         (lambda: check_soft_labels(torch.tensor([[torch.nan, 1.0]]), "softmax"), r"hold NaN or infinite numbers"),

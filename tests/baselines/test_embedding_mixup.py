@@ -163,7 +163,7 @@ class Unexpected(nn.Module):
         ((X, Y), {"at": 3, "classes": 4}, TypeError, "must be the name of a layer"),
         ((X, Y), {"at": "layer", "classes": 4, "alpha": -1}, ValueError, "alpha=-1 must be positive"),
         ((X, Y), {"at": "layer"}, ValueError, "classes=…"),
-        ((X, Y[:3]), {"at": "layer", "classes": 4}, ValueError, "needs a tensor with 12 rows"),
+        ((X, Y[:3]), {"at": "layer", "classes": 4}, ValueError, "needs a tensor of 12 rows"),
         ((X, Y), {"at": "layer", "classes": 4, "generator": 3}, TypeError, "generator=3 must be a torch.Generator"),
         ((X.cfloat(), Y), {"at": "layer", "classes": 4}, TypeError, "x holds complex numbers"),
         (({"x": X, "labels": Y}, Y), {"at": "layer", "classes": 4}, ValueError, "x holds 'labels'"),

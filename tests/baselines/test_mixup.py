@@ -191,7 +191,7 @@ def test_a_batch_of_one_is_mixed_with_itself():
             (X, Y[:5]),
             {"classes": 4},
             ValueError,
-            r"a batch of 12 \(the first dimension of x\) needs a tensor with 12 rows",
+            r"a batch of 12 \(the first dimension of x\) needs a tensor of 12 rows",
         ),
         ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are list"),
         ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),

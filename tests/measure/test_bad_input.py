@@ -74,7 +74,7 @@ def test_settings(settings, error, message):
         ((X.to(torch.uint8) * 0 + 7), TypeError, r"hold integers \(torch.uint8\).*images.float\(\) / 255"),
         ({"x": X, "ids": torch.arange(20)}, TypeError, r"inputs \('ids'\) hold integers \(torch.int64"),
         ({"mask": X > 0}, TypeError, r"no floating-point tensor to interpolate"),
-        ({"x": X, "y": X[:3]}, ValueError, r"disagree on the number of examples: x \(20, 6\), y \(3, 6\)"),
+        ({"x": X, "y": X[:3]}, ValueError, r"examples, their first dimension: x \(20, 6\), y \(3, 6\)"),
         (iter([X, torch.randn(4, 7)]), ValueError, r"do not fit together: \(20, 6\) and \(4, 7\)"),
         ([], ValueError, r"inputs are empty"),
         (iter([]), ValueError, r"inputs are empty: the iterable has no items"),

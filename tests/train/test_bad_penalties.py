@@ -57,7 +57,7 @@ def test_bad_settings(settings, kind, message):
     ("settings", "arguments", "kind", "message"),
     [
         ({"anchor_labels": True}, (X,), ValueError, "none were given"),
-        ({"anchor_labels": True}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor with 12 rows"),
+        ({"anchor_labels": True}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor of 12 rows"),
         ({"anchor_labels": True}, (X, Y.tolist()), ValueError, "the labels .* are list"),
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import grad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import normalize
 from torch.nn.utils import get_total_norm
@@ -85,11 +86,8 @@ def squared_norms(
             drawn = _draw(values, generator) if directions is None else send(directions[:, number], values.device)
             direction = normalize(drawn.to(values.dtype), dim=1)
         # The graph of the forward pass is needed until the last backward pass.
-        keep = create_graph or number < count - 1
-        gradients = torch.autograd.grad(
-            values, inputs, direction, retain_graph=keep, create_graph=create_graph, allow_unused=True
-        )
-        for gradient in gradients:
+        retain_graph = create_graph or number < count - 1
+        for gradient in grad(values, inputs, direction, retain_graph, create_graph, allow_unused=True):
             if gradient is not None:
                 total = total + gradient.reshape(len(total), -1).to(total.dtype).square().sum(1)
     return total if projections == -1 else total * (values.shape[1] / count)

@@ -7,15 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils import data
 
 from effdeg._utils.tree import (
     Tree,
@@ -65,12 +57,12 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
     """
     if isinstance(inputs, Examples):
         return inputs
-    if isinstance(inputs, DataLoader):
+    if isinstance(inputs, data.DataLoader):
         return _from_loader(inputs, labelled)
-    if isinstance(inputs, IterableDataset):
+    if isinstance(inputs, data.IterableDataset):
         return _from_stream(inputs, labelled)
     # A memory-mapped file may be larger than memory: only the drawn examples are read.
-    if isinstance(inputs, np.memmap) or (isinstance(inputs, Dataset) and hasattr(inputs, "__len__")):
+    if isinstance(inputs, np.memmap) or (isinstance(inputs, data.Dataset) and hasattr(inputs, "__len__")):
         return _DataSet(inputs, labelled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
         tree = tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
@@ -99,13 +91,9 @@ class Batch:
         _check_storage(batch)
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
-            raise ValueError(
-                f"inputs hold no examples: expected tensors with the examples first, found {_shapes(batch)}."
-            )
+            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {_shapes(batch)}.")
         if len(lengths) > 1:
-            raise ValueError(
-                f"inputs disagree on the number of examples: {_shapes(batch)}. The first dimension must be the same."
-            )
+            raise ValueError(f"inputs disagree on the number of examples, their first dimension: {_shapes(batch)}.")
         _check_finite(split_labels(batch)[0] if labelled else batch)
         self._batch, self._length = batch, lengths.pop()
 
@@ -113,21 +101,20 @@ class Batch:
         return self._length or 0
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Return the examples of these indices as one batch."""
         return take(self._batch, torch.as_tensor(indices))
 
 
 class _DataSet:
     """Examples of a map-style data set, each read when it is drawn."""
 
-    def __init__(self, data: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
-        self._data, self._labelled, self._collate = data, labelled, collate
+    def __init__(self, items: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        self._items, self._labelled, self._collate = items, labelled, collate
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self._items)
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        items = [self._data[int(index)] for index in indices]
+        items = [self._items[int(index)] for index in indices]
         if self._collate is None:
             batch = _stack([_read_item(item, self._labelled) for item in items])
         else:
@@ -179,7 +166,7 @@ def _is_broken(rows: Tensor, name: str) -> Tensor:
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken
 
 
-def _from_loader(loader: DataLoader[Any], labelled: bool) -> Examples:
+def _from_loader(loader: data.DataLoader[Any], labelled: bool) -> Examples:
     # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
     # other sampler selects examples: then the loader itself is read.
     if _reads_all(loader):
@@ -188,14 +175,14 @@ def _from_loader(loader: DataLoader[Any], labelled: bool) -> Examples:
     return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labelled)
 
 
-def _reads_all(loader: DataLoader[Any]) -> bool:
+def _reads_all(loader: data.DataLoader[Any]) -> bool:
     """Return whether a loader reads every example of its data set once, over all processes if there are several."""
     batches, sampler = loader.batch_sampler, loader.sampler
-    if type(batches) is not BatchSampler or batches.sampler is not sampler:
+    if type(batches) is not data.BatchSampler or batches.sampler is not sampler:
         return False
-    if isinstance(sampler, RandomSampler):
+    if isinstance(sampler, data.RandomSampler):
         return not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    return isinstance(sampler, SequentialSampler | DistributedSampler)
+    return isinstance(sampler, data.SequentialSampler | data.DistributedSampler)
 
 
 def _from_list(items: list[Any], labelled: bool) -> Examples:
@@ -251,7 +238,7 @@ def _check_batch(item: Any) -> Any:
     return item
 
 
-def _from_stream(stream: IterableDataset[Any], labelled: bool) -> Examples:
+def _from_stream(stream: data.IterableDataset[Any], labelled: bool) -> Examples:
     read = _read(stream, labelled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
     return Batch(_stack(read), labelled=labelled)
 

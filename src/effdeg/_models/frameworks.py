@@ -1,29 +1,25 @@
 """What the library asks about the models of other frameworks. The answers are in :mod:`effdeg.integrations`."""
 
 import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 
+@dataclass(frozen=True)
 class Framework:
-    """What must be known about a module. These answers are those for plain PyTorch."""
+    """What must be known about a framework's modules. The defaults are the answers for plain PyTorch."""
 
-    def unwrap(self, module: Any) -> Any:  # noqa: ARG002
-        """Return the module that a wrapper calls, or None for what is no wrapper."""
-        return None
-
-    def base_model(self, module: Any) -> Any:
-        """Return the module that computes the loss, within a model that was adapted for fine-tuning."""
-        return module
-
-    def leaves_out_ignored(self, module: Any, labels: Tensor) -> bool:  # noqa: ARG002
-        """Return whether a model's own loss is cross entropy that leaves out the label -100."""
-        return False
-
-    def shifts_labels(self, module: Any) -> bool:  # noqa: ARG002
-        """Return whether a model compares its output at each position with the label of the next."""
-        return False
+    # Returns the module that a wrapper calls, or None for what is no wrapper.
+    unwrap: Callable[[Any], Any] = lambda _: None
+    # Returns the module that computes the loss, within a model that was adapted for fine-tuning.
+    base_model: Callable[[Any], Any] = lambda module: module
+    # Returns whether a model's own loss, for such labels, is cross entropy that leaves out the label -100.
+    leaves_out_ignored: Callable[[Any, Tensor], bool] = lambda _, __: False
+    # Returns whether a model compares its output at each position with the label of the next.
+    shifts_labels: Callable[[Any], bool] = lambda _: False
 
 
 _PLAIN = Framework()

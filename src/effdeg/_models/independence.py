@@ -23,12 +23,7 @@ degree 40, about the standard error of a measurement."""
 
 
 def warn_of_dependent_rows(
-    subject: Subject,
-    paths: InputPaths | LayerPaths,
-    keep: Callable[[Any, int], Tree] | None,
-    *,
-    count: int,
-    most: int,
+    subject: Subject, paths: InputPaths | LayerPaths, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> None:
     """Warn if a model's outputs for a point depend on the other points of its batch, or on chance.
 
@@ -46,7 +41,7 @@ def warn_of_dependent_rows(
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 
-    dependence, noise = measure_dependence(run, paths=count, points=points, precision=subject.precision())
+    dependence, noise = measure_dependence(run, paths=count, points=points, eps=torch.finfo(subject.precision()).eps)
     name = type(subject.model).__name__
     if dependence:
         warnings.warn(
@@ -67,20 +62,17 @@ def warn_of_dependent_rows(
 
 
 def measure_dependence(
-    run: Callable[[Tensor, Tensor], Tree], *, paths: int, points: int, precision: torch.dtype
+    run: Callable[[Tensor, Tensor], Tree], *, paths: int, points: int, eps: float
 ) -> tuple[float, float]:
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
-    Two batches of the same size, at least two points, share their first and last point; those between are other points,
-    or copies of the last one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a
-    dependence on later rows, the last one a dependence on earlier rows, such as that of a recurrent network along the
-    wrong dimension. Equal points within the second batch detect noise. ``run`` must seed the model's random numbers
-    identically for every batch.
+    Both are the largest change of an output, as a share of the outputs' spread, and 0 if it is no more than rounding or
+    if the model cannot be run on such small batches; the first also if the outputs change from run to run.
 
-    Returns:
-        The largest change of an output when others of its batch change, and the largest difference between outputs for
-        equal points of a batch, as shares of the outputs' spread. Each is 0 if it is no more than rounding or if the
-        model cannot be run on such small batches, the first also if the outputs change from run to run.
+    Two batches of the same size share their first and last point; those between are other points, or copies of the last
+    one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a dependence on later
+    rows, the last one on earlier rows, such as that of a recurrent network along the wrong dimension. Equal points
+    within the second batch detect noise. ``run`` must seed the model's random numbers identically for every batch.
     """
     rows, alpha = torch.arange(points) % paths, torch.zeros(points)
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
@@ -101,17 +93,15 @@ def measure_dependence(
     first, second = try_run(one), try_run(other)
     if len(first) != len(second):
         return 0.0, 0.0
-    dependence = _largest_change(first, second, shared, shared, precision)
+    dependence = _largest_change(first, second, shared, shared, eps)
     # Outputs that change from run to run anyway show nothing about the rest of the batch.
-    if dependence and _largest_change(first, try_run(one), shared, shared, precision):
+    if dependence and _largest_change(first, try_run(one), shared, shared, eps):
         dependence = 0.0
     equal = torch.arange(int(between[0]), points)
-    return dependence, _largest_change(second, second, equal[:-1], equal[1:], precision)
+    return dependence, _largest_change(second, second, equal[:-1], equal[1:], eps)
 
 
-def _largest_change(
-    one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, precision: torch.dtype
-) -> float:
+def _largest_change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, eps: float) -> float:
     """Return the largest change of any output between rows, as a share of the spread; 0 if it is only rounding."""
     largest = 0.0
     for before, after in zip(one, other, strict=False):
@@ -122,6 +112,6 @@ def _largest_change(
         spread, size = (both - both.mean(0)).abs().max(), both.abs().max()
         change, scale, magnitude = torch.stack([moved, spread, size]).tolist()
         # A few units in the last place, for kernels that sum in no fixed order.
-        if change > max(TOLERANCE * scale, 4 * torch.finfo(precision).eps * magnitude):
+        if change > max(TOLERANCE * scale, 4 * eps * magnitude):
             largest = max(largest, change / scale)
     return largest

@@ -19,6 +19,12 @@ from effdeg._utils.tree import Tree, map_tensors
 Model = Callable[..., Any]
 """Any callable that takes a batch. The mode, device and precision of an ``nn.Module`` are set and restored."""
 
+Device = torch.device | str | None
+"""Where to run a model; None for where it is."""
+
+Watch = AbstractContextManager[object]
+"""A context that is entered around every call of a model, such as one that observes its layers."""
+
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The precisions that a model can be run in."""
 
@@ -26,7 +32,7 @@ PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Subject:
     """A model that is ready to run: on which device, in which precision, and how it is called."""
 
-    def __init__(self, model: Model, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    def __init__(self, model: Model, *, device: Device, dtype: torch.dtype | None) -> None:
         # DDP would synchronize buffers at every forward pass, and ranks may run different numbers of them.
         self.model: Model = model.module if isinstance(model, DistributedDataParallel) else model
         own = _first_floating(self.model)
@@ -38,7 +44,7 @@ class Subject:
             # TorchScript's weights cannot be replaced in a call: move a copy of the whole model instead.
             with torch.no_grad():
                 self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
-        self._watch: AbstractContextManager[object] = nullcontext()
+        self._watch: Watch = nullcontext()
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
@@ -50,8 +56,8 @@ class Subject:
             return self.model(*arguments, **keywords)
 
     @contextmanager
-    def watch(self, context: AbstractContextManager[object]) -> Iterator[None]:
-        """Enter a context around every call of the model, such as one that observes its layers."""
+    def watch(self, context: Watch) -> Iterator[None]:
+        """Enter a context around every call of the model."""
         self._watch = context
         try:
             yield
@@ -95,25 +101,19 @@ class Subject:
 
         return map_tensors(move, inputs)
 
-    def _convert_weights(
-        self, device: torch.device | str | None, dtype: torch.dtype | None
-    ) -> dict[str, Tensor] | None:
+    def _convert_weights(self, device: Device, dtype: torch.dtype | None) -> dict[str, Tensor] | None:
         """Copy the weights if device or precision changes; calls use the copies, so the model loses no digits."""
         named = _state(self.model)
         copies = {
             name: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None)
             for name, tensor in named.items()
         }
-        same = all(
-            (copies[name].device, copies[name].dtype) == (each.device, each.dtype) for name, each in named.items()
-        )
+        same = all((copies[key].device, copies[key].dtype) == (each.device, each.dtype) for key, each in named.items())
         return None if same else copies
 
 
 @contextmanager
-def inference(
-    model: Model, *, seed: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Iterator[Subject]:
+def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | None) -> Iterator[Subject]:
     """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards."""
     check_runnable(model, device=device, dtype=dtype)
     subject = Subject(model, device=device, dtype=dtype)
@@ -218,7 +218,7 @@ def _restore_buffers(model: Model) -> Iterator[None]:
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer
                 # Write only what has changed: a pending backward pass would take any write for a change.
-                if buffer is not None and copied is not None and not _same(buffer, copied):
+                if buffer is not None and copied is not None and not _equal(buffer, copied):
                     buffer.data = copied
 
 
@@ -228,11 +228,9 @@ def _copy(buffer: Tensor | None) -> Tensor | None:
     return buffer.clone() if buffer is not None and plain else None
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
+def _equal(one: Tensor, other: Tensor) -> bool:
     # NaN differs from itself.
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 @contextmanager

@@ -14,8 +14,7 @@ def check_rows_of_labels(y: object, batch: int) -> None:
     if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != batch:
         given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(
-            f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor with {batch} "
-            "rows."
+            f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor of {batch} rows."
         )
 
 
@@ -24,8 +23,7 @@ def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool 
     valid = (ids >= 0) & (ids < classes)
     if not bool((valid | (ids == IGNORED) if ignored else valid).all()):
         raise ValueError(
-            f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark examples to be ignored by "
-            f"{IGNORED}."
+            f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark examples to ignore by {IGNORED}."
         )
 
 
@@ -56,22 +54,13 @@ def check_soft_labels(labels: Tensor, output: Output) -> None:
             )
 
 
-def as_targets(
-    labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None = None, look: bool = True
-) -> Tensor:
+def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None, look: bool) -> Tensor:
     """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
 
-    Args:
-        labels: Class ids of any integer type, or soft labels or targets, one row per example.
-        shape: The shape of an example's outputs. Classes are in its last dimension, or, if the output is not softmax,
-            in its first, as torch's cross entropy has it.
-        output: The function of the model's output that is fitted.
-        missing: The values to use where there is no label, which integers mark by -100.
-        look: Whether to check the values of integer labels, which waits for a GPU. If not, an id that is no class
-            counts as missing.
-
-    Returns:
-        Targets, one flat row per example, in float32 or better.
+    Each example has one flat row, in float32 or better. In ``shape``, that of an example's outputs, classes are in the
+    last dimension, or, if the output is not softmax, in the first, as torch's cross entropy has it. Where there is no
+    label, which integers mark by -100, the values are those of ``missing``. The values of integer labels are checked
+    if ``look``, which waits for a GPU; if not, an id that is no class counts as missing.
     """
     each = labels.shape[1:]
     if _squeeze(each) == _squeeze(shape):

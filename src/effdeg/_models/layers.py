@@ -61,16 +61,12 @@ def find_layer(model: object, at: Layer) -> FoundLayer:
     if isinstance(at, nn.Module):
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
-            raise ValueError(
-                f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules() or a name."
-            )
+            raise ValueError(f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules().")
         return FoundLayer(name or type(at).__name__, at)
+    if not modules:
+        raise ValueError(f"at={at!r} names a layer, but the model is a plain function. Pass the module: at=module.")
     at = at if at in modules else at.removeprefix("module.")
     if at not in modules or not at:
-        if not modules:
-            raise ValueError(
-                f"at={at!r} names a layer, but the model is a plain function. Pass the module itself: at=module."
-            )
         raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
     if isinstance(modules[at], torch.jit.ScriptModule):
         raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Pass the model before torch.jit.")
@@ -91,17 +87,14 @@ def replace_output(
 
     Of a tuple it is the first entry. The layer must run exactly once, and its output must have one row for each of
     ``rows`` examples. A function that returns None only looks at the tensor. Unless ``allow_checkpoint``, raise where
-    ``torch.utils.checkpoint`` would run the layer again in the backward pass, without the function. Compiled models run
-    uncompiled.
+    ``torch.utils.checkpoint`` would run the layer again in the backward pass, without the function. Models run eagerly.
     """
     times = 0
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         nonlocal times
         if not allow_checkpoint:
-            refuse_checkpoint(
-                f"the layer {layer.name!r}", "choose a layer outside it, such as the embeddings, with at=…"
-            )
+            refuse_checkpoint(f"the layer {layer.name!r}", "choose a layer outside, such as the embeddings, with at=…")
         times += 1
         if times > 1:  # the error comes when it is known how often
             return None

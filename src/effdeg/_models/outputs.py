@@ -77,18 +77,15 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
     return values.reshape(len(values), -1)
 
 
-def shaped_values(
-    returned: Any, output: Output, *, points: int | tuple[int, ...], check_logits: bool = False
-) -> Tensor:
+def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...], look: bool = False) -> Tensor:
     """Do as :func:`as_values` does but keep the shape of the outputs.
 
-    With ``check_logits``, raise if softmax is asked for and the outputs are already probabilities. That reads their
-    values, which waits for a GPU.
+    With ``look``, which waits for a GPU, raise if softmax is asked for and the outputs are probabilities already.
     """
     possible = (points,) if isinstance(points, int) else points
     picked = _pick(returned, output, possible)
     values = _transform(picked, output, possible)
-    if check_logits and output == "softmax":
+    if look and output == "softmax":
         _check_no_probabilities(picked.tensor)
     return values
 

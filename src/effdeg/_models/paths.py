@@ -87,10 +87,9 @@ def is_mask(name: str, leaf: Tensor) -> bool:
 
 
 def _join(name: str, one: Any, other: Any) -> Any:
-    """Join masks so that what either end sees is seen; return anything else of the first end.
+    """Join masks, also in floating point, so that what either end sees is seen; return anything else of the first end.
 
-    Masks in floating point are joined too. Maximum and minimum are OR and AND for 0 and 1, and also right for masks of
-    more levels and for those that are added to attention scores.
+    Maximum and minimum are OR and AND for 0 and 1, and right for masks that are added to attention scores, too.
     """
     floating = isinstance(one, Tensor) and one.is_floating_point() and "mask" in _entry(name)
     if not isinstance(one, Tensor) or not (floating or is_mask(name, one)):

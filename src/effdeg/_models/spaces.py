@@ -16,21 +16,26 @@ Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
 
 
-class InputSpace:
-    """Paths among the inputs themselves."""
+class Space:
+    """Where paths lie: among the inputs, or at the output of a layer, where they join its outputs for both ends."""
 
-    name: str | None = None
-
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, at: Layer | None) -> None:
         self._subject = subject
+        self._layer = None if at is None else find_layer(subject.model, at)
+        self.name = None if self._layer is None else self._layer.name
 
-    def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths":  # noqa: ARG002
-        """Lay the paths that lead from the second examples to the first."""
-        for examples in (first, second):
-            _check_no_labels(examples)
-            check_interpolable(examples, advice=partial(advice_for_integers, self._subject.model))
-            _check_masks(examples)
-        return InputPaths(self._subject, first, second)
+    def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths | LayerPaths":
+        """Lay the paths from the second examples to the first; at a layer, the model runs on both."""
+        subject = self._subject
+        if self._layer is None:
+            for examples in (first, second):
+                _check_no_labels(examples)
+                check_interpolable(examples, advice=partial(advice_for_integers, subject.model))
+                _check_masks(examples)
+            return InputPaths(subject, first, second)
+        first, second = subject.place(first), subject.place(second)
+        ends = [batched(partial(_capture, subject, self._layer, end), len(tensors(end)[0])) for end in (first, second)]
+        return LayerPaths(subject, self._layer, join_masks(first, second), ends[0], ends[1])
 
 
 class InputPaths:
@@ -51,32 +56,6 @@ class InputPaths:
         return _floating(self._first), _floating(self._second)
 
 
-class LayerSpace:
-    """Paths at the output of a layer: its output at both ends is captured, interpolated, and put in its place."""
-
-    def __init__(self, subject: Subject, at: Layer) -> None:
-        self._subject, self._layer = subject, find_layer(subject.model, at)
-        self.name = self._layer.name
-
-    def join(self, first: Tree, second: Tree, batched: Batched) -> "LayerPaths":
-        """Lay the paths that lead from the second examples to the first, by running the model on both."""
-        first, second = self._subject.place(first), self._subject.place(second)
-        ends = [batched(partial(self._capture, end), len(tensors(end)[0])) for end in (first, second)]
-        return LayerPaths(self._subject, self._layer, join_masks(first, second), ends[0], ends[1])
-
-    def _capture(self, end: Tree, part: slice) -> Tensor:
-        examples = take(end, part)
-        captured: list[Tensor] = []
-
-        def capture(own: Tensor) -> None:
-            # A copy: what follows may work in place, as ReLU(inplace=True) does.
-            captured.append(own.clone())
-
-        with replace_output(self._layer, capture, rows=len(tensors(examples)[0])):
-            self._subject(examples)
-        return captured[0]
-
-
 class LayerPaths:
     """Some paths at the output of a layer."""
 
@@ -85,11 +64,7 @@ class LayerPaths:
         self._examples, self._first, self._second = examples, first, second
 
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
-        """Run the model with the layer's output replaced by one point of each of the given paths.
-
-        Returns:
-            What the model returned, and the output of the layer that was replaced.
-        """
+        """Run the model at one point of each of the given paths; return what it returned, and what was replaced."""
         rows = rows.to(self._first.device)
         points: Tensor = interpolate(self._first[rows], self._second[rows], alpha[:, None])
         replaced: list[Tensor] = []
@@ -107,9 +82,18 @@ class LayerPaths:
         return [self._first], [self._second]
 
 
-def open_space(subject: Subject, at: Layer | None) -> InputSpace | LayerSpace:
-    """Open the space in which paths live: the inputs, or the output of the layer ``at``."""
-    return InputSpace(subject) if at is None else LayerSpace(subject, at)
+def _capture(subject: Subject, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
+    """Return the output of a layer for a part of the examples."""
+    examples = take(end, part)
+    captured: list[Tensor] = []
+
+    def capture(own: Tensor) -> None:
+        # A copy: what follows may work in place, as ReLU(inplace=True) does.
+        captured.append(own.clone())
+
+    with replace_output(layer, capture, rows=len(tensors(examples)[0])):
+        subject(examples)
+    return captured[0]
 
 
 def _check_no_labels(examples: Tree) -> None:

@@ -95,7 +95,7 @@ def _run(
         with replaced(_stop), use_buffer_copies(inner):
             run(*arguments, **keywords)
     except _Reached as reached:
-        hidden = reached.hidden
+        hidden: Tensor = reached.args[0]
     mixing = draw(device=hidden.device)
     mixed = mixing.mix(hidden)
     with replaced(lambda _: mixed):
@@ -109,7 +109,3 @@ def _stop(hidden: Tensor) -> None:
 
 class _Reached(Exception):  # noqa: N818
     """Ends a forward pass that has gone far enough, with what the layer returned."""
-
-    def __init__(self, hidden: Tensor) -> None:
-        super().__init__()
-        self.hidden = hidden

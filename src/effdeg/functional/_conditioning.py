@@ -8,8 +8,7 @@ from effdeg.functional import condition_number, uniform_nodes
 
 CONDITION_LIMIT = 10.0
 """Above this condition number a fit counts as ill-conditioned. In the study of the estimator (docs/estimator.md), fits
-with a condition number up to 6 measure ReLU networks within 10%; at 35 the value is 27% too high, at 226 four times too
-high."""
+with a condition number up to 6 measure ReLU networks within 10%; at 35 the value is 27% too high, at 226 fourfold."""
 
 
 class IllConditionedFit(UserWarning):
@@ -29,11 +28,9 @@ class IllConditionedFit(UserWarning):
 def _condition(nodes: int, degree: int) -> float:
     """Return the condition number of the basis matrix T on uniform nodes, without damping and in the Chebyshev basis.
 
-    Damping would lower it without making the value more accurate, since it acts first where T is nearly singular: on 41
-    uniform nodes a straight line, fitted with degree 40 in float64, is right without damping and measures 30 times too
-    high with any damping from 1e-12 to 1e-3. The basis is always Chebyshev because the number is about the nodes:
-    Legendre polynomials differ in norm, which raises their condition number (12 at degree 40 on the best nodes)
-    harmlessly.
+    Damping would lower it without making the value more accurate: on 41 uniform nodes a straight line, fitted with
+    degree 40 in float64, is right without damping and measures 30 times too high with any damping from 1e-12 to 1e-3.
+    Legendre polynomials differ in norm, which raises theirs harmlessly (to 12 at degree 40 on the best nodes).
     """
     return condition_number(uniform_nodes(nodes), degree)
 
@@ -56,10 +53,6 @@ def describe_ill_conditioning(sampling: str, nodes: int, degree: int) -> str | N
 
 
 def warn_if_ill_conditioned(sampling: str, nodes: int, degree: int, *, stacklevel: int) -> None:
-    """Warn of a fit whose result will be wrong.
-
-    Not an error, because uniform nodes at a high degree are an ablation of the paper. The measurement repeats the
-    warning whenever it is printed.
-    """
+    """Warn of a fit whose result will be wrong: no error, since the paper has uniform nodes as an ablation."""
     if (problem := describe_ill_conditioning(sampling, nodes, degree)) is not None:
         warnings.warn(problem, IllConditionedFit, stacklevel=stacklevel + 1)

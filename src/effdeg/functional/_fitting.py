@@ -31,8 +31,7 @@ _FEW_NODES = 16
 def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev") -> float:
     """Return the condition number of the design matrix T, σ_max(T) / σ_min(T).
 
-    Errors in the values are amplified in the coefficients by up to this factor. See :func:`fit_operator` for when it
-    is small.
+    Errors in the values are amplified in the coefficients by up to this factor; see :func:`fit_operator`.
 
     Args:
         alpha: Positions in [0, 1], of shape ``(nodes,)`` or ``(…, nodes)``.
@@ -69,9 +68,9 @@ def fit_operator(
 
     When is the fit well posed? With Chebyshev or cosine nodes, whenever the nodes clearly outnumber the degree: the
     condition number of T at degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes, only while the degree is
-    below about 2 √nodes: 6.4 at degree 40 on 200 nodes, but 4e9 at degree 40 on 41. Such a fit loses about ten digits
-    without damping, and damping replaces that error by one of its own, so that the effective degree can be anything:
-    use other nodes or a lower degree.
+    below about 2 √nodes: 6.4 at degree 40 on 200 nodes, but 4e9 on 41 (Runge's phenomenon). Such a fit loses about ten
+    digits without damping, and damping replaces that error by one of its own, so that the effective degree can be
+    anything: use other nodes or a lower degree.
 
     Args:
         alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.

@@ -48,8 +48,7 @@ def cosine_nodes(
     """Draw nodes by randomized cosine sampling (Definition 3.3).
 
     θ_i ~ U[(i − 1) π / r, i π / r] and α_i = (1 − cos θ_i) / 2 for i = 1 … r: one angle in each of ``nodes`` equal
-    strata, drawn independently for every path, so that averages over paths cover the whole path even when each path
-    has few nodes.
+    strata, drawn independently for every path, so that averages over paths cover all of it even with few nodes on each.
 
     Args:
         nodes: The number of nodes on each path (the paper's r).
@@ -92,8 +91,7 @@ def cosine_nodes(
 def uniform_nodes(nodes: int, *, device: torch.device | str | None = None) -> Float[Tensor, " nodes"]:
     """Return equispaced positions on [0, 1], α_i = (i − 1) / (r − 1) for i = 1 … r.
 
-    For comparison only. A fit on them is well posed while the degree is below about 2 √nodes and becomes exponentially
-    ill-conditioned beyond (Runge's phenomenon): see :func:`effdeg.functional.fit_operator`.
+    For comparison only: at a high degree, fits on them are ill-conditioned; see :func:`effdeg.functional.fit_operator`.
 
     Args:
         nodes: The number of nodes (the paper's r); a single one lies in the middle.

@@ -62,8 +62,7 @@ class _Scores(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
         ctx.given = values.dtype
         dtype = torch.promote_types(values.dtype, torch.float32)
-        # In float64: the rounding error of the mean may be as large as the differences from it, and the Gram matrix
-        # squares.
+        # In float64: the rounding of the mean may be as large as the differences from it, and the Gram matrix squares.
         values = values.double()
         centred = values - values.mean(-2, keepdim=True)
         directions, singular = _decompose(centred)

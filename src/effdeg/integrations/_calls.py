@@ -28,8 +28,7 @@ def replace_attribute(owner: object, name: str, value: Any) -> Iterator[None]:
 def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> Iterator[list[Tensor]]:
     """Within this context, a call of the model returns what it always returns, and its degree is added to the list.
 
-    ``forward`` is replaced on this one object, below its hooks, so that wrappers such as DDP, FSDP or mixed precision
-    work as usual.
+    ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
     """
     degrees: list[Tensor] = []
     run = model.forward
@@ -47,7 +46,5 @@ def only(degrees: list[Tensor], what: str) -> Tensor:
     """Return the effective degree of the one call that there should have been."""
     if len(degrees) != 1:
         advice = "Use effdeg.Penalty in the step itself." if degrees else "Name the module that is called, model='…'."
-        raise RuntimeError(
-            f"{what} was called {len(degrees)} times in one training step, where the penalty expects one call. {advice}"
-        )
+        raise RuntimeError(f"{what} was called {len(degrees)} times in one training step, not once. {advice}")
     return degrees[0]

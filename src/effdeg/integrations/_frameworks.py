@@ -9,40 +9,29 @@ from effdeg._models.frameworks import Framework
 _SHIFTING = ("ForCausalLM", "LMHeadModel")
 
 
-class Transformers(Framework):
-    """Models of transformers, known by the ends of their class names."""
-
-    def leaves_out_ignored(self, module: Any, labels: Tensor) -> bool:
-        """Return whether a model's own loss is cross entropy that leaves out the label -100: many are."""
-        name = type(module).__name__
-        if labels.is_floating_point():
-            return False
-        if name.endswith((*_SHIFTING, "ForMaskedLM", "ForTokenClassification")):
-            return True
-        classes = module.config.problem_type in (None, "single_label_classification") and module.config.num_labels > 1
-        return classes and name.endswith(("ForSequenceClassification", "ForImageClassification"))
-
-    def shifts_labels(self, module: Any) -> bool:
-        """Return whether a model compares its output at each position with the label of the next."""
-        name = type(module).__name__
-        return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
+def leaves_out_ignored(module: Any, labels: Tensor) -> bool:
+    """Return whether the loss of a model of transformers leaves out the label -100, by the end of its class name."""
+    name = type(module).__name__
+    if labels.is_floating_point():
+        return False
+    if name.endswith((*_SHIFTING, "ForMaskedLM", "ForTokenClassification")):
+        return True
+    classes = module.config.problem_type in (None, "single_label_classification") and module.config.num_labels > 1
+    return classes and name.endswith(("ForSequenceClassification", "ForImageClassification"))
 
 
-class Peft(Framework):
-    """Models of PEFT."""
-
-    def base_model(self, module: Any) -> Any:
-        """Return the model that was adapted."""
-        return module.get_base_model()
+def shifts_labels(module: Any) -> bool:
+    """Return whether a model of transformers compares its output at each position with the label of the next."""
+    name = type(module).__name__
+    return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
 
 
-class Fabric(Framework):
-    """Modules that Lightning Fabric has set up."""
+_FABRIC = Framework(unwrap=lambda module: getattr(module, "_forward_module", None))
 
-    def unwrap(self, module: Any) -> Any:
-        """Return the module that was set up."""
-        return getattr(module, "_forward_module", None)
-
-
-FRAMEWORKS = {"transformers": Transformers(), "peft": Peft(), "lightning": Fabric(), "lightning_fabric": Fabric()}
+FRAMEWORKS = {
+    "transformers": Framework(leaves_out_ignored=leaves_out_ignored, shifts_labels=shifts_labels),
+    "peft": Framework(base_model=lambda module: module.get_base_model()),
+    "lightning": _FABRIC,
+    "lightning_fabric": _FABRIC,
+}
 """By the package that a module's class is defined in."""

@@ -10,7 +10,7 @@ import effdeg
 from effdeg._models.frameworks import framework_of
 from effdeg._models.layers import as_module
 from effdeg.integrations._calls import joined_calls, only, replace_attribute
-from effdeg.integrations._frameworks import Transformers
+from effdeg.integrations._frameworks import shifts_labels
 from effdeg.train._penalty import Penalty
 from effdeg.train._points import OwnLossError
 from effdeg.train._schedules import Schedule, as_schedule
@@ -32,8 +32,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
     ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
     these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
-    effective learning rate differ from a plain ``Trainer``'s: they are smaller here by the number of accumulated
-    batches.
+    effective learning rate are smaller here than a plain ``Trainer``'s, by the number of accumulated batches.
 
     A model that computes a loss from its labels computes it from the batch and the points; integer class labels of the
     points are marked as to be left out. Where labels are numbers (regression, or several labels per example),
@@ -68,7 +67,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         super().__init__(*arguments, **options)
         inner = _base_model(self.accelerator.unwrap_model(self.model))
-        if penalty.settings.anchor_labels and Transformers().shifts_labels(inner):
+        if penalty.settings.anchor_labels and shifts_labels(inner):
             raise ValueError(
                 "anchor_labels=True puts labels where the outputs are, but this model compares each output with the "
                 "label of the next position. Use anchor_labels=False."
@@ -162,8 +161,7 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
         trainer: The trainer through which to log.
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
         every_n_epochs: The number of epochs from one measurement to the next.
-        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``, which raises for those that
-            are not valid.
+        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``, which checks them.
 
     Example:
         >>> import tempfile, torch, transformers

@@ -121,7 +121,7 @@ class MeasureCallback(Callback):  # type: ignore[misc]
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
         every_n_epochs: The number of epochs from one measurement to the next.
         model: The name of the module to measure, if it is not the LightningModule itself.
-        **settings: Settings for :func:`effdeg.measure`, which raises for those that are not valid.
+        **settings: Settings for :func:`effdeg.measure`, which checks them.
 
     Example:
         >>> import torch

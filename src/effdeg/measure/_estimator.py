@@ -175,14 +175,15 @@ def measure(
             enabled=bool(progress) and rank_and_size()[0] == 0,
         ) as update,
     ):
-        run = walk.run(read, update=update)
-        blocks = ((each.block, summarize(each.by_path(), each.alpha, fit_settings)) for each in run)
+        blocks = (
+            (each.block, summarize(each.kept.unflatten(0, (-1, nodes)), each.alpha, fit_settings))
+            for each in walk.run(read, update=update)
+        )
         table = collect(blocks, walk.route, summary_widths(degree), tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = broadcast_from_first(read.described)
-    return as_measurement(
-        table, walk.route.pairs, Settings.of(walk.record(), fit_settings, described, tolerance=tolerance)
-    )
+    settings = Settings.of(walk.record(), fit_settings, described, tolerance=tolerance)
+    return as_measurement(table, walk.route.pairs, settings)
 
 
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:

@@ -15,7 +15,7 @@ from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, concatenate, take, tensors, tree_map
+from effdeg._utils.tree import Tree, concatenate, has_rows, take, tensors, tree_map
 from effdeg.functional import DAMPING
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -58,16 +58,7 @@ class Trace:
     ) -> Measurement:
         """Fit polynomials to the outputs and measure their effective degree, as :func:`effdeg.measure` does.
 
-        Args:
-            degree: The highest degree of the fitted polynomials (the paper's K).
-            basis: ``"chebyshev"`` or ``"legendre"``.
-            output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
-                model returned.
-            components: Reduce each path's values to this many principal components first.
-            damping: The paper's ε in the fit.
-
-        Returns:
-            The measurement, with its error bar.
+        The settings are those of :func:`effdeg.measure`, which explains them.
 
         Raises:
             ValueError: If a setting is unknown or out of range, or the outputs hold NaN or do not fit ``output``.
@@ -141,21 +132,8 @@ def trace(
 ) -> Trace:
     """Run a model along paths and keep its outputs, so that many fits share the same forward passes.
 
-    The arguments are those of :func:`effdeg.measure`, and so are the paths: ``trace(…).fit(degree=40)`` is
+    The arguments and the paths are those of :func:`effdeg.measure`, which explains them: ``trace(…).fit(degree=40)`` is
     ``measure(…, degree=40)``. The outputs are kept in memory: paths × nodes × outputs numbers.
-
-    Args:
-        model: Any callable; an ``nn.Module`` is run in evaluation mode.
-        inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
-        paths: The number of paths.
-        nodes: The number of points on each path (the paper's r).
-        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
-        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs.
-        seed: Determines pairs and nodes.
-        batch_size: Points per forward pass. Halved when memory runs out.
-        device: Run the model there; by default where it is.
-        dtype: Run the model in this precision; by default in its own.
-        progress: Show a progress bar.
 
     Returns:
         The outputs, to be fitted with :meth:`Trace.fit`.
@@ -199,8 +177,7 @@ def _keep_rows(returned: Any, points: int) -> Tree:
     """Keep, on the CPU, the tensors with one row per point of what a model returned; the rest becomes None."""
 
     def keep(leaf: Any) -> Any:
-        row_per_point = isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == points
-        return leaf.to("cpu", copy=True) if row_per_point else None
+        return leaf.to("cpu", copy=True) if has_rows(leaf, points) else None
 
     kept = tree_map(keep, returned)
     if kept is None and isinstance(getattr(returned, "logits", None), Tensor):

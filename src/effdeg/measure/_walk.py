@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
-from effdeg._models.inference import Model, Subject, check_runnable, inference
+from effdeg._models.inference import Device, Model, Subject, Watch, check_runnable, inference
 from effdeg._models.layers import as_module
 from effdeg._models.paths import BLOCK, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
-from effdeg._models.spaces import InputPaths, InputSpace, LayerPaths, LayerSpace, open_space
+from effdeg._models.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size
@@ -59,31 +59,22 @@ class Stretch:
     kept: Tree
     ends: tuple[list[Tensor], list[Tensor]]
 
-    def by_path(self) -> Tensor:
-        """Reshape what was kept, if it is one row of numbers per point, into paths × nodes × outputs."""
-        values: Tensor = self.kept.reshape(self.block.stop - self.block.start, self.alpha.shape[-1], -1)
-        return values
-
 
 class Walk:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
-    def __init__(
-        self, subject: Subject, space: InputSpace | LayerSpace, examples: Examples, route: Route, batch_size: int | None
-    ) -> None:
-        self._subject, self._space, self._examples = subject, space, examples
+    def __init__(self, subject: Subject, examples: Examples, route: Route, batch_size: int | None) -> None:
+        self._subject, self._examples = subject, examples
+        self._space = Space(subject, route.settings.at)
         self._batches = Batches(batch_size, subject.device)
         self.route = route
         self.model = model_name(subject.model)
         self._fingerprint = ""
 
-    def run(
-        self, keep: Keep, watch: AbstractContextManager[object] | None = None, update: Update = ignore
-    ) -> Iterator[Stretch]:
+    def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[Stretch]:
         """Run the model along this process's share of the blocks, and yield what was kept, block by block.
 
-        ``watch`` is entered around the model in every forward pass of points, and ``update`` is called after every one
-        with the number of paths done.
+        ``watch`` is entered around the model in every forward pass of points; ``update`` gets the number of paths done.
         """
         rank, size = rank_and_size()
         done = 0
@@ -127,9 +118,7 @@ class Walk:
         halves = take(ends, slice(len(first))), take(ends, slice(len(first), None))
         return self._space.join(*halves, self._run_in_batches)
 
-    def _run(
-        self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: AbstractContextManager[object]
-    ) -> Tree:
+    def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._subject.device is not None and self._subject.device.type == "cuda":
@@ -171,7 +160,7 @@ def open_walk(
     settings: PathSettings,
     *,
     batch_size: int | None,
-    device: torch.device | str | None,
+    device: Device,
     dtype: torch.dtype | None,
 ) -> Iterator[Walk]:
     """Check everything, then open the model to be run along paths; afterwards it is as it was."""
@@ -181,4 +170,4 @@ def open_walk(
     examples = as_examples(inputs)
     route = Route.draw(len(examples), settings)
     with inference(model, seed=settings.seed, device=device, dtype=dtype) as subject:
-        yield Walk(subject, open_space(subject, settings.at), examples, route, batch_size)
+        yield Walk(subject, examples, route, batch_size)

@@ -10,7 +10,6 @@ from effdeg._models.inference import Model
 from effdeg._models.layers import named_layers
 from effdeg._models.outputs import shaped_values
 from effdeg._models.settings import FitSettings
-from effdeg._models.spaces import open_space
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
 from effdeg.measure._walk import Route, Stretch, Walk
@@ -134,8 +133,7 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
         return (logits,) if flips is None else (logits, flips.take(points).to(logits.device))
 
     route = Route.draw(evaluator.count, evaluator.paths)
-    space = open_space(subject, evaluator.at)
-    walk = Walk(subject, space, Batch(evaluator.inputs), route, evaluator.batches.size)
+    walk = Walk(subject, Batch(evaluator.inputs), route, evaluator.batches.size)
     blocks = ((each.block, _summarize(each, evaluator.fit, problems)) for each in walk.run(keep, flips))
     table = collect(blocks, route, dict.fromkeys(_NAMES))
     if flips is not None and flips.problem is not None:

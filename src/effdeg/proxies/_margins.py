@@ -8,7 +8,7 @@ from torch import Tensor
 
 from effdeg._models.inference import Model
 from effdeg._models.outputs import as_values
-from effdeg._models.spaces import open_space
+from effdeg._models.spaces import Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import take
@@ -95,7 +95,7 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
         labels = _class_ids(evaluator)
         evaluator.check_interpolable()
         drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
-        space = open_space(evaluator.subject, evaluator.at)
+        space = Space(evaluator.subject, evaluator.at)
 
         def run(part: slice) -> Tensor:
             first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))

@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from effdeg._models.layers import (
-    Layer,
-    as_module,
-    eager,
-    find_layer,
-    named_layers,
-    refuse_checkpoint,
-    replace_output,
-)
+from effdeg._models.layers import Layer, as_module, eager, find_layer, named_layers, refuse_checkpoint, replace_output
 from effdeg.train._points import Points
 
 BatchNorm = Literal["joint", "frozen"]
@@ -28,14 +20,12 @@ def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Lay
     """Run a model on a batch and its points; if paths lie at a layer, its output is interpolated there."""
     if at is None and batchnorm == "joint":
         return run()
-    return _run_with_hooks(run, model, points, at, batchnorm)
+    return _run_hooked(run, model, points, at, batchnorm)
 
 
 # torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
 @torch._disable_dynamo  # type: ignore[attr-defined]
-def _run_with_hooks(
-    run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm
-) -> Any:
+def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer | None, batchnorm: BatchNorm) -> Any:
     if batchnorm == "frozen" and as_module(model) is None:
         raise TypeError("batchnorm='frozen' must find the model's BatchNorm layers, but the model is a plain function.")
     at_paths = False
@@ -53,7 +43,8 @@ def _run_with_hooks(
     norms = {
         name: module
         for name, module in named_layers(model).items()
-        if isinstance(module, _BatchNorm) and _uses_batch(module)
+        # Others normalize with running statistics, not with those of the batch.
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
     }
     # Hooks, not a changed model: they are gone when the forward pass is over.
     with ExitStack() as stack:
@@ -105,11 +96,6 @@ class _BatchOnly:
                 f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint', with paths at "
                 "the inputs or at a layer before it."
             )
-
-
-def _uses_batch(module: _BatchNorm) -> bool:
-    """Return whether a layer normalizes with the statistics of the batch, not with running ones."""
-    return module.training or module.running_mean is None
 
 
 def _normalize_like(batch: Tensor, rest: Tensor, module: _BatchNorm) -> Tensor:

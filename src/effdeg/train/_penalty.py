@@ -64,19 +64,16 @@ class Penalty(nn.Module):
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
         normalized: Use the normalized effective degree, Σₖ k |cₖ| / Σₖ |cₖ|.
-        at: The layer (a name or a module) at whose output the paths lie, instead of at the inputs. For token ids, and
-            for features after any block.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
             the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
             are normalized with its statistics; costs one more pass over the activations of every such layer.
-        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper does not say how small it is:
-            1e-3 is our choice.
+        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper names none; 1e-3 is our choice.
         generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
 
     Raises:
         TypeError: If a setting is of the wrong type.
-        ValueError: If a setting is out of range, or if the nodes are too few for the degree, the components or the
-            labels.
+        ValueError: If a setting is out of range, or the nodes are too few for the degree, the components or labels.
 
     Example:
         >>> import torch, effdeg
@@ -113,24 +110,11 @@ class Penalty(nn.Module):
         damping: float = TRAINING_DAMPING,
         generator: torch.Generator | None = None,
     ) -> None:
+        given = dict(locals())  # the settings, before anything else has a name here
         super().__init__()
         load_frameworks()
         # In one plain object, so that a layer given as a module does not become a part of this one.
-        self.settings = PenaltySettings(
-            degree=degree,
-            nodes=nodes,
-            pairs=pairs,
-            sampling=sampling,
-            basis=basis,
-            anchor_labels=anchor_labels,
-            output=output,
-            components=components,
-            normalized=normalized,
-            at=at,
-            batchnorm=batchnorm,
-            damping=damping,
-            generator=generator,
-        )
+        self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
         self._looked_at_labels = self._looked_at_outputs = False
 
     @classmethod
@@ -176,8 +160,7 @@ class Penalty(nn.Module):
             x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
                 one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
                 mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
-            y: Labels for anchoring: class ids or soft labels, one row per example; by default the ``labels`` of the
-                mapping.
+            y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
             **model_kwargs: More arguments for the model, treated as ``x`` is.
 
         Returns:
@@ -185,11 +168,9 @@ class Penalty(nn.Module):
             training counted the points), and the effective degree to add to the loss, a scalar.
 
         Raises:
-            TypeError: If the model cannot be called, or if no straight line joins the examples: integers, complex
-                numbers, no tensor at all.
+            TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
             ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
-                its own that would count the points, or returns no row per example; or if no path can lie at the layer
-                ``at``.
+                its own that would count the points, or returns no row per example; or if no path can lie at ``at``.
         """
         if not callable(model):
             raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
@@ -285,7 +266,7 @@ class Penalty(nn.Module):
         """
         settings = self.settings
         look = self._may_look(points.alpha) and not self._looked_at_outputs
-        rows = shaped_values(values, settings.output, points=(points.total, len(points)), check_logits=look)
+        rows = shaped_values(values, settings.output, points=(points.total, len(points)), look=look)
         if look:
             self._looked_at_outputs = True
         pairs, nodes = points.alpha.shape
@@ -325,9 +306,7 @@ class Penalty(nn.Module):
         if not settings.anchor_labels:
             return
         if labels.is_complex():
-            raise TypeError(
-                f"the labels (y) are complex ({labels.dtype}); give class ids, or labels in floating point."
-            )
+            raise TypeError(f"the labels (y) are complex ({labels.dtype}); give class ids or labels in floating point.")
         if labels.is_floating_point() and self._may_look(labels):
             check_soft_labels(labels, settings.output)
 
@@ -398,13 +377,10 @@ def _check_pairs(pairs: Tensor, batch: int) -> None:
 
 def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
     """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
-    ascending = bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all())
-    if not ascending:
+    if not bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all()):
         raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
     if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
-        raise ValueError(
-            "alpha must begin with 0 and end with 1 on every path: labels or the batch's outputs are there."
-        )
+        raise ValueError("alpha must begin with 0 and end with 1, where labels or the batch's outputs are the values.")
 
 
 def _check_trains(degree: Tensor, model: object) -> None:

@@ -25,8 +25,7 @@ class Points:
             are stand-ins, the inputs of each path's first end with the masks of both ends joined, until the layer.
         pairs: The examples that each path joins; α = 1 at the first, 0 at the second.
         alpha: The nodes of each path.
-        inner: The nodes that are points. At the others, the outer two of each path, the values are labels or the
-            batch's own outputs.
+        inner: The nodes that are points. At the others, the outer two, labels or the batch's outputs are the values.
         labels: The labels of the two examples of each path, or None without anchoring.
         batch: The number of examples in the batch.
 
@@ -87,14 +86,14 @@ class Points:
             found = True
             return leaf[: self.batch]
 
-        cut_off = tree_map(cut, returned)
+        own = tree_map(cut, returned)
         if not found:
             raise ValueError(
                 f"the model returned {_describe(returned)} for {self.batch} examples and {len(self)} points: there is "
                 f"no tensor of {self.total} rows, so the batch's outputs cannot be told from the points'. A model must "
                 "return one row per example; a loss is to be computed from what penalty(model, x, y) returns."
             )
-        return cut_off
+        return own
 
 
 class OwnLossError(ValueError):
@@ -103,20 +102,12 @@ class OwnLossError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatch:
-    """A batch and the labels of its examples.
+    """A batch and the labels of its examples."""
 
-    Attributes:
-        inputs: What the points are appended to: ``x``, or the arguments and the keywords of a call.
-        examples: The tensors with one row per example, named as messages name them, without labels.
-        model_labels: The ``labels`` among the inputs, from which a model may compute a loss.
-        labels: The labels for anchoring: ``y``, or else those among the inputs.
-        size: The number of examples.
-    """
-
-    inputs: Tree
-    examples: Tree
-    model_labels: Any
-    labels: Any
+    inputs: Tree  # what the points are appended to: `x`, or the arguments and the keywords of a call
+    examples: Tree  # the tensors with one row per example, named as messages name them, without labels
+    model_labels: Any  # the `labels` among the inputs, from which a model may compute a loss
+    labels: Any  # for anchoring: `y`, or else the labels among the inputs
     size: int
 
     @classmethod

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Integral
 from typing import get_args
 
@@ -11,12 +10,7 @@ from torch import Tensor
 
 from effdeg._models.paths import FIXED
 from effdeg._models.settings import FitSettings, NodeSettings
-from effdeg._utils.checks import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_generator,
-)
+from effdeg._utils.checks import check_choice, check_count, check_flag, check_generator
 from effdeg._utils.shapes import Float
 from effdeg.functional import cosine_nodes
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -32,16 +26,13 @@ _SHARE_UNIT = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltySettings(NodeSettings, FitSettings):
-    """The settings of a penalty, checked."""
+    """The settings of a penalty, checked. Their defaults are those of :class:`effdeg.Penalty`."""
 
-    degree: int = 3
-    nodes: int = 4
-    pairs: float | int = 0.5
-    anchor_labels: bool = False
-    normalized: bool = False
-    batchnorm: BatchNorm = "joint"
-    damping: float = TRAINING_DAMPING
-    generator: torch.Generator | None = None
+    pairs: float | int
+    anchor_labels: bool
+    normalized: bool
+    batchnorm: BatchNorm
+    generator: torch.Generator | None
     # The share of pairs in whole units: of a float, torch.compile would make a variable that cannot be a tensor's size.
     _share: int = field(init=False, repr=False, default=0)
 
@@ -81,11 +72,11 @@ class PenaltySettings(NodeSettings, FitSettings):
         Anchoring does not move fixed nodes: labels are the values at the outer two, wherever these are. For cosine
         sampling the paper then puts the outer two at the very ends (section 5.2).
         """
-        if self.sampling == "cosine":
-            home = device if self.generator is None else self.generator.device
-            draw = partial(cosine_nodes, anchored=self.anchor_labels, generator=self.generator, device=home)
-            return draw(self.nodes, pairs).to(device)
-        return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
+        if self.sampling in FIXED:
+            return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
+        home = device if self.generator is None else self.generator.device
+        alpha = cosine_nodes(self.nodes, pairs, anchored=self.anchor_labels, generator=self.generator, device=home)
+        return alpha.to(device)
 
     @property
     def inner(self) -> slice:
