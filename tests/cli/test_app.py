@@ -30,7 +30,7 @@ def test_help_and_version(run):
         (["measure", SMALL, "--at", "9"], "--at 9 is not a layer of this model"),
         (["measure", SMALL, "--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["measure", SMALL, "--plot", "absent/figure.png"], "the folder absent does not exist"),
-        (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json"),
+        (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json or .safetensors"),
         (["measure", SMALL, "--device", "cuda:77"], "cuda"),
         (
             ["measure", SMALL, "--device", "foo"],

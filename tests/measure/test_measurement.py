@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from scipy import stats
 
 import effdeg
@@ -20,8 +21,9 @@ def measured():
     return effdeg.measure(mlp(), X, paths=50, nodes=12, degree=6, components=2, tolerance=0.5)
 
 
-def test_saving_loses_nothing(measured, tmp_path):
-    again = effdeg.Measurement.load(measured.save(tmp_path / "m.json"))
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_saving_loses_nothing(measured, tmp_path, suffix):
+    again = effdeg.Measurement.load(measured.save(tmp_path / f"m{suffix}"))
     for field in dataclasses.fields(measured):
         one, other = getattr(measured, field.name), getattr(again, field.name)
         if isinstance(one, torch.Tensor):
@@ -33,7 +35,7 @@ def test_saving_loses_nothing(measured, tmp_path):
 
 
 def test_files_that_are_not_measurements(measured, tmp_path):
-    with pytest.raises(ValueError, match=r"suffix '.pkl'; a measurement is kept in a .json file"):
+    with pytest.raises(ValueError, match=r"suffix '.pkl'; a measurement is kept in a .json or .safetensors"):
         measured.save(tmp_path / "m.pkl")
     for other in ("{}", "[1, 2]", "null", '{"accuracy": 0.9}'):
         (tmp_path / "m.json").write_text(other)
@@ -42,8 +44,11 @@ def test_files_that_are_not_measurements(measured, tmp_path):
     (tmp_path / "m.json").write_text("{")
     with pytest.raises(ValueError, match=r"m.json is not a measurement that effdeg saved: Expecting"):
         effdeg.Measurement.load(tmp_path / "m.json")
-    (tmp_path / "m.safetensors").write_bytes(b"\xff\x00nothing")
+    (tmp_path / "m.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"m.safetensors is not a measurement"):
+        effdeg.Measurement.load(tmp_path / "m.safetensors")
+    save_file({"weight": torch.zeros(2)}, tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"m.safetensors is not a measurement that effdeg saved, though"):
         effdeg.Measurement.load(tmp_path / "m.safetensors")
     record = json.loads(measured.save(tmp_path / "new.json").read_text())
     for version, whose in ((1, "an older"), (99, "another")):
@@ -78,8 +83,9 @@ def test_the_interval_is_students(measured):
     assert measured.interval(normalized=True)[0] < measured.normalized < measured.interval(normalized=True)[1]
 
 
-def test_a_save_that_fails_leaves_the_old_file(measured, tmp_path, monkeypatch):
-    file = measured.save(tmp_path / "m.json")
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_a_save_that_fails_leaves_the_old_file(measured, tmp_path, suffix, monkeypatch):
+    file = measured.save(tmp_path / f"m{suffix}")
     before = file.read_bytes()
 
     def full(_):

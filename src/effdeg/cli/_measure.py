@@ -33,7 +33,7 @@ def measure(
     tolerance: o.Tolerance = None,
     device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
-    save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json).")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json, .safetensors).")] = None,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
@@ -44,7 +44,7 @@ def measure(
     like a polynomial of low degree.
     """
     check_plot(plot)
-    check_target("--save", save, {".json"})
+    check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
     running = {**asdict(path_options), **device_options.settings(), "progress": not (json or quiet)}

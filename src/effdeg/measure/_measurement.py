@@ -13,7 +13,7 @@ from torch import Tensor
 from effdeg._models.outputs import Described, output_name
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import shorten
-from effdeg._utils.files import replace_nonfinite, write_json
+from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg._version import __version__
@@ -233,7 +233,7 @@ class Measurement:
         return plot_measurement(self, theme=theme)
 
     def save(self, file: str | Path) -> Path:
-        """Write the measurement, losing nothing, to a ``.json`` file, completely or not at all.
+        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file, completely or not at all.
 
         Returns:
             The file, for :meth:`load`.
@@ -249,10 +249,15 @@ class Measurement:
             >>> again.value == measured.value
             True
         """
-        file = Path(file)
-        if file.suffix != ".json":
-            raise ValueError(f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json file.")
-        write_json(file, self.to_dict())
+        file = _check_suffix(file)
+        if file.suffix == ".safetensors":
+            from safetensors.torch import save
+
+            header = {"format": FORMAT, "residual": self.residual, "settings": asdict(self.settings)}
+            tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
+            write_atomically(file, save(tensors, metadata={"effdeg": json.dumps(header)}))
+        else:
+            write_json(file, self.to_dict())
         return file
 
     @classmethod
@@ -263,25 +268,28 @@ class Measurement:
             ValueError: If the file is not a measurement, is damaged, or was saved in another format version.
             FileNotFoundError: If there is no such file.
         """
+        file = _check_suffix(file)
         try:
-            stored = json.loads(Path(file).read_text())
-        except ValueError as error:
+            header, tensors = _read(file)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
             raise ValueError(f"{file} is not a measurement that effdeg saved: {error}.") from error
-        if not isinstance(stored, dict) or not {"format", "residual", "settings"} <= set(stored):
+        if not isinstance(header, dict) or not {"format", "residual", "settings"} <= set(header):
             raise ValueError(f"{file} is not a measurement that effdeg saved, though it can be read.")
-        if stored["format"] != FORMAT:
+        if header["format"] != FORMAT:
             raise ValueError(
-                f"{file} has format {stored['format']}, and this version of effdeg ({__version__}) reads {FORMAT}: "
-                f"it was saved by a{'n older' if stored['format'] == 1 else 'nother'} version. Measure again, or read "
+                f"{file} has format {header['format']}, and this version of effdeg ({__version__}) reads {FORMAT}: "
+                f"it was saved by a{'n older' if header['format'] == 1 else 'nother'} version. Measure again, or read "
                 "it with the version that saved it."
             )
         try:
             # JSON has lists only.
             settings: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in stored["settings"].items()
+                name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
             }
-            found = {name: _tensor(name, stored[name]) for name in _TENSORS}
-            return cls(**found, residual=stored["residual"], settings=Settings(**settings))
+            found = {name: _tensor(name, tensors[name]) for name in _TENSORS}
+            return cls(**found, residual=header["residual"], settings=Settings(**settings))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{file} is a measurement that was changed or damaged: {error}.") from error
 
@@ -355,7 +363,32 @@ class Measurement:
         return f"Measurement(value={self.value:.6g}, stderr={self.stderr:.2g}, paths={len(self.per_path)})"
 
 
+def _check_suffix(file: str | Path) -> Path:
+    file = Path(file)
+    if file.suffix not in {".json", ".safetensors"}:
+        raise ValueError(
+            f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json or .safetensors file."
+        )
+    return file
+
+
+def _read(file: Path) -> tuple[Any, Any]:
+    """Read a file into a header and a mapping of tensors or lists."""
+    if file.suffix == ".json":
+        header = json.loads(file.read_text())
+        return header, header
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as stored:
+        return json.loads((stored.metadata() or {}).get("effdeg", "null")), {
+            name: stored.get_tensor(name)
+            for name in stored.keys()  # noqa: SIM118  (not a dict)
+        }
+
+
 def _tensor(name: str, numbers: Any) -> Tensor:
+    if isinstance(numbers, Tensor):
+        return numbers
     if name == "pairs":
         return torch.tensor(numbers, dtype=torch.int64)
     return torch.tensor([math.inf if number is None else number for number in numbers], dtype=torch.float64)
