@@ -54,7 +54,7 @@ class _LazyPackage(ModuleType):
         return value
 
     def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *__all__})
+        return sorted(__all__)
 
     @property
     def measure(self) -> Any:

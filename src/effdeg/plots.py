@@ -112,7 +112,7 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
             right.axvspan(low, high, color=colours.complex, alpha=0.3, lw=0)
         else:
             right.yaxis.set_major_locator(NullLocator())  # there is nothing to count
-        right.set_title(f"effective degree {measurement.value:.4g}, 95% interval {format_interval(low, high)}")
+        right.set_title(f"effective degree {measurement.value:.4g}\n95% interval {format_interval(low, high)}")
         right.set_xlabel("effective degree of a path")
         right.set_ylabel("paths")
     return figure
