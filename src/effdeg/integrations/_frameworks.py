@@ -1,4 +1,4 @@
-"""What the library must know about models of Hugging Face and Lightning Fabric. It imports none of them."""
+"""What the library must know about models of Hugging Face and Lightning Fabric, without importing either."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ _SHIFTING = ("ForCausalLM", "LMHeadModel")
 
 
 class Transformers(Framework):
-    """Models of transformers, known by the ends of their class names."""
+    """Models of transformers, recognized by the suffixes of their class names."""
 
     def leaves_out_ignored(self, module: Any, labels: Tensor) -> bool:
-        """Return whether a model's own loss is cross entropy that leaves out the label -100: many are."""
+        """Return whether a model's own loss is a cross entropy that ignores the label -100."""
         name = type(module).__name__
         if labels.is_floating_point():
             return False
