@@ -1,4 +1,4 @@
-"""The figures of the library: light or dark, safe for colour-blind readers, fit for a paper."""
+"""The figures of the library: light or dark, with colors that color-blind readers can distinguish."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a figure: background, ink, faint lines, Okabe and Ito's for simple and complex, and steepness."""
+    """The colors of a figure: background, ink, faint lines, Okabe and Ito's for simple and complex, and steepness."""
 
     ground: str
     ink: str
@@ -49,9 +49,9 @@ THEMES = {
 
 @contextmanager
 def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figure]]:
-    """Open a figure in a theme, ``"light"`` or ``"dark"``; the user's own matplotlib settings are left alone."""
+    """Open a figure in a theme, ``"light"`` or ``"dark"``, without changing the user's matplotlib settings."""
     check_choice("theme", theme, THEMES)
-    colours = THEMES[theme]
+    colors = THEMES[theme]
     inked = ("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color", "xtick.color", "ytick.color")
     style: dict[Any, Any] = {
         "font.size": 9,
@@ -59,11 +59,11 @@ def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figu
         "axes.titlelocation": "left",
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.facecolor": colours.ground,
+        "axes.facecolor": colors.ground,
         "legend.frameon": False,
     }
-    with mpl.rc_context(style | dict.fromkeys(inked, colours.ink)):
-        yield colours, Figure(figsize=size, dpi=160, layout="constrained", facecolor=colours.ground)
+    with mpl.rc_context(style | dict.fromkeys(inked, colors.ink)):
+        yield colors, Figure(figsize=size, dpi=160, layout="constrained", facecolor=colors.ground)
 
 
 def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) -> Figure:
@@ -80,36 +80,36 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
         values = project(values, min(settings.components, values.shape[-1]))
     sample = measured.per_path
     simple, complex_ = (int((sample - sample.quantile(share)).abs().argmin()) for share in (0.1, 0.9))
-    with drawing(theme, (13, 5)) as (colours, figure):
+    with drawing(theme, (13, 5)) as (colors, figure):
         grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
-        _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colours, (simple, complex_))
-        rows = ((simple, "simple", colours.simple), (complex_, "complex", colours.complex))
+        _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colors, (simple, complex_))
+        rows = ((simple, "simple", colors.simple), (complex_, "complex", colors.complex))
         right: Any = None
-        for row, (path, name, colour) in enumerate(rows):
+        for row, (path, name, color) in enumerate(rows):
             coefficients = fit(values[path], trace.alpha[path], settings.degree, settings.basis, settings.damping)
             left = figure.add_subplot(grid[row, 1])
             right = figure.add_subplot(grid[row, 2], sharey=right)
-            _draw_path(left, values[path], trace.alpha[path], coefficients, settings.basis, colour)
+            _draw_path(left, values[path], trace.alpha[path], coefficients, settings.basis, color)
             left.set_ylabel("outputs that vary most")
             left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
-            _draw_coefficients(right, coefficients, colour)
+            _draw_coefficients(right, coefficients, color)
             right.set_title("its coefficients")
         left.set_xlabel("position α on the path")
         right.set_xlabel("degree k")
-        _draw_spectrum(figure.add_subplot(grid[:, 3]), measured, colours)
+        _draw_spectrum(figure.add_subplot(grid[:, 3]), measured, colors)
     return figure
 
 
 def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figure:
     """Draw the spectrum with its 95% intervals, and how the effective degree is distributed over paths."""
-    with drawing(theme, (8.5, 3.4)) as (colours, figure):
+    with drawing(theme, (8.5, 3.4)) as (colors, figure):
         left, right = figure.subplots(1, 2)
-        _draw_spectrum(left, measurement, colours)
+        _draw_spectrum(left, measurement, colors)
         low, high = measurement.interval()
-        right.axvline(measurement.value, color=colours.complex, lw=1.6)
+        right.axvline(measurement.value, color=colors.complex, lw=1.6)
         if len(measurement.per_path) > 1:
-            right.hist(measurement.per_path.numpy(), bins=40, color=colours.simple, alpha=0.75)
-            right.axvspan(low, high, color=colours.complex, alpha=0.3, lw=0)
+            right.hist(measurement.per_path.numpy(), bins=40, color=colors.simple, alpha=0.75)
+            right.axvspan(low, high, color=colors.complex, alpha=0.3, lw=0)
         else:
             right.yaxis.set_major_locator(NullLocator())  # there is nothing to count
         right.set_title(f"effective degree {measurement.value:.4g}\n95% interval {format_interval(low, high)}")
@@ -122,36 +122,36 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
     """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is."""
     names, apart = comparison.ranking, comparison.above_simplest()
     what = "normalized effective degree" if comparison.normalized else "effective degree"
-    with drawing(theme, (8.5, 1.6 + 0.38 * len(names))) as (colours, figure):
+    with drawing(theme, (8.5, 1.6 + 0.38 * len(names))) as (colors, figure):
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
         for row, (name, measurement) in enumerate(comparison.measurements.items()):
             value = measurement.estimate(normalized=comparison.normalized)[0]
             interval = measurement.interval(normalized=comparison.normalized)
-            _whisker(left, row, value, interval, colours.simple, filled=True)
+            _draw_bar(left, row, value, interval, colors.simple, filled=True)
             if (difference := apart.get(name)) is not None:
-                colour = colours.complex if difference.significant else colours.ink
-                _whisker(right, row, difference.value, difference.interval, colour, filled=difference.significant)
+                color = colors.complex if difference.significant else colors.ink
+                _draw_bar(right, row, difference.value, difference.interval, color, filled=difference.significant)
         left.set_yticks(range(len(names)), names)
         left.set_ylim(len(names) - 0.5, -0.5)
         single = len(comparison.measurements[names[0]].per_path) == 1
         left.set_title(f"{what}, {'of a single path: no intervals' if single else '95% interval'}")
         left.set_xlabel("simpler ←")
-        right.axvline(0, color=colours.ink, lw=0.8)
+        right.axvline(0, color=colors.ink, lw=0.8)
         right.tick_params(left=False)
         right.spines["left"].set_visible(False)
         right.set_title(f"difference from {names[0]}, path by path")
-        right.set_xlabel("filled: significant, all intervals holding together at 95%")
+        right.set_xlabel("filled: significant (simultaneous 95% intervals)")
         for axes in (left, right):
-            axes.grid(axis="x", color=colours.faint, lw=0.6)
+            axes.grid(axis="x", color=colors.faint, lw=0.6)
             axes.set_axisbelow(True)
     return figure
 
 
-def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colours: Theme, marked: tuple[int, int]) -> None:
+def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colors: Theme, marked: tuple[int, int]) -> None:
     """Draw paths in the plane of the data: faint where the outputs stay the same, strong where they change."""
     shown = sorted({*range(min(len(values), 80)), *marked})
     steepness = values.diff(dim=1).norm(dim=-1) / trace.alpha.diff(dim=1).clamp(min=1e-9)
-    shades = LinearSegmentedColormap.from_list("steepness", [colours.faint, colours.steep])
+    shades = LinearSegmentedColormap.from_list("steepness", [colors.faint, colors.steep])
     limit = float(steepness[shown].quantile(0.97))
     for path in shown:
         alpha = trace.alpha[path, :, None]
@@ -160,10 +160,10 @@ def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colours: Theme, 
         lines.set_array(steepness[path].numpy())
         axes.add_collection(lines)
     x, y = trace.ends[shown].flatten(0, 1).T.numpy()
-    axes.scatter(x, y, s=9, color=colours.ink, zorder=3, lw=0)
-    for path, colour, name in zip(marked, (colours.simple, colours.complex), ("simple", "complex"), strict=True):
+    axes.scatter(x, y, s=9, color=colors.ink, zorder=3, lw=0)
+    for path, color, name in zip(marked, (colors.simple, colors.complex), ("simple", "complex"), strict=True):
         ends = trace.ends[path].T.numpy()
-        axes.plot(*ends, "--", color=colour, lw=2.2, marker="o", ms=7, zorder=4, label=f"a {name} path")
+        axes.plot(*ends, "--", color=color, lw=2.2, marker="o", ms=7, zorder=4, label=f"a {name} path")
     bar = axes.figure.colorbar(lines, cax=axes.inset_axes((0.0, 0.02, 0.3, 0.018)), orientation="horizontal", ticks=[])
     bar.outline.set_visible(False)
     bar.set_label("change of the outputs", fontsize=8)
@@ -176,26 +176,26 @@ def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colours: Theme, 
     axes.spines[:].set_visible(False)
 
 
-def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, basis: str, colour: str) -> None:
+def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, basis: str, color: str) -> None:
     """Draw the three outputs that vary most along a path, and the polynomials fitted to them."""
     most = values.var(0).argsort(descending=True)[:3]
     fine = torch.linspace(0, 1, 400, dtype=torch.float64)
     curves = evaluate(coefficients, fine, basis)
     dots = slice(None, None, max(1, len(alpha) // 50))
     for index, strength in zip(most.tolist(), (1.0, 0.6, 0.35), strict=False):
-        axes.plot(fine.numpy(), curves[:, index].numpy(), color=colour, alpha=strength, lw=1.5)
-        axes.plot(alpha[dots].numpy(), values[dots, index].numpy(), ".", color=colour, alpha=strength, ms=4)
+        axes.plot(fine.numpy(), curves[:, index].numpy(), color=color, alpha=strength, lw=1.5)
+        axes.plot(alpha[dots].numpy(), values[dots, index].numpy(), ".", color=color, alpha=strength, ms=4)
     axes.set_xlim(0, 1)
 
 
-def _draw_coefficients(axes: Axes, coefficients: Tensor, colour: str) -> None:
+def _draw_coefficients(axes: Axes, coefficients: Tensor, color: str) -> None:
     magnitudes = coefficients.abs().mean(-1).numpy()
-    axes.bar(np.arange(1, len(magnitudes)), magnitudes[1:], color=colour, width=0.8)
+    axes.bar(np.arange(1, len(magnitudes)), magnitudes[1:], color=color, width=0.8)
     axes.set_ylabel("mean |cₖ|")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _draw_spectrum(axes: Axes, measurement: Measurement, colours: Theme) -> None:
+def _draw_spectrum(axes: Axes, measurement: Measurement, colors: Theme) -> None:
     """Draw the mean size of the coefficients by degree, with 95% intervals, on a logarithmic scale."""
     mean, stderr = measurement.spectrum.numpy(), measurement.spectrum_stderr.numpy()
     degrees = np.arange(len(mean))
@@ -203,18 +203,18 @@ def _draw_spectrum(axes: Axes, measurement: Measurement, colours: Theme) -> None
     margin = student_quantile(0.975, count - 1) * stderr if count > 1 else np.zeros_like(mean)
     floor = max(float(mean.max()), 1e-300) * 1e-12
     low, middle, high = (np.maximum(values, floor) for values in (mean - margin, mean, mean + margin))
-    axes.fill_between(degrees, low, high, color=colours.simple, alpha=0.3, lw=0)
-    axes.plot(degrees, middle, "o-", color=colours.simple, ms=3, lw=1.2)
+    axes.fill_between(degrees, low, high, color=colors.simple, alpha=0.3, lw=0)
+    axes.plot(degrees, middle, "o-", color=colors.simple, ms=3, lw=1.2)
     axes.set_yscale("log")
     axes.set_title(f"spectrum of {count} paths" if count > 1 else "spectrum of a single path")
     axes.set_xlabel("degree k")
     axes.set_ylabel("mean |cₖ|, 95% interval" if count > 1 else "mean |cₖ|")
-    axes.grid(color=colours.faint, lw=0.6)
+    axes.grid(color=colors.faint, lw=0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _whisker(axes: Axes, row: int, value: float, interval: tuple[float, float], colour: str, *, filled: bool) -> None:
+def _draw_bar(axes: Axes, row: int, value: float, interval: tuple[float, float], color: str, *, filled: bool) -> None:
     if np.isfinite(interval).all():
-        axes.plot(interval, (row, row), color=colour, lw=2, solid_capstyle="round")
-    face: Any = colour if filled else axes.get_facecolor()
-    axes.plot(value, row, "o", ms=7, mec=colour, mfc=face, mew=1.6)
+        axes.plot(interval, (row, row), color=color, lw=2, solid_capstyle="round")
+    face: Any = color if filled else axes.get_facecolor()
+    axes.plot(value, row, "o", ms=7, mec=color, mfc=face, mew=1.6)

@@ -390,11 +390,11 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="eta=-1 must be zero or positive"):
         ASAM(mlp().named_parameters(), SGD, eta=-1, lr=0.1)
     for wrong in ("0.1", None, True, [0.1]):
-        with pytest.raises(TypeError, match=r"rho=.* must be a number, positive: it is how far to climb"):
+        with pytest.raises(TypeError, match=r"rho=.* must be a number, positive: it is the length of the ascent"):
             SAM(parameters, SGD, rho=wrong, lr=0.1)
         with pytest.raises(TypeError, match=r"eta=.* must be a number, zero or positive"):
             ASAM(mlp().named_parameters(), SGD, eta=wrong, lr=0.1)
-    with pytest.raises(TypeError, match="model must be a module"):
+    with pytest.raises(TypeError, match=r"model must be the nn.Module with the BatchNorm layers"):
         SAM(parameters, SGD, lr=0.1, model=lambda x: x)
 
 

@@ -87,7 +87,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
     expected = rank(TABLE, measures=["noise 0.3", "-noise 1", "noise 3"], resamples=100)
     for name in ("noise 0.3", "noise 3"):
         assert str(expected.compare(name, "-noise 1")) in out
-    assert "Each test stands alone" in out
+    assert "not corrected for their number" in out
     assert f"written: {figure}" in out.replace("\n", "")
     assert figure.exists()
     out = run(table, *chosen[:2], *FAST, "--no-plot")[1]

@@ -199,7 +199,7 @@ def test_what_cannot_work_is_said():
         fit(Classifier(), PenaltyCallback(Penalty(), 1.0, model="nett"))
     by_hand_module = Classifier()
     by_hand_module.automatic_optimization = False
-    with pytest.raises(ValueError, match="optimizes by hand"):
+    with pytest.raises(ValueError, match="uses manual optimization"):
         fit(by_hand_module, PenaltyCallback(Penalty(), 1.0))
     model = Classifier()
     with pytest.raises(ValueError, match="no labels were found"):

@@ -200,7 +200,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent.npy does not exist"):
         load(tmp_path / "absent.npy")
     (tmp_path / "data.csv").write_text("1,2")
-    with pytest.raises(ValueError, match=r"suffix '.csv'; known are .npy, .npz, .pt"):
+    with pytest.raises(ValueError, match=r"suffix '.csv'; supported are .npy, .npz, .pt"):
         load(tmp_path / "data.csv")
     for suffix in (".npy", ".npz", ".pt", ".safetensors", ".parquet"):
         (tmp_path / f"broken{suffix}").write_bytes(b"nonsense")

@@ -125,7 +125,7 @@ BETWEEN = {
 @pytest.mark.parametrize("name", BETWEEN)
 def test_what_would_be_counted_wrongly_is_refused(name):
     x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(NotApplicable, match="linear regions are those of"):
+    with pytest.raises(NotApplicable, match="linear regions are defined for"):
         linear_regions(Around(BETWEEN[name]), x, **ROUTE)
 
 
@@ -153,4 +153,4 @@ def test_a_graph_network_has_its_other_numbers():
 
     table = evaluate(Graph(), X.float(), **ROUTE)
     assert table["effective_degree"].value > 0
-    assert "linear regions are those of" in table.skipped["linear_regions"]
+    assert "linear regions are defined for" in table.skipped["linear_regions"]

@@ -106,10 +106,10 @@ def test_seeds_are_compared_with_other_configurations_only():
     assert score.worst_environment.pairs == 4
 
 
-def test_neighbours_are_next_in_size_and_all_pairs_of_texts():
+def test_neighbors_are_next_in_size_and_all_pairs_of_texts():
     table = {"lr": [10, 2, 1], "m": [1, 2, 4], "gap": [1, 2, 0]}
     score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
-    # 1 → 2: the measure falls, the gap rises: wrong. 2 → 10: both fall. 1 → 10 is not a step between neighbours.
+    # 1 → 2: the measure falls, the gap rises: wrong. 2 → 10: both fall. 1 → 10 is not a step between neighbors.
     assert score.sign_error.value == 0.5
     assert str(score.worst_environment) == "lr 1 → 2"
     texts = rank(table | {"lr": ["b", "c", "a"]}, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]

@@ -172,7 +172,7 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
         (COLUMNS, {"model": "gap"}, "'gap' is given as the target and as the model column"),
         (COLUMNS, {"hyperparameters": ["lr"], "clusters": ["norm"]}, "'norm' is not one of them. Choose from: 'lr'"),
         (COLUMNS, {"clusters": ["lr"]}, "'lr' is not one of them. No hyperparameters were named"),
-        (COLUMNS, {"hyperparameters": ["lr"], "clusters": []}, "clusters=[] names nothing"),
+        (COLUMNS, {"hyperparameters": ["lr"], "clusters": []}, "clusters=[] is empty"),
         (COLUMNS, {"level": 95}, "level=95 must lie between 0 and 1"),
         (COLUMNS, {"resamples": 99}, "resamples=99 is too small: it must be at least 100"),
         (COLUMNS, {"seed": -1}, "seed=-1 is too small"),

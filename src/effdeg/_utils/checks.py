@@ -33,7 +33,7 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` as Python's own integer, which numpy's is not; raise unless it is one of at least ``least``."""
+    """Return ``value`` as a Python int, also if it is numpy's; raise unless it is at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
     if int(value) < least:
@@ -42,7 +42,7 @@ def check_count(name: str, value: object, *, least: int) -> int:
 
 
 def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
-    """Raise unless a polynomial of this degree is determined by this many nodes."""
+    """Raise unless ``nodes`` nodes determine a polynomial of this degree."""
     check_count("degree", degree, least=least_degree)
     if nodes < degree + 1:
         lower = f", or degree={nodes - 1} or less" if nodes > least_degree else ""
@@ -53,13 +53,13 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
 
 
 def check_components(components: int, nodes: int) -> None:
-    """Raise unless values at this many nodes can have this many principal components."""
+    """Raise unless values at ``nodes`` nodes can have ``components`` principal components."""
     check_count("components", components, least=1)
     if nodes < 2:
         raise ValueError(f"nodes={nodes} shows no variation to find components of: use at least 2 nodes.")
     if components > nodes - 1:
         raise ValueError(
-            f"components={components} is too many for nodes={nodes}: centred values at {nodes} nodes vary in at most "
+            f"components={components} is too many for nodes={nodes}: centered values at {nodes} nodes vary in at most "
             f"{nodes - 1} directions. Use components={nodes - 1} or less, or more nodes."
         )
 
@@ -95,7 +95,7 @@ def check_flag(name: str, value: object) -> None:
 
 def check_generator(generator: object) -> None:
     """Raise unless ``generator`` can be drawn from, or is None for torch's global one."""
-    import torch  # the other checks do without, so that a command can check its options before torch is loaded
+    import torch  # only here, so that a command can check its options before torch is loaded
 
     if generator is not None and not isinstance(generator, torch.Generator):
         seeded = "generator=torch.Generator().manual_seed(0)"

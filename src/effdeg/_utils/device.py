@@ -1,4 +1,4 @@
-"""Running many examples on a device: batches that fit its memory, and transfers that do not keep it waiting."""
+"""Running many examples on a device: batches that fit its memory, and asynchronous transfers."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,7 +16,7 @@ class Batches:
         self.size = size or (256 if device is None or device.type == "cpu" else 1024)
 
     def run(self, run: Callable[[slice], T], total: int) -> list[T]:
-        """Run a function on one part after another of ``total`` examples, and list what it returns."""
+        """Run a function on ``total`` examples, one batch after another, and return the list of its results."""
         kept: list[T] = []
         done = 0
         while done < total:
@@ -30,14 +30,14 @@ class Batches:
             except torch.OutOfMemoryError:
                 if self.size == 1:
                     raise
-            # Here, where the error no longer holds on to what the failed batch had allocated.
+            # Here the error no longer keeps alive what the failed batch had allocated.
             self.size = max(1, min(self.size, part.stop - part.start) // 2)
             torch.cuda.empty_cache()
         return kept
 
 
 def send(tensor: Tensor, device: torch.device | None) -> Tensor:
-    """Move a tensor; from the CPU to a GPU without waiting for what the GPU is doing."""
+    """Move a tensor to a device; from the CPU to a GPU asynchronously."""
     if device is not None and device.type == "cuda" and tensor.device.type == "cpu":
         # Only from pinned memory is the copy asynchronous; torch keeps the pinned buffer until the copy is done.
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -48,7 +48,7 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
     """Start copying a tensor to the CPU; return a function that waits for the copy and returns it."""
     if tensor.device.type != "cuda":
         return tensor.cpu
-    # A plain tensor.cpu() later on would also wait for all the work that is given to the GPU in between.
+    # A plain tensor.cpu() later on would also wait for all the work queued on the GPU in between.
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     copy.copy_(tensor, non_blocking=True)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]

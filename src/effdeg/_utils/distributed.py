@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return the number of this process and how many there are."""
+    """Return the rank of this process and the number of processes."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """Add up a tensor on the CPU over all processes; every process gets the sum."""
+    """Sum a CPU tensor over all processes; every process gets the sum."""
     if rank_and_size()[1] == 1:
         return tensor
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -59,6 +59,6 @@ def process_group() -> Iterator[None]:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
-        dist.barrier()  # a process that left while another still listens to it could keep that one waiting
+        dist.barrier()  # if a process left early, another that still waits for it could hang
     finally:
         dist.destroy_process_group()

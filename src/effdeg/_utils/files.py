@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, even if the program is killed meanwhile."""
+"""Files that are written completely or not at all, even if the program is killed while writing."""
 
 import io
 import json
@@ -53,7 +53,7 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def make_folder(folder: Path, what: str = "runs") -> None:
-    """Make a folder; raise if it cannot be made, naming what was to be kept there."""
+    """Make a folder; if that fails, the error names what should be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,7 +67,7 @@ def to_json(value: Any) -> str:
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """Return numbers in dicts and lists with None in place of NaN and infinities; tuples become lists."""
+    """Return numbers in dicts and lists with None instead of NaN and infinities; tuples become lists."""
     if isinstance(value, Mapping):
         return {key: replace_nonfinite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

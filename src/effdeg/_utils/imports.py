@@ -35,9 +35,9 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
 
 
 def find_code(source: str) -> Any:
-    """Return what a name of the form ``package.module:name`` stands for.
+    """Return the object that ``package.module:name`` stands for.
 
-    An error that the module itself raises passes through, with a note that says where it arose.
+    An error that the module itself raises passes through, with a note on where it arose.
 
     Args:
         source: A module, among installed packages or in the working directory, and a name in it.
@@ -78,7 +78,7 @@ def _import(name: str, source: str) -> Any:
             raise ValueError(f"{source!r}: there is no Python module {error.name!r} {where}.") from error
         own = (__file__, importlib.__file__, "<")
         frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
-        # The message of a syntax error has its place already.
+        # The message of a syntax error already has its location.
         place = f" by {frames[-1].filename}, line {frames[-1].lineno}," if frames else ""
         error.add_note(f"Raised{place} while {name!r} was imported.")
         raise

@@ -24,7 +24,7 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
     before, after = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
     columns = [before, BarColumn(), MofNCompleteColumn(), after, TimeRemainingColumn()]
     console = Console(stderr=True)
-    # On a terminal the bar goes when the work is done; in a log its last state stays.
+    # On a terminal the bar disappears when the work is done; in a log its last state stays.
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:
         task = progress.add_task(escape(description), total=total, note="")
 

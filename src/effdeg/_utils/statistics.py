@@ -21,17 +21,17 @@ def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[f
 
 
 def format_estimate(mean: float, stderr: float | None) -> str:
-    """Write a mean with its standard error, if it has one."""
+    """Format a mean with its standard error, if it has one."""
     return f"{mean:.4g} ± {stderr:.2g}" if stderr is not None and math.isfinite(stderr) else f"{mean:.4g}"
 
 
 def format_interval(low: float, high: float) -> str:
-    """Write an interval, or that a single path has none."""
+    """Format an interval, or note that a single path has none."""
     return f"{low:.4g} to {high:.4g}" if math.isfinite(high - low) else "none from a single path"
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """Invert Student's t distribution.
+    """Return a quantile of Student's t distribution.
 
     Exact for 1 and 2 degrees of freedom; beyond, the expansion of Abramowitz and Stegun 26.7.5 around the normal
     quantile, whose error at the usual levels is under 2% from 3 degrees of freedom on and under 0.01% from 10.

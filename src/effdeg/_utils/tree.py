@@ -23,7 +23,7 @@ def map_tensors(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
 
 
 def named_map(function: Callable[..., Any], tree: Tree, *rest: Tree, name: str = "") -> Tree:
-    """Do as :func:`tree_map` does with a function that is also given the name of the innermost entry, if it has one."""
+    """Apply a function as :func:`tree_map` does, but also pass it the name of the innermost entry, if it has one."""
     if isinstance(tree, Mapping):
         mapped = {key: named_map(function, tree[key], *(other[key] for other in rest), name=str(key)) for key in tree}
         # A mapping that is a dataclass too is built from keywords.

@@ -26,22 +26,23 @@ def embedding_mixup(
     classes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Any, Tensor]:
-    """Run a model with the output of a layer mixed between pairs of examples, and mix their labels alike.
+    """Run a model with the output of a layer mixed between pairs of examples, and mix their labels in the same way.
 
     This is :func:`mixup` for inputs that cannot be mixed, such as token ids: the layer's output h becomes
     λ h + (1 − λ) h[partners], with one λ for the batch.
 
-    The layers up to this one run twice: first for the batch as it is, then on the way to the mixed rows, with the
-    masks of both examples joined. What goes around the layer (a skip connection from before it, a decoder's own
-    inputs) is the first example's. Under ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
+    The layers up to this one run twice: first on the batch as it is, to obtain h, then in the pass that uses the mixed
+    rows, with the masks of both examples joined. Whatever bypasses the layer (a skip connection from before it, a
+    decoder's own inputs) comes from the first example. Under ``torch.compile`` the graph breaks here and a compiled
+    model runs uncompiled.
 
     Args:
         model: Any callable with the layer in it. It is called as usual.
-        x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords).
+        x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
         y: Class ids of any shape, or soft labels or targets in floating point.
         at: The layer, a name or a module. It runs once and returns a floating-point tensor with the examples first, or
             a tuple that begins with one.
-        alpha: How much is mixed, as in :func:`mixup`.
+        alpha: How strongly examples are mixed, as in :func:`mixup`.
         classes: The number of classes, if the labels are ids.
         generator: The source of randomness; by default torch's global one on the device of the layer's output.
 
@@ -88,10 +89,9 @@ def _run(
 ) -> tuple[Any, Mixing, torch.dtype]:
     replaced = partial(replace_output, layer, rows=batch, allow_checkpoint=False)
     inner = as_module(model)
-    # Not DDP, which counts forward passes; and BatchNorm before the layer counts the batch in the pass to come.
+    # Without DDP, which counts forward passes. BatchNorm counts the batch in the second pass, so not in this one.
     run = model if inner is None or not isinstance(model, nn.Module) else inner
     try:
-        # On the batch as it is, with masks that are not joined yet.
         with replaced(_stop), use_buffer_copies(inner):
             run(*arguments, **keywords)
     except _Reached as reached:
@@ -108,4 +108,4 @@ def _stop(hidden: Tensor) -> None:
 
 
 class _Reached(Exception):  # noqa: N818
-    """Ends a forward pass that has gone far enough, with what the layer returned."""
+    """Ends a forward pass at the layer, and carries its output."""

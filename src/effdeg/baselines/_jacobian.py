@@ -44,14 +44,14 @@ class JacobianPenalty(nn.Module):
 
     The penalty is |J|² / 2, averaged over the batch, where J holds the derivatives of all C outputs of an example with
     respect to all its inputs, and |J| is its Frobenius norm. It is estimated without bias by C |vᵀJ|² / 2, with v drawn
-    uniformly from the unit sphere for each example. Its weight means what it means in the authors' code.
+    uniformly from the unit sphere for each example. Its weight has the same meaning as in the authors' code.
 
-    A step differentiates twice. Attention then runs by its plain kernel, recurrent layers without cuDNN, and compiled
-    models uncompiled, since ``torch.compile`` cannot differentiate twice; nor can FSDP, which frees the weights in
-    between. With BatchNorm in training, an example's outputs depend on the other examples, and these derivatives count
-    too: the penalty then estimates Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba holds the
-    derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``. (The authors' exact
-    value sums the outputs of all examples first, so that under BatchNorm most of it cancels.)
+    A step differentiates twice. Attention then uses its unfused kernel, recurrent layers run without cuDNN, and
+    compiled models uncompiled, since ``torch.compile`` cannot differentiate twice. Nor can FSDP, which frees the
+    weights in between. With BatchNorm in training, an example's outputs depend on the other examples, and these
+    derivatives count too: the penalty then estimates Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba
+    holds the derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``. (The authors'
+    exact value sums the outputs of all examples first, so that under BatchNorm most of it cancels.)
 
     Example:
         >>> import torch
@@ -66,10 +66,10 @@ class JacobianPenalty(nn.Module):
         projections: The number of directions v to average over, each of which costs a backward pass. With as many as
             there are outputs, or -1, the value is exact instead (except with BatchNorm in training, see above).
         share: The share of the batch whose Jacobian is computed: its first examples, at least one. Below 1 the model
-            runs twice: on the whole batch, as usual and compiled if it is, and on these examples alone to be
-            differentiated twice. At a quarter a step costs about a plain one plus a quarter of one with the full
-            penalty; it stays unbiased for batches in random order. BatchNorm in training normalizes these examples by
-            themselves; its running statistics are those of the whole batch, for models that are modules.
+            runs twice: on the whole batch as usual, compiled if it is, and on these examples alone, to be
+            differentiated twice. With ``share=0.25`` a step costs about a plain step plus a quarter of a step with the
+            full penalty, which stays unbiased for batches in random order. BatchNorm in training normalizes these
+            examples by themselves; its running statistics are those of the whole batch if the model is a module.
         at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs: for token
             ids, and for features after any block.
         output: What to differentiate: ``"identity"``, the logits, as in the paper; ``"softmax"``, ``"sigmoid"``, or a
@@ -121,7 +121,7 @@ class JacobianPenalty(nn.Module):
         arguments, keywords = as_arguments(x, **model_kwargs)
         outputs, penalty = _run(self.settings, model, (arguments, keywords))
         if self.settings.share < 1:
-            # The whole batch comes second: errors in it are found before, and a model may modify it in place.
+            # The whole batch runs second: by then it has been checked, and the model may modify it in place.
             outputs = model(*arguments, **keywords)
         return outputs, penalty
 
@@ -159,7 +159,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
         if settings.at is None or not whole:
             parts = named_map(prepare, parts)
         if settings.at is None and not entered:
-            raise TypeError(f"inputs hold no floating-point tensor to differentiate by. {advice_for_integers(model)}")
+            raise TypeError(f"a Jacobian needs floating-point inputs, but there are none. {advice_for_integers(model)}")
         at_layer = (
             nullcontext() if settings.at is None else replace_output(find_layer(model, settings.at), enter, rows=taken)
         )
@@ -167,7 +167,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
         if not whole and isinstance(inner, DistributedDataParallel):
             # With a static graph, DDP averages wrong gradients if it is differentiated before the backward pass.
             run = inner.module
-        # A pass over a part of the batch leaves no trace in the buffers.
+        # A pass over a part of the batch must not change the buffers.
         with at_layer, double_differentiable(model), use_buffer_copies(None if whole else as_module(model)):
             arguments, keywords = parts
             returned = run(*arguments, **keywords)

@@ -51,7 +51,7 @@ class Method:
     wrap: Callable[..., Optimizer] | None = field(default=None, repr=False)
 
     def optimizer(self, model: nn.Module, base: Base, *, params: ParamsT | None = None, **options: Any) -> Optimizer:
-        """Return the optimizer: the base itself, or one around it. Either steps by ``optimizer.step(closure)``.
+        """Return the optimizer: the base itself, or one around it. Both step with ``optimizer.step(closure)``.
 
         Args:
             model: The model to train.
@@ -120,7 +120,7 @@ class _Part:
     weight: float | None = None
 
     def build(self, settings: dict[str, Any]) -> Callable[..., Any]:
-        """Return what fills the slot, with those settings that are its own."""
+        """Return what fills the slot, with the settings that belong to it."""
         own = {name: value for name, value in settings.items() if name in _setting_names(self.function)}
         return self.function(**own) if self.slot == "penalty" else partial(self.function, **own)
 
@@ -157,7 +157,7 @@ def names() -> list[str]:
 
 
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
-    """Return a regularization method by its name, to be swapped for another without touching the training loop.
+    """Return a regularization method by its name; another can replace it without changing the training loop.
 
     The methods are ``plain`` (does nothing), ``mixup`` (acts on the batch), ``embedding-mixup`` (the batch and the
     loss), ``sam`` and ``asam`` (the optimizer), ``jacobian`` (the loss, with weight 0.01) and ``ed`` (the loss, with
@@ -182,7 +182,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         torch.Size([])
 
     Args:
-        name: One of these, in any case, or several that act in different places, joined: ``"mixup+sam"``, ``"sam+ed"``.
+        name: One of these, in upper or lower case, or several that act in different places, joined: ``"mixup+sam"``.
         weight: The weight of the penalty, for methods that have one.
         **settings: The settings of the parts. One that several have (``generator``) goes to each of them.
 
@@ -192,7 +192,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         ValueError: If the name is not known, two parts act in the same place, or a setting is out of range.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a method goes by its name, such as 'mixup+ed', but {name!r} was given.")
+        raise TypeError(f"a method is chosen by its name, such as 'mixup+ed', but {name!r} was given.")
     name = "+".join(each.strip().lower() for each in name.split("+"))
     parts = _find_parts(name)
     known = [setting for part in parts.values() for setting in _setting_names(part.function)]

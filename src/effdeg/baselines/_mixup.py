@@ -17,10 +17,10 @@ from effdeg._utils.tree import Tree, take, tensors, tree_map
 def mixup(
     x: Tree, y: Tensor, *, alpha: float = 1.0, classes: int | None = None, generator: torch.Generator | None = None
 ) -> tuple[Tree, Tensor]:
-    """Mix each example of a batch with another one, and their labels likewise (Zhang et al., 2018).
+    """Mix each example of a batch with another one, and their labels in the same way (Zhang et al., 2018).
 
     With one λ ~ Beta(α, α) for the batch and a random permutation π, example i becomes λ x_i + (1 - λ) x_π(i), and its
-    label λ y_i + (1 - λ) y_π(i). Nothing is changed in place, and nothing waits for a GPU.
+    label λ y_i + (1 - λ) y_π(i). Nothing is changed in place, and a GPU is not synchronized.
 
     Example:
         >>> import torch
@@ -37,8 +37,8 @@ def mixup(
             both examples are joined as :class:`effdeg.Penalty` joins them, and tensors shared by all examples stay as
             they are.
         y: Class ids of any shape, or soft labels or targets in floating point, which are mixed as they are.
-        alpha: α, how strongly examples are mixed: λ is nearly always close to 0 or 1 for a small α, uniform for α = 1,
-            and ever closer to a half for larger values.
+        alpha: α, how strongly examples are mixed: λ is mostly close to 0 or 1 for a small α, uniform for α = 1, and
+            close to ½ for a large α.
         classes: The number of classes, if the labels are ids.
         generator: The source of randomness; by default torch's global one on the batch's device. Not with
             ``torch.compile(fullgraph=True)``.
@@ -72,7 +72,7 @@ def mixup(
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """Which examples of a batch are mixed, and in which proportion."""
+    """Which examples of a batch are mixed, and in what proportion."""
 
     share: Float[Tensor, "examples 1"]  # λ, which each example keeps of itself, the same for all
     partners: Int[Tensor, "examples"]  # π, the example that each is mixed with
@@ -139,7 +139,7 @@ def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
             f"the labels (y) are class ids ({y.dtype}), which are mixed as one-hot labels: give the number of classes, "
             "classes=…, or labels in floating point."
         )
-    # Not on a GPU, where the check would have to wait: there, an invalid id is left out as -100 is.
+    # Not on a GPU, where the check would synchronize: there, an invalid id is ignored like -100.
     if not y.is_cuda and not torch.compiler.is_compiling():
         check_class_ids(y, classes, f"classes={classes}")
 

@@ -24,7 +24,7 @@ _RUNNING_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class _SharpnessAware(Optimizer):
-    """Climbs within a ball of radius rho around the weights and lets the base step with the gradient found there."""
+    """Moves the weights uphill by a radius rho and lets the base step with the gradient found there."""
 
     def __init__(
         self, params: ParamsT, base: Base, own: dict[str, float], model: nn.Module | None, base_options: dict[str, Any]
@@ -32,7 +32,7 @@ class _SharpnessAware(Optimizer):
         _check_base(type(self).__name__, base)
         self.model = as_module(model)
         if model is not None and self.model is None:
-            raise TypeError(f"model must be a module, with its BatchNorm layers, but it is a {type(model).__name__}.")
+            raise TypeError(f"model must be the nn.Module with the BatchNorm layers, not a {type(model).__name__}.")
         self._own = tuple(own)
         self._modules: list[nn.Module] | None = None
         super().__init__(params, own)
@@ -55,7 +55,7 @@ class _SharpnessAware(Optimizer):
         self._share_state()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Run the closure at the weights, climb, run it there, come back and let the base step.
+        """Run the closure, move the weights uphill, run it there, restore the weights and let the base step.
 
         Args:
             closure: Clears the gradients, runs the model forward and backward and returns the loss. It may accumulate
@@ -83,7 +83,7 @@ class _SharpnessAware(Optimizer):
             loss = closure()
         # Running statistics are those at the weights, not uphill.
         with _preserve_running_statistics(self._modules):
-            moved, before = self._climb()
+            moved, before = self._ascend()
             try:
                 self.zero_grad()
                 closure()
@@ -116,12 +116,12 @@ class _SharpnessAware(Optimizer):
         """Share the groups and the state of the base, so that a learning rate changed here changes there."""
         self.param_groups, self.state = self.base.param_groups, self.base.state
         for group in self.param_groups:
-            # A checkpoint of the base alone lacks them.
+            # A checkpoint of the base alone lacks these settings.
             for name in self._own:
                 group.setdefault(name, self.defaults[name])
 
     @torch.no_grad()
-    def _climb(self) -> tuple[list[Tensor], list[Tensor]]:
+    def _ascend(self) -> tuple[list[Tensor], list[Tensor]]:
         """Move the parameters that have gradients uphill; return them and their former values."""
         moved = [
             (parameter, group, index)
@@ -152,14 +152,14 @@ class SAM(_SharpnessAware):
     distance ρ to first order. The base steps from w along the second one, towards weights around which the loss is low.
 
     Parameter groups may each have their own ``rho``; the norm of the gradient is over all of them. Groups and state are
-    those of the base, so learning-rate schedulers and checkpoints work as usual. Weights come back exactly from the
-    climb, also if the closure raises. Dropout and other randomness are drawn anew in the second pass.
+    those of the base, so learning-rate schedulers and checkpoints work as usual. Weights are restored exactly after the
+    ascent, even if the closure raises. Dropout and other randomness are drawn anew in the second pass.
 
     The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model``, or else by
     recording which modules the closure calls in the first step, which then runs uncompiled.
 
     A step can be captured in a CUDA graph if that of the base can, after a first step outside of it. ``GradScaler``
-    does not support closures: train in float32 or under bf16 autocast. Weights in bf16 have too few digits to climb.
+    does not support closures: train in float32 or under bf16 autocast. bf16 weights have too few digits for the ascent.
 
     Example:
         >>> import torch
@@ -179,8 +179,8 @@ class SAM(_SharpnessAware):
     Args:
         params: Parameters, named parameters or parameter groups, as for any torch optimizer.
         base: The class of the optimizer that makes the steps, or a function that is called like one.
-        rho: ρ, how far to climb.
-        model: The model with the BatchNorm layers; needed if later steps call other modules than the first.
+        rho: ρ, the length of the ascent.
+        model: The model with the BatchNorm layers; needed if later steps call modules that the first does not.
         **base_options: Further options of the base, such as ``lr``.
 
     Raises:
@@ -198,10 +198,10 @@ class SAM(_SharpnessAware):
 class ASAM(_SharpnessAware):
     """Adaptive sharpness-aware minimization (Kwon et al., 2021): :class:`SAM` in a ball that grows with the weights.
 
-    The climb is ρ T² g / |T g|. With T = |w|, the loss found uphill stays the same when one ReLU layer is scaled up and
-    the next one down. As in the authors' code, T is |w| + η for parameters with "weight" in their names and 1 for all
-    others, such as biases: so this holds for networks without biases, as far as weights are large compared to η.
-    Another well-known implementation (davda54/sam with ``adaptive=True``) has T = |w| for every parameter, biases too.
+    The ascent is ρ T² g / |T g|. With T = |w|, the loss found uphill stays the same when one ReLU layer is scaled up
+    and the next one down. As in the authors' code, T is |w| + η for parameters with "weight" in their names and 1 for
+    all others, such as biases, so this holds for networks without biases whose weights are large compared to η. Another
+    well-known implementation (davda54/sam with ``adaptive=True``) has T = |w| for every parameter, biases too.
 
     Example:
         >>> import torch
@@ -215,7 +215,7 @@ class ASAM(_SharpnessAware):
     Args:
         named_parameters: Named parameters, or parameter groups of them.
         base: The optimizer that makes the steps, as in :class:`SAM`.
-        rho: ρ, how far to climb in units of the weights; a parameter group may have its own.
+        rho: ρ, the length of the ascent in units of the weights; a parameter group may have its own.
         eta: η, added to the size of weights so that weights near zero can move too; a parameter group may have its own.
         model: The model with BatchNorm layers, as in :class:`SAM`.
         **base_options: Further options of the base, such as ``lr``.
@@ -243,7 +243,7 @@ class ASAM(_SharpnessAware):
         super().add_param_group(param_group)
         if "param_names" not in param_group:
             raise TypeError(
-                "ASAM scales weights but not biases, and tells them apart by their names, which were not given: use "
+                "ASAM scales weights but not biases, and distinguishes them by their names, which were not given: use "
                 "ASAM(model.named_parameters(), …), or groups {'params': [(name, parameter), …]}."
             )
 
@@ -252,8 +252,8 @@ class ASAM(_SharpnessAware):
 
 
 def check_rho(rho: float) -> None:
-    """Raise unless ``rho`` can be the distance to climb."""
-    check_number("rho", rho, "it is how far to climb")
+    """Raise unless ``rho`` can be the length of the ascent."""
+    check_number("rho", rho, "it is the length of the ascent")
 
 
 def check_eta(eta: float) -> None:
@@ -278,7 +278,7 @@ def _check_base(name: str, base: object) -> None:
 
 @contextmanager
 def _preserve_running_statistics(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Restore, at its end, the running statistics of those modules that are in training."""
+    """Restore the running statistics of modules in training mode at the end of the block."""
     kept = [
         (module, name, buffer.clone())
         for module in modules
@@ -296,7 +296,7 @@ def _preserve_running_statistics(modules: Iterable[nn.Module]) -> Iterator[None]
 
 @contextmanager
 def _record_called_modules() -> Iterator[dict[nn.Module, None]]:
-    """Collect the modules that are called within it, with their submodules, in the order of their calls."""
+    """Collect the modules that are called within the block, with their submodules, in the order of their calls."""
     called: dict[nn.Module, None] = {}
 
     def note(module: nn.Module, _: object) -> None:

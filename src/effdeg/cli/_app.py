@@ -17,7 +17,7 @@ from effdeg.cli._rank import rank
 
 
 class _Lab(TyperGroup):
-    """The commands of the lab, which are imported, and torch with them, when one of them is wanted."""
+    """The commands of the lab, which are imported, and torch with them, only when one of them is called."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from effdeg.cli import _lab as lab
@@ -27,8 +27,8 @@ class _Lab(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        # A method may also have come from --set or --equal-time.
-        _use_spellings_of(command, but={"method"})
+        # A method may also come from --set or --equal-time.
+        _use_spellings_of(command, exceptions={"method"})
         return name, command, rest
 
 
@@ -47,11 +47,11 @@ app.add_typer(typer.Typer(cls=_Lab, no_args_is_help=True), name="lab", help="The
 
 _state = {"traceback": False}
 _PLAIN = (ValueError, TypeError, OSError, ImportError)
-"""Errors whose messages are written for users; of others, which a model's own code raises, the kind is shown too."""
+"""Errors whose messages are written for users; others come from a model's own code, and their type is shown too."""
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(given: bool) -> None:
+    if given:
         print(f"effdeg {__version__}")
         raise typer.Exit
 
@@ -69,14 +69,14 @@ def _options(
     _use_spellings_of(command.commands[context.invoked_subcommand])
 
 
-def _use_spellings_of(command: Any, but: Container[str] = ()) -> None:
-    """Let messages speak of the options of this command, but for some."""
+def _use_spellings_of(command: Any, exceptions: Container[str] = ()) -> None:
+    """Let messages spell settings as the options of this command, with exceptions."""
     options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
-    use_spellings({each.name: each.opts[0] for each in options if each.name not in but})
+    use_spellings({each.name: each.opts[0] for each in options if each.name not in exceptions})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. An error ends with one clear sentence, and with a traceback only if it is asked for."""
+    """Run a command. An error is printed as one clear sentence, with a traceback only under ``--traceback``."""
     try:
         with warnings.catch_warnings(), importing_from_here():
             warnings.showwarning = _show_warning

@@ -57,8 +57,8 @@ def compare(
     console = Console(quiet=json)
     if json:
         print_json(comparison.to_dict())
-    console.print(_table(comparison))
-    console.print(_verdict(comparison))
+    console.print(_make_table(comparison))
+    console.print(_describe_simplest(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
     print_notes(console, comparison.warnings())
@@ -67,7 +67,7 @@ def compare(
 
 
 def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
-    """Match models and weights: one each, or many weights for one model; the names are as short as they can be."""
+    """Match models and weights: one each, or many weights for one model; names are as short as possible."""
     names = full = models
     if len(models) == 1 and len(weights) > 1:
         models = models * len(weights)
@@ -84,7 +84,7 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
     return dict(zip(names, found, strict=True))
 
 
-def _table(comparison: "effdeg.Comparison") -> Table:
+def _make_table(comparison: "effdeg.Comparison") -> Table:
     from effdeg._utils.statistics import format_interval
 
     what = "normalized effective degree" if comparison.normalized else "effective degree"
@@ -103,9 +103,9 @@ def _table(comparison: "effdeg.Comparison") -> Table:
     return table
 
 
-def _verdict(comparison: "effdeg.Comparison") -> str:
+def _describe_simplest(comparison: "effdeg.Comparison") -> str:
     best = escape(comparison.ranking[0])
     others = [escape(name) for name, difference in comparison.above_simplest().items() if not difference.significant]
     if not others:
-        return f"The simplest is [bold]{best}[/], significantly so (paired, all intervals holding together at 95%)."
-    return f"[bold]{best}[/] is not distinguishable from {', '.join(others)}; more --paths may tell them apart."
+        return f"The simplest is [bold]{best}[/], significantly so (paired, simultaneous 95% intervals)."
+    return f"[bold]{best}[/] is not distinguishable from {', '.join(others)}; more --paths may distinguish them."

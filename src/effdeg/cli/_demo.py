@@ -1,4 +1,4 @@
-"""``effdeg demo``: the main job on real data, in under two minutes."""
+"""``effdeg demo``: measure, compare and train on real data, in under two minutes."""
 
 import os
 import shutil
@@ -48,11 +48,11 @@ def demo(
     console.print(f"{first}\n{QUESTION}\n{second}")
     write(page, lambda _: write_page(selection, effect, out), console)
     console.print("To repeat the comparison from the saved checkpoints:")
-    console.print(escape(f"  {compare_command(out, _program())}"))
+    console.print(escape(f"  {compare_command(out, _find_program())}"))
 
 
-def _program() -> str:
-    """Return the words with which this program was called, for a command that a reader can paste."""
+def _find_program() -> str:
+    """Return how this program was called, for a command that a reader can paste."""
     if shutil.which("effdeg"):
         return "effdeg"
     called = Path(sys.argv[0])

@@ -46,7 +46,7 @@ def measure(
     check_plot(plot)
     check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
-        raise ValueError("--plot keeps the outputs of all --paths, so it does not go with --tolerance.")
+        raise ValueError("--plot keeps the outputs of all --paths, so it cannot be combined with --tolerance.")
     running = {**asdict(path_options), **device_options.settings(), "progress": not (json or quiet)}
     fit = asdict(fit_options)
     examples = read_options.load(data)
@@ -64,7 +64,7 @@ def measure(
     console = Console(quiet=json)
     if json:
         print_json(measured.to_dict())
-    console.print(_table(model, measured))
+    console.print(_make_table(model, measured))
     print_notes(console, measured.warnings())
     if save is not None:
         write(save, measured.save, console)
@@ -72,7 +72,7 @@ def measure(
         write(plot, partial(write_figure, trace.plot(**fit)), console)
 
 
-def _table(name: str, measured: "effdeg.Measurement") -> Table:
+def _make_table(name: str, measured: "effdeg.Measurement") -> Table:
     from effdeg._utils.statistics import format_estimate, format_interval
 
     settings = measured.settings

@@ -1,4 +1,4 @@
-"""The options that commands share, declared once in bundles, and the devices, models and examples that they name."""
+"""The options that commands share, declared once in bundles, and the devices, models and examples they stand for."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +48,7 @@ class PathOptions:
     paths: Annotated[int, _fitted(help="Paths between random pairs of examples.")] = 400
     nodes: Annotated[int, _fitted(help="Points on each path.")] = 200
     sampling: Annotated[Literal["cosine", "chebyshev", "uniform"], _fitted(help="Where the points lie.")] = "cosine"
-    at: Annotated[str | None, _fitted(help="Layer at which the paths live, for token ids.")] = None
+    at: Annotated[str | None, _fitted(help="Layer whose outputs the paths join, for token ids.")] = None
     seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that a model draws.")] = 0
 
 
@@ -57,7 +57,7 @@ class FitOptions:
     """The settings of the fit, by the names that :func:`effdeg.measure` gives them."""
 
     degree: Annotated[int, _fitted(help="Highest degree of the fit.")] = 40
-    basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials.")] = "chebyshev"
+    basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials of the fit.")] = "chebyshev"
     output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="Applied to the outputs.")] = "softmax"
     components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
 
@@ -88,13 +88,13 @@ class ReadOptions:
     key: Annotated[str | None, _read(help="Which array or column of the file.")] = None
     size: Annotated[int | None, _read(help="Resize images to N × N pixels.", metavar="N", min=1)] = None
     mean: Annotated[str, _read(help="Subtract from images in [0, 1], by channel, e.g. 0.49,0.48,0.45.")] = ""
-    std: Annotated[str, _read(help="Then divide images by, e.g. 0.25,0.24,0.26.")] = ""
+    std: Annotated[str, _read(help="Then divide by this, e.g. 0.25,0.24,0.26.")] = ""
 
     def load(self, source: str) -> "LoadedData":
         """Read the examples of a file or folder."""
         from effdeg.io import ImageOptions, load_data
 
-        images = ImageOptions(self.size, _numbers("mean", self.mean), _numbers("std", self.std))
+        images = ImageOptions(self.size, _parse_numbers("mean", self.mean), _parse_numbers("std", self.std))
         return load_data(source, key=self.key, images=images)
 
 
@@ -118,7 +118,7 @@ def unbundle(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def pick_device(name: str | None) -> "torch.device":
-    """Return the device asked for, or a GPU if there is one."""
+    """Return the named device; without a name, a GPU if there is one."""
     import torch
 
     from effdeg._models.inference import check_device
@@ -129,14 +129,14 @@ def pick_device(name: str | None) -> "torch.device":
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model as it was named on the command line."""
+    """A model as it was given on the command line."""
 
     source: str
     weights: Path | None
     seed: int
 
     def load(self) -> "Model":
-        """Load the model; one whose code draws its weights draws the same ones every time."""
+        """Load the model; weights that its code draws are the same every time."""
         import numpy as np
         import torch
 
@@ -158,7 +158,7 @@ class NamedModel:
         return [path] if path.suffix == ".pt2" else []
 
     def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
-        """Return a measurement whose settings say what was measured."""
+        """Return a measurement whose settings record the data and the weights."""
         files = self.weights_files()
         settings = replace(
             measured.settings,
@@ -204,7 +204,7 @@ def _checksum(files: Iterable[Path]) -> str | None:
     return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
-def _numbers(name: str, text: str) -> tuple[float, ...]:
+def _parse_numbers(name: str, text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:

@@ -1,4 +1,4 @@
-"""What commands print and write: results, notes, and messages in the terms of the command that runs."""
+"""Print and write results, notes and messages, with settings spelled as the options of the running command."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _spellings: dict[str, str] = {}
 
 
 def use_spellings(spellings: Mapping[str, str]) -> None:
-    """Set the options of the command that runs, by the names that the library gives them."""
+    """Set how the running command spells its options, by their names in the library."""
     _spellings.clear()
     _spellings.update(spellings)
 
@@ -85,7 +85,7 @@ def check_writable(option: str, folder: Path) -> None:
 
 
 def write(file: Path, writer: Callable[[Path], object], console: Console) -> None:
-    """Write a result that has been printed already; an error names the file, which the system's may not."""
+    """Write a result that has been printed already; an error names the file."""
     try:
         writer(file)
     except OSError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankOptions:
-    """Which columns are ranked, and how the ranking is judged, by the names that :func:`ranking.rank` gives them."""
+    """Which columns to rank and how, by the names that :func:`ranking.rank` gives them."""
 
     target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
     hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; once for each.")] = None
@@ -56,8 +56,8 @@ def rank(
 ) -> None:
     """Rank measures by how well they order models by their generalization gap.
 
-    Correlations come with their intervals. With the hyperparameters (--by), measures are also judged among models
-    that differ in one of them alone.
+    Correlations have intervals. With hyperparameters (--by), measures are also scored among models that differ in
+    only one of them.
     """
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot exclude each other.")
@@ -71,7 +71,7 @@ def rank(
         print_json(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tests]})
     _print_ranking(console, ranked)
     if len(tests) > 1:
-        console.print("[dim]Each test stands alone: of many, some p values are small by chance.[/]")
+        console.print("[dim]Tests are not corrected for their number: of many, some p values are small by chance.[/]")
     for advantage in tests:
         console.print(escape(f"{advantage}."))
     if plot is not None:
@@ -95,7 +95,7 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
 
 
 def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
-    """Draw the figure that nobody asked for: where that is not possible, a note says why."""
+    """Draw the default figure; if that is not possible, print a note instead of raising."""
     try:
         write_figure(ranked.plot(), file)
         console.print(escape(f"written: {file}"))
@@ -114,7 +114,7 @@ def _test(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advan
 
 
 def _print(console: Console, title: str, rows: list[list[str]]) -> None:
-    """Print a table; what is too wide for the screen is not cut."""
+    """Print a table without cutting what is too wide for the screen."""
     from effdeg.ranking._result import align_columns
 
     head, *lines = align_columns(rows, console.width)

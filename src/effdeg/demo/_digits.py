@@ -33,7 +33,7 @@ def load_digits(*, per_class: int, seed: int) -> Digits:
     """Split the digits into a pool without labels, a few labelled ones from it, and the rest, which is held out.
 
     Args:
-        per_class: How many labelled digits of each of the 10 classes.
+        per_class: The number of labelled digits in each of the 10 classes.
         seed: Determines the split.
 
     Returns:

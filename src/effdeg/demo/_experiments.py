@@ -19,12 +19,12 @@ SEEDS = 8
 # Chosen by accuracy on seeds 100 to 107, which are not among those shown, from weights 1, 3, 10 and nodes 3, 4.
 WEIGHT, NODES = 3.0, 3
 STAGES = 2 * (len(TRACKED) + 1) + 2 * SEEDS
-"""How often the two experiments together report."""
+"""The number of reports of the two experiments together."""
 
 QUESTION = (
-    "So far, simplicity served to choose between networks that were trained without regard to it. Here a penalty "
-    "forces it on them, which is another question: even where the simplest of several networks is the better one, "
-    "making a network simpler need not make it better."
+    "So far, simplicity was used to choose between networks that were trained without regard to it. Here a penalty "
+    "enforces it, which is a different question: even where the simpler of two networks is the better one, making a "
+    "network simpler need not make it better."
 )
 """The question of the second experiment, after the first."""
 
@@ -66,7 +66,7 @@ class MeanInterval:
         return (self.low > 0) - (self.high < 0)
 
     def describe(self, *, scale: float = 1.0, unit: str = "") -> str:
-        """Return whether the difference is clear, with its interval."""
+        """Describe in which direction the difference is significant, if it is, with its interval."""
         words = ("no clear difference", "higher", "lower")[self.sign]
         low, high = scale * self.low, scale * self.high
         return f"{words} (95% interval of the difference {low:+.2g} to {high:+.2g}{unit})"
@@ -74,7 +74,7 @@ class MeanInterval:
 
 @dataclass
 class TrackedNetwork:
-    """A trained network and its course during training; ``correct`` and ``losses`` hold each held-out digit's last."""
+    """A network and its scores during training; ``correct`` and ``losses`` are the last ones, per held-out digit."""
 
     regime: Regime
     model: nn.Module
@@ -87,7 +87,7 @@ class TrackedNetwork:
 
     @torch.no_grad()
     def track(self, digits: Digits) -> None:
-        """Add the network's present state to its course."""
+        """Score the network in its present state."""
         logits = self.model(digits.held_out)
         self.degrees.append(effdeg.measure(self.model, digits.pool, paths=96, nodes=80))
         self.train_accuracy.append(float((self.model(digits.labelled).argmax(1) == digits.labels).float().mean()))
@@ -101,7 +101,7 @@ class TrackedNetwork:
 class Selection:
     """The first experiment: two networks that fit the same few labels, which of them is simpler, and which is better.
 
-    The second question takes the held-out labels, the first does not.
+    The second question needs the held-out labels, the first does not.
     """
 
     digits: Digits
@@ -142,7 +142,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class PenaltyEffect:
-    """The second experiment: networks with and without the penalty, by seeds of labelled digits and initial weights."""
+    """The second experiment: networks with and without the penalty, for several labelled digits and initial weights."""
 
     seeds: list[int]
     plain: list[Scores]
@@ -173,14 +173,14 @@ class PenaltyEffect:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything for a file."""
+        """Return all settings and results, for JSON."""
         changes = {what: asdict(self.difference(what)) for what in ("accuracy", "loss", "degree")}
         settings = {"weight": WEIGHT, "nodes": NODES, "steps": STEPS, "rate": HASTY.lr, "per_class": PER_CLASS}
         return {"settings": settings, **asdict(self), "differences": changes}
 
 
 def select_network(*, seed: int, report: Report) -> Selection:
-    """Train two networks in different ways, track them meanwhile, and compare them."""
+    """Train two networks in different ways, tracking both, and compare them."""
     digits = load_digits(per_class=PER_CLASS, seed=seed)
     networks = {}
     for regime in (GENTLE, HASTY):
@@ -201,7 +201,7 @@ def select_network(*, seed: int, report: Report) -> Selection:
 
 
 def apply_penalty(*, seed: int, report: Report) -> PenaltyEffect:
-    """Train networks with and without the penalty, on several seeds from the given one on."""
+    """Train networks with and without the penalty, on several seeds starting with the given one."""
     seeds = list(range(seed, seed + SEEDS))
     scores: dict[str, list[Scores]] = {"plain": [], "penalized": []}
     for each in seeds:

@@ -43,7 +43,7 @@ def write_page(selection: Selection, effect: PenaltyEffect, folder: Path) -> Non
         for name, each in selection.networks.items()
     )
     page = Template(files("effdeg.demo").joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        {name: " ".join(f"--{role}: {colour};" for role, colour in asdict(THEMES[name]).items()) for name in THEMES},
+        {name: " ".join(f"--{role}: {color};" for role, color in asdict(THEMES[name]).items()) for name in THEMES},
         labelled=len(selection.digits.labels),
         pool=len(selection.digits.pool),
         held_out=len(selection.digits.held_out),
@@ -53,11 +53,11 @@ def write_page(selection: Selection, effect: PenaltyEffect, folder: Path) -> Non
         simpler_degree=f"{one.value:.3g}",
         other_degree=f"{two.value:.3g}",
         ends="; ".join(ends),
-        changes=", ".join(f"{title} {_change(effect, what)}" for what, title in _PANELS.items()),
-        selection=_items(selection.findings()),
-        rows=_rows(selection),
+        changes=", ".join(f"{title} {_format_change(effect, what)}" for what, title in _PANELS.items()),
+        selection=_list_items(selection.findings()),
+        rows=_make_rows(selection),
         question=QUESTION,
-        effect=_items(effect.findings()),
+        effect=_list_items(effect.findings()),
         command=html.escape(compare_command(folder)),
     )
     write_atomically(folder / "index.html", page.encode())
@@ -71,59 +71,59 @@ def compare_command(folder: Path, program: str = "effdeg") -> str:
 
 def plot_training(networks: Mapping[str, TrackedNetwork], *, theme: str) -> Figure:
     """Draw how the effective degree, the accuracies and the held-out loss move while networks train."""
-    with drawing(theme, (10.5, 3.2)) as (colours, figure):
+    with drawing(theme, (10.5, 3.2)) as (colors, figure):
         degree, accuracy, loss = figure.subplots(1, 3)
-        for (name, network), colour in zip(networks.items(), (colours.simple, colours.complex), strict=True):
+        for (name, network), color in zip(networks.items(), (colors.simple, colors.complex), strict=True):
             low, high = np.array([measured.interval() for measured in network.degrees]).T
-            degree.fill_between(TRACKED, low, high, color=colour, alpha=0.25, lw=0)
-            accuracy.plot(TRACKED, network.train_accuracy, "--", color=colour, lw=1.1, label=f"{name}, training")
+            degree.fill_between(TRACKED, low, high, color=color, alpha=0.25, lw=0)
+            accuracy.plot(TRACKED, network.train_accuracy, "--", color=color, lw=1.1, label=f"{name}, training")
             for axes, values, label in (
                 (degree, [measured.value for measured in network.degrees], name),
                 (accuracy, network.test_accuracy, f"{name}, held out"),
                 (loss, network.test_loss, name),
             ):
-                axes.plot(TRACKED, values, "o-", color=colour, ms=3.5, label=label)
+                axes.plot(TRACKED, values, "o-", color=color, ms=3.5, label=label)
         degree.set_title("effective degree, 95% interval")
         accuracy.set_title("accuracy")
         loss.set_title("held-out loss")
         for axes in (degree, accuracy, loss):
             axes.set_xscale("symlog", linthresh=10)
             axes.set_xlabel("training step")
-            axes.grid(color=colours.faint, lw=0.6)
+            axes.grid(color=colors.faint, lw=0.6)
             axes.legend(fontsize=8)
     return figure
 
 
 def plot_penalty(effect: PenaltyEffect, *, theme: str) -> Figure:
     """Draw what the penalty changes, seed by seed and on average."""
-    with drawing(theme, (10.5, 3.2)) as (colours, figure):
+    with drawing(theme, (10.5, 3.2)) as (colors, figure):
         for axes, (what, title) in zip(figure.subplots(1, 3), _PANELS.items(), strict=True):
             groups = [np.array([getattr(each, what) for each in group]) for group in (effect.plain, effect.penalized)]
             for one, other in zip(*groups, strict=True):
-                axes.plot((0, 1), (one, other), "o-", color=colours.ink, lw=0.8, ms=2.5, alpha=0.45)
-            for place, values, colour in zip((-0.18, 1.18), groups, (colours.complex, colours.simple), strict=True):
+                axes.plot((0, 1), (one, other), "o-", color=colors.ink, lw=0.8, ms=2.5, alpha=0.45)
+            for place, values, color in zip((-0.18, 1.18), groups, (colors.complex, colors.simple), strict=True):
                 shown = MeanInterval.of(torch.from_numpy(values))
                 error = [[shown.mean - shown.low], [shown.high - shown.mean]]
-                axes.errorbar([place], [shown.mean], error, fmt="o", ms=6, capsize=3, lw=1.6, color=colour)
+                axes.errorbar([place], [shown.mean], error, fmt="o", ms=6, capsize=3, lw=1.6, color=color)
             axes.set_xticks((0, 1), ("without", "with the penalty"))
             axes.set_xlim(-0.45, 1.45)
-            axes.set_title(f"{title}: {_change(effect, what)}")
-            axes.grid(axis="y", color=colours.faint, lw=0.6)
+            axes.set_title(f"{title}: {_format_change(effect, what)}")
+            axes.grid(axis="y", color=colors.faint, lw=0.6)
     return figure
 
 
-def _change(effect: PenaltyEffect, what: str) -> str:
+def _format_change(effect: PenaltyEffect, what: str) -> str:
     change = effect.difference(what)
     scale, unit = (100, " points") if what == "accuracy" else (1, "")
     middle, margin = scale * change.mean, scale * (change.high - change.low) / 2
     return f"{middle:+.2g} ± {margin:.2g}{unit}"
 
 
-def _items(sentences: Iterable[str]) -> str:
+def _list_items(sentences: Iterable[str]) -> str:
     return "\n".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
 
 
-def _rows(selection: Selection) -> str:
+def _make_rows(selection: Selection) -> str:
     rows = []
     for name, measured in selection.comparison.measurements.items():
         network, (low, high) = selection.networks[name], measured.interval()

@@ -1,4 +1,4 @@
-"""Join the points of paths to the calls of a model that another training loop makes."""
+"""Add the points of paths to the calls of a model inside a framework's training loop."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ def replace_attribute(owner: object, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> Iterator[list[Tensor]]:
-    """Within this context, a call of the model returns what it always returns, and its degree is added to the list.
+def join_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> Iterator[list[Tensor]]:
+    """Let calls of the model run the points too; they return what they always do, and the list collects the degrees.
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
     """
@@ -42,7 +42,7 @@ def joined_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> I
         yield degrees
 
 
-def only(degrees: list[Tensor], what: str) -> Tensor:
+def get_only(degrees: list[Tensor], what: str) -> Tensor:
     """Return the effective degree of the one call that there should have been."""
     if len(degrees) != 1:
         advice = "Use effdeg.Penalty in the step itself." if degrees else "Name the module that is called, model='…'."

@@ -1,4 +1,4 @@
-"""What the library must know about models of Hugging Face and Lightning Fabric. It imports none of them."""
+"""What the library must know about models of Hugging Face and Lightning Fabric, without importing either."""
 
 from typing import Any
 

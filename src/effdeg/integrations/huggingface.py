@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import effdeg
 from effdeg._models.frameworks import framework_of
 from effdeg._models.layers import as_module
-from effdeg.integrations._calls import joined_calls, only, replace_attribute
+from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.integrations._frameworks import shifts_labels
 from effdeg.train._penalty import Penalty
 from effdeg.train._points import OwnLossError
@@ -27,27 +27,27 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
     The reported ``loss`` stays the task's own, so that runs with and without the penalty can be compared; the penalty
     and its weight are logged next to it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
-    accumulation the penalty is the mean over the accumulated batches, however the task's loss is counted.
+    accumulation the penalty is the mean over the accumulated batches, however the task's loss is reduced.
 
     For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
     ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
     these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
     effective learning rate are smaller here than a plain ``Trainer``'s, by the number of accumulated batches.
 
-    A model that computes a loss from its labels computes it from the batch and the points; integer class labels of the
-    points are marked as to be left out. Where labels are numbers (regression, or several labels per example),
-    ``…ForSequenceClassification`` of transformers run without them, and their loss is computed here as they compute
-    it. Other models with such labels need a ``compute_loss_func``.
+    A model that computes its own loss sees the batch and the points; integer class labels of the points are set to
+    -100, which the loss ignores. Where labels are numbers (regression, or several labels per example), the
+    ``…ForSequenceClassification`` models of transformers run without them, and the same loss is computed here. Other
+    models with such labels need a ``compute_loss_func``.
 
     Args:
         *arguments: As for ``Trainer``.
-        penalty: The penalty. For token ids let its paths lie at the embeddings, ``at="bert.embeddings"``.
+        penalty: The penalty. For token ids, put its paths at the embeddings: ``at="bert.embeddings"``.
         penalty_weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
         **options: As for ``Trainer``.
 
     Raises:
         ValueError: If labels are to be anchored and the model compares each output with the label of the next position;
-            in a step, if the model computes a loss of its own that cannot leave out the points.
+            in a step, if the model computes its own loss and cannot ignore the points.
         RuntimeError: In a step, if the model is not called exactly once.
 
     Example:
@@ -73,7 +73,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
                 "label of the next position. Use anchor_labels=False."
             )
         if self.compute_loss_func is None and "Classification" in type(inner).__name__:
-            # Added up, their loss would grow with accumulation, against the penalty's.
+            # If these losses were summed, they would grow with accumulation, and the penalty would not.
             self.model_accepts_loss_kwargs = False
         self._degree: Tensor | None = None
         self._sum_of_degrees: Tensor | None = None
@@ -85,15 +85,15 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)
         labels: Any = inputs.get("labels")
         inner = _base_model(self.accelerator.unwrap_model(model))
-        here = self._makes_loss_here(inner, labels)
+        here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
-            labels = labels.to(inner.dtype)  # numbers, not ids of classes
-        with joined_calls(model, self.penalty, labels) as degrees:
+            labels = labels.to(inner.dtype)  # numbers, not class ids
+        with join_calls(model, self.penalty, labels) as degrees:
             if here:
-                loss, outputs = _loss_of_numbers(model, inputs, labels, inner.config)
+                loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
             else:
-                loss, outputs = self._loss_of_trainer(model, inputs, **rest)
-        self._degree = only(degrees, "the model")
+                loss, outputs = self._compute_trainer_loss(model, inputs, **rest)
+        self._degree = get_only(degrees, "the model")
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, *arguments: Any, **keywords: Any) -> Any:
@@ -102,7 +102,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
         def with_penalty(loss: Tensor, **options: Any) -> None:
             # Whether the task's loss is a mean or a share of all accumulated items differs by model and by version of
-            # transformers. Here, at the last moment, it is what it is, and the penalty is a mean.
+            # transformers. Here it is final, so the penalty can be added as a mean over batches.
             batches = getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
             backward(loss + self._take_penalty() / batches, **options)
 
@@ -120,18 +120,18 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             self._sum_of_degrees, self._count_of_degrees = None, 0
         super().log(logs, *arguments, **keywords)
 
-    def _makes_loss_here(self, inner: Any, labels: Any) -> bool:
-        """Return whether the known loss of a model in transformers is all that labels that are numbers are used for.
+    def _computes_loss_here(self, inner: Any, labels: Any) -> bool:
+        """Return whether labels are numbers that only serve a known loss of transformers, which can be computed here.
 
-        Such labels cannot be marked as to be left out, so the model must not make this loss of the points itself.
+        Such labels cannot be set to -100, so if the model computed the loss itself, it would include the points.
         """
         replaced = self.compute_loss_func is not None or self.label_smoother is not None
         if replaced or super().compute_loss.__func__ is not Trainer.compute_loss:
             return False
         return isinstance(labels, Tensor) and _takes_numbers(inner, labels)
 
-    def _loss_of_trainer(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
-        has_labels = "labels" in inputs  # which the Trainer may take out
+    def _compute_trainer_loss(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
+        has_labels = "labels" in inputs  # the Trainer may remove them
         try:
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
         except OwnLossError as error:
@@ -146,7 +146,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     def _take_penalty(self) -> Tensor:
         degree, self._degree = self._degree, None
         if degree is None:
-            raise RuntimeError("compute_loss was overridden without calling PenaltyTrainer's, which makes the penalty.")
+            raise RuntimeError("compute_loss was overridden without calling PenaltyTrainer's: there is no penalty.")
         seen = degree.detach().float()
         self._sum_of_degrees = seen if self._sum_of_degrees is None else self._sum_of_degrees + seen
         self._count_of_degrees += 1
@@ -188,23 +188,23 @@ def _base_model(model: object) -> Any:
 
 
 def _takes_numbers(model: Any, labels: Tensor) -> bool:
-    """Return whether a model is one whose loss is known, and is a regression or one of several labels per example."""
+    """Return whether a model's loss is known and takes numbers: a regression, or several labels per example."""
     kind = type(model)
     if not (kind.__module__.startswith("transformers.") and kind.__name__.endswith("ForSequenceClassification")):
         return False
-    if model.loss_function is not ForSequenceClassificationLoss:  # somebody gave it another
+    if model.loss_function is not ForSequenceClassificationLoss:  # the user replaced it
         return False
-    if model.main_input_name in {"input_values", "input_features"}:  # of audio, which know cross entropy only
+    if model.main_input_name in {"input_values", "input_features"}:  # audio models only have cross entropy
         return False
     if model.config.problem_type is not None:
         return model.config.problem_type in {"regression", "multi_label_classification"}
     if model.config.num_labels == 1:
         return True
-    # Without a problem_type, DeBERTa takes several numbers per example for soft labels.
+    # Without a problem_type, DeBERTa treats several numbers per example as soft labels.
     return labels.dtype not in {torch.long, torch.int} and not kind.__name__.startswith("Deberta")
 
 
-def _loss_of_numbers(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor, config: Any) -> tuple[Tensor, Any]:
+def _compute_known_loss(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor, config: Any) -> tuple[Tensor, Any]:
     """Run a model without its labels, and compute the loss that it would compute from them."""
     outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
     named = isinstance(outputs, dict)

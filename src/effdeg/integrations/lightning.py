@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import effdeg
 from effdeg._models.examples import LABELS
 from effdeg._models.layers import find_layer
-from effdeg.integrations._calls import joined_calls, only, replace_attribute
+from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 
@@ -32,19 +32,19 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     The examples must reach the model in the order of the batch, or the labels at the ends of a path are not those of
     its examples: a ``training_step`` that permutes or mixes them needs :class:`effdeg.Penalty` in the step itself.
 
-    Lightning's checkpoints do not hold torch's random state, so a run that is resumed from one draws other paths than
-    the run that was not interrupted, just as it shuffles and drops out differently.
+    Lightning's checkpoints do not contain torch's random state, so a resumed run draws different paths than an
+    uninterrupted one, just as its shuffling and dropout differ.
 
     Args:
         penalty: The penalty.
         weight: Its weight: a number, a schedule, or any function of the step (``trainer.global_step``).
         model: The name of the module that ``training_step`` calls, if it is not the LightningModule itself.
         labels: Finds the labels in a batch; by default the second entry of two, or the entry of a mapping that is named
-            like labels. Only asked for when the penalty anchors labels.
+            like labels. Only used if the penalty anchors labels.
 
     Raises:
         TypeError: If the weight is neither a number nor a function.
-        ValueError: When the fit starts, if the module optimizes by hand, if there is a second penalty, or if there is
+        ValueError: When the fit starts, if the module uses manual optimization, there is a second penalty, or there is
             no module ``model``; in the first step, if no labels are found or a batch does not suit the penalty.
         RuntimeError: In the first step, if the model is not called exactly once.
 
@@ -67,35 +67,35 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         labels: Callable[[Any], Tensor] | None = None,
     ) -> None:
         self.penalty, self.weight = penalty, as_schedule(weight)
-        self.model, self.labels = model, labels or _labels
+        self.model, self.labels = model, labels or _find_labels
         self._replaced = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the training step."""
         if not pl_module.automatic_optimization:
             raise ValueError(
-                "PenaltyCallback adds to the loss that training_step returns, but this module optimizes by hand. Use "
-                "effdeg.Penalty in training_step itself."
+                "PenaltyCallback adds to the loss that training_step returns, but this module uses manual "
+                "optimization. Use effdeg.Penalty in training_step itself."
             )
         penalties = sum(isinstance(callback, PenaltyCallback) for callback in trainer.callbacks)
         if penalties > 1:
             # Each would also run the other's points, as if they were examples.
             raise ValueError(
-                f"the trainer has {penalties} PenaltyCallbacks, where there can be one: they would put paths between "
+                f"the trainer has {penalties} PenaltyCallbacks, but only one is allowed: they would put paths between "
                 "each other's points. Keep one of them, or use effdeg.Penalty in training_step itself."
             )
         self._replaced.close()  # in case an earlier fit never ended
-        model = _part(pl_module, self.model)
+        model = _find_part(pl_module, self.model)
         step = pl_module.training_step
 
         @wraps(step)  # Lightning looks at the signature for what to pass
         def training_step(batch: Any, *rest: Any, **keywords: Any) -> Any:
             labels = self.labels(batch) if self.penalty.settings.anchor_labels else None
-            with joined_calls(model, self.penalty, labels) as degrees:
+            with join_calls(model, self.penalty, labels) as degrees:
                 result = step(batch, *rest, **keywords)
-            if result is None:  # a step that is left out
+            if result is None:  # Lightning skips this step
                 return None
-            degree = only(degrees, f"the module {self.model!r}" if self.model else "the LightningModule")
+            degree = get_only(degrees, f"the module {self.model!r}" if self.model else "the LightningModule")
             weight = self.weight(trainer.global_step)
             logged = {"effective_degree_penalty": degree.detach(), "effective_degree_weight": float(weight)}
             pl_module.log_dict(logged, batch_size=1)
@@ -139,17 +139,17 @@ class MeasureCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure, if it is time."""
         if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
-            measured = effdeg.measure(_part(pl_module, self.model), self.inputs, **self.settings)
+            measured = effdeg.measure(_find_part(pl_module, self.model), self.inputs, **self.settings)
             pl_module.log("effective_degree", measured.value, prog_bar=True)
             pl_module.log("effective_degree_stderr", measured.stderr)
 
 
-def _part(module: LightningModule, name: str | None) -> nn.Module:
+def _find_part(module: LightningModule, name: str | None) -> nn.Module:
     part: nn.Module = module if name is None else find_layer(module, name)[1]
     return part
 
 
-def _labels(batch: Any) -> Tensor:
+def _find_labels(batch: Any) -> Tensor:
     if isinstance(batch, (tuple, list)) and len(batch) > 2:
         raise ValueError(
             f"the batch is a {type(batch).__name__} of {len(batch)} entries, any of which may be the labels. Say where "

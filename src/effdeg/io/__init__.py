@@ -1,4 +1,4 @@
-"""Models and data from files, in the layouts people already have."""
+"""Models and data from files in common formats."""
 
 from effdeg._utils.imports import find_code
 from effdeg.io._data import ImageOptions, LoadedData, load_data

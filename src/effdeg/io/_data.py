@@ -28,7 +28,7 @@ _CHANNELS = {1, 3, 4}
 class LoadedData(NamedTuple):
     """Examples from a file or folder: a tensor, a dict of tensors, or a data set of images.
 
-    ``preprocessing`` says in words what was done to them on the way; it is None if nothing was.
+    ``preprocessing`` describes in words what was done to them; None if nothing was.
     """
 
     inputs: Any
@@ -38,7 +38,7 @@ class LoadedData(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """What is done to images: resizing, then (pixels in [0, 1] - mean) / std, channel by channel.
+    """Preprocessing of images: resizing, then (pixels in [0, 1] - mean) / std, channel by channel.
 
     Attributes:
         size: Resize images to this many pixels in height and width; None leaves them as they are.
@@ -69,14 +69,14 @@ class ImageOptions:
         return [f"{name} {value}" for name, value in named.items() if value not in {None, ""}]
 
     def __call__(self, image: Any) -> Tensor:
-        """Turn a Pillow image, grey or RGB, into a channels × height × width tensor."""
+        """Turn a Pillow image, gray or RGB, into a channels × height × width tensor."""
         if self.size is not None:
             image = image.resize((self.size, self.size))
         pixels = torch.from_numpy(np.array(image))
         return self._normalize(_scale(pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)))
 
-    def on_array(self, images: Tensor, path: Path) -> Tensor:
-        """Treat an N × channels × height × width array as Pillow images are treated."""
+    def apply_to_array(self, images: Tensor, path: Path) -> Tensor:
+        """Preprocess an array, N × channels × height × width, in the same way as Pillow images."""
         if (hint := describe_channels_last(images, path)) is not None:
             raise ValueError(hint)
         if images.dim() != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
@@ -113,9 +113,9 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
-            Hugging Face hub stores them or with numeric columns; or a folder of images, searched through.
-        key: Which array of a file with several (else all of them, by name), or which column of images.
-        images: What is done to images, also to those in an N × channels × height × width array.
+            Hugging Face hub stores them or with numeric columns; or a folder of images, searched recursively.
+        key: The array to take from a file with several (by default all, by name), or the column of images.
+        images: Preprocessing of images, also of those in an N × channels × height × width array.
 
     Returns:
         The examples, where they come from, and what was done to them.
@@ -145,7 +145,7 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
         inputs, done = _load_arrays(path, key, images)
     else:
         known = ", ".join([*_READERS, ".parquet"])
-        raise ValueError(f"{path} has the suffix {path.suffix!r}; known are {known} and folders of images.")
+        raise ValueError(f"{path} has the suffix {path.suffix!r}; supported are {known} and folders of images.")
     return LoadedData(inputs, str(source) if key is None else f"{source}, key {key}", ", ".join(done) or None)
 
 
@@ -162,7 +162,7 @@ def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
 
 
 class ImageList(Dataset[Tensor]):
-    """Images that are decoded when they are asked for: all of them grey if the first one is, else all RGB."""
+    """Images that are decoded on access: all of them gray if the first one is, else all RGB."""
 
     def __init__(self, stored: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
         self._stored, self._options, self._name = stored, options, name
@@ -191,7 +191,7 @@ class ImageList(Dataset[Tensor]):
 
 
 def read_file(path: Path, reader: Callable[[Path], Any]) -> Any:
-    """Return what a reader makes of a file; its errors, except for a missing package, name the file."""
+    """Read a file with a reader; errors, except for a missing package, name the file."""
     try:
         return reader(path)
     except ImportError:
@@ -206,7 +206,7 @@ def read_safetensors(path: Path) -> Any:
 
 
 def read_parquet(path: Path) -> Any:
-    """Return the table of a file, as one of pyarrow."""
+    """Return the table in a file as a pyarrow table."""
     return read_file(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
 
 
@@ -245,7 +245,7 @@ def _load_arrays(path: Path, key: str | None, images: ImageOptions) -> tuple[Any
     done = [*images.changes, *([_SCALED] if scaled else []), *(["labels left out"] if labelled else [])]
     if several:
         return {name: _scale(tensor) for name, tensor in inputs.items()}, done
-    return images.on_array(inputs, path) if images.changes else _scale(inputs), done
+    return images.apply_to_array(inputs, path) if images.changes else _scale(inputs), done
 
 
 def _load_folder(folder: Path, options: ImageOptions) -> tuple[ImageList, list[str]]:

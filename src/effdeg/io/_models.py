@@ -23,14 +23,14 @@ _PREFIXES = ("module.", "_orig_mod.", "model.")
 def load_model(source: str, weights: str | Path | None = None) -> Model:
     """Load a model from code, from a Hugging Face folder, or from an exported program.
 
-    A file that does not exist is a ``FileNotFoundError``. Hugging Face folders need ``pip install
-    'effdeg[huggingface]'``, ``.safetensors`` weights ``pip install 'effdeg[files]'``.
+    A missing file raises ``FileNotFoundError``. Hugging Face folders need ``pip install 'effdeg[huggingface]'``,
+    ``.safetensors`` weights ``pip install 'effdeg[files]'``.
 
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
             Hugging Face model folder, or a ``torch.export`` program in a ``.pt2`` file.
-        weights: Weights for a model from code, in a ``.safetensors``, ``.pt`` or ``.pth`` file. Read without running
-            any code that may be in it.
+        weights: Weights for a model from code, in a ``.safetensors``, ``.pt`` or ``.pth`` file. No code in the file is
+            run.
 
     Returns:
         The model.
@@ -46,7 +46,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     path = Path(source)
     if path.suffix == ".pt2" or path.is_dir():
         if weights is not None:
-            raise ValueError(f"{source} brings its own weights; weights= is for a model package.module:callable.")
+            raise ValueError(f"{source} has its own weights; weights= is for a model given as package.module:callable.")
         return _load_exported(path) if path.suffix == ".pt2" else _load_huggingface(path)
     if ":" not in source:
         raise ValueError(
@@ -62,7 +62,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
 
 
 def _fill(model: nn.Module, file: Path) -> None:
-    """Fill a model with the weights of a file, or say what does not fit."""
+    """Load the weights of a file into a model; raise if they do not fit, with the differences."""
     state = _read_weights(file)
     own = model.state_dict()
     # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
@@ -75,7 +75,7 @@ def _fill(model: nn.Module, file: Path) -> None:
         model.load_state_dict(state)
     except Exception as error:
         problems = str(error)
-        with suppress(Exception):  # a model whose own hooks refuse the weights says best itself what they miss
+        with suppress(Exception):  # if the model's own hooks refuse the weights, their message is better
             problems = _describe_misfits(model, state) or problems
         raise ValueError(f"{file} does not fit {type(model).__name__}: {problems}.") from error
 
@@ -88,7 +88,7 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
         for name in sorted(own.keys() & state.keys())
         if isinstance(own[name], Tensor) and isinstance(state[name], Tensor) and own[name].shape != state[name].shape
     }
-    # What is missing is for load_state_dict to say: it fills in what old checkpoints did not have.
+    # Only load_state_dict knows what is missing: it fills in what old checkpoints did not have.
     judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
     missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
     problems = [
@@ -141,7 +141,7 @@ def _load_huggingface(folder: Path) -> Model:
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     names = config.architectures or []
     if not names or not hasattr(transformers, names[0]):
-        raise ValueError(f"{folder}/config.json names no architecture that this transformers knows: {names or 'none'}.")
+        raise ValueError(f"{folder}/config.json names no architecture that transformers has: {names or 'none'}.")
     try:
         return getattr(transformers, names[0]).from_pretrained(folder, local_files_only=True)  # type: ignore[no-any-return]
     except OSError as error:
@@ -151,7 +151,7 @@ def _load_huggingface(folder: Path) -> Model:
 def _load_exported(file: Path) -> Model:
     _check_file(file)
     logger = logging.getLogger("torch.export")
-    disabled, logger.disabled = logger.disabled, True  # it logs a traceback before it raises
+    disabled, logger.disabled = logger.disabled, True  # it logs a traceback before raising
     try:
         program = torch.export.load(file)
     except Exception as error:

@@ -1,9 +1,9 @@
-"""What else predicts generalization: sharpness, norms, margins, Jacobians, regions and curvature, in one table.
+"""Other measures that may predict generalization: sharpness, norms, margins, Jacobians, regions and curvature.
 
 Every proxy takes a model, data as :func:`evaluate` reads them, a loss if it needs one, and :class:`RunOptions`, and
-returns a :class:`Result`. The model comes back exactly as it was. An option that is unknown or of the wrong type raises
-``TypeError`` and one out of range ``ValueError``, before any work starts; :class:`NotApplicable` says that a proxy has
-no value for this model and these data.
+returns a :class:`Result`. The model is left exactly as it was. An option that is unknown or of the wrong type raises
+``TypeError`` and one out of range ``ValueError``, before any work starts; :class:`NotApplicable` is raised if a proxy
+has no value for this model and these data.
 """
 
 from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation

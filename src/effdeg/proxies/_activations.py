@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg._utils.tree import tensors
 
-# Names of torch functions that are linear in what flows through a network. With a weight as their second argument:
+# Names of torch functions that are linear in a network's activations. With a weight as their second argument:
 WEIGHTED = {"linear", *(f"conv{kind}{dimension}d" for kind in ("", "_transpose") for dimension in (1, 2, 3))}
 # Only reorder numbers:
 REORDERING = {
@@ -33,21 +33,21 @@ PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", 
 
 
 def storage(tensor: Tensor) -> int | None:
-    """Return where the numbers of a tensor are stored, which views of it share; None for sparse tensors."""
+    """Return the address of a tensor's storage, which its views share; None for sparse tensors."""
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else None
 
 
 class ActivationFlips(TorchFunctionMode):
-    """Counts, between each row of a batch and the row before it, the units that cross a kink.
+    """Counts the units that cross a kink between each row of a batch and the row before it.
 
-    Consecutive rows are neighbouring nodes of a path, also across batches, so that the flips along a path are the
-    linear regions that it enters, or fewer if units flip back and forth between two nodes.
+    Consecutive rows are adjacent nodes of a path, also across batches. The flips along a path are therefore the linear
+    regions that it enters, or fewer if a unit flips back and forth between two nodes.
     """
 
     def __init__(self, state: Iterable[Tensor]) -> None:
         super().__init__()
         self.problem: str | None = None
-        # What does not change with the inputs: weights, and what is computed from them alone, kept alive for their ids.
+        # Tensors that do not depend on the inputs: weights, and results of weights alone, kept alive for their ids.
         self._weights = {storage(each) for each in state}
         self._constant: dict[int, Tensor] = {}
         self._last: list[Tensor] = []
@@ -105,7 +105,7 @@ class ActivationFlips(TorchFunctionMode):
         self._flips.append(torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)]))
 
 
-def _at_clamp(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
+def _clamp_bounds(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
     return [bound for bound in (min, max) if isinstance(bound, int | float)]
 
 
@@ -114,10 +114,10 @@ _KINKS: dict[str, Callable[..., list[float]]] = {
     "threshold": lambda threshold, *_, **__: [threshold],
     "relu6": lambda *_, **__: [0.0, 6.0],
     "hardtanh": lambda min_val=-1.0, max_val=1.0, *_, **__: [min_val, max_val],
-    "clamp": _at_clamp,
-    "clip": _at_clamp,
-    "clamp_min": lambda min: _at_clamp(min),  # noqa: A006
-    "clamp_max": lambda max: _at_clamp(None, max),  # noqa: A006
+    "clamp": _clamp_bounds,
+    "clip": _clamp_bounds,
+    "clamp_min": lambda min: _clamp_bounds(min),  # noqa: A006
+    "clamp_max": lambda max: _clamp_bounds(None, max),  # noqa: A006
 }
 KINKED = sorted(_KINKS)
 

@@ -19,15 +19,15 @@ from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptio
 
 @check_options
 def effective_degree(model: Model, data: Any, *, normalized: bool = False, **options: Unpack[RunOptions]) -> Result:
-    """Measure the effective degree Σ_k k |c_k| of probabilities, or, normalized, of logits, as the paper compares them.
+    """Measure the effective degree Σ_k k |c_k| of the probabilities along paths between examples, as in the paper.
 
     Args:
         model: Any callable.
         data: Examples; labels are not needed.
-        normalized: Measure the normalized effective degree of the logits.
+        normalized: Measure the normalized effective degree Σ_k k |c_k| / Σ_k |c_k| of the logits instead.
 
     Returns:
-        The mean over paths and its standard error. :func:`effdeg.measure` returns more about it.
+        The mean over paths and its standard error. :func:`effdeg.measure` returns more details.
 
     Raises:
         NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
@@ -46,9 +46,9 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
 def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the decision regions on a path between two examples: segments of one predicted class.
 
-    As Somepalli et al. (2022) and Li et al. (2025) count them, but between the examples only. Regions narrower than the
-    distance of two nodes can be missed. The model returns logits; labels are not needed. The result is the mean over
-    paths with its standard error.
+    As in Somepalli et al. (2022) and Li et al. (2025), but only between the two examples. Regions narrower than the
+    distance between two nodes can be missed. The model must return logits; labels are not needed. The result is the
+    mean over paths with its standard error.
 
     Raises:
         NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
@@ -64,10 +64,10 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
 
 @check_options
 def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
-    """Count the linear regions that a path between two examples crosses: one, and one for each unit that flips.
+    """Count the linear regions that a path between two examples crosses: one, plus one each time a unit flips.
 
-    Kinks other than those of activations like ReLU, such as those of a maximum, are not counted. Labels are not needed.
-    The result is the mean over paths with its standard error.
+    Only the kinks of activations like ReLU are counted, not those of a maximum. Labels are not needed. The result is
+    the mean over paths with its standard error.
 
     Raises:
         NotApplicable: If the model is not piecewise linear, or the inputs cannot be interpolated without ``at=``.
@@ -85,7 +85,7 @@ def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Re
 def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Measure the total variation of the probabilities along a path, Σ_i |p(α_{i+1}) − p(α_i)|, averaged over classes.
 
-    The model returns logits; labels are not needed. The result is the mean over paths with its standard error.
+    The model must return logits; labels are not needed. The result is the mean over paths with its standard error.
 
     Raises:
         NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
@@ -138,7 +138,7 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
     table = collect(blocks, route, dict.fromkeys(_NAMES))
     if flips is not None and flips.problem is not None:
         problems["linear_regions"] = NotApplicable(
-            f"linear regions are those of networks that are linear except for activations like ReLU "
+            f"linear regions are defined for networks that are linear except for activations like ReLU "
             f"({', '.join(KINKED)}); here {flips.problem}."
         )
     return table, problems

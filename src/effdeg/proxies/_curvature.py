@@ -21,8 +21,8 @@ def hessian_eigenvalue(
 ) -> Result:
     """Compute the largest eigenvalue of the Hessian of the mean loss, max vᵀHv over |v| = 1, by Lanczos' method.
 
-    It takes some 20 to 100 Hessian-vector products, each of which costs about two to three gradients over all data: use
-    a part of a large data set, ``examples=1000``.
+    This takes about 20 to 100 Hessian-vector products, each as expensive as two to three gradients over all data. On a
+    large data set use a part of it, such as ``examples=1000``.
 
     Args:
         model: An ``nn.Module``.
@@ -66,7 +66,7 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         model: An ``nn.Module``.
         data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
-        samples: The number of random vectors, each a Hessian-vector product, which costs two to three gradients.
+        samples: The number of random vectors. Each takes one Hessian-vector product: two to three gradients.
 
     Returns:
         The mean over the vectors and its standard error.
@@ -76,7 +76,7 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         NotApplicable: The model has no weights, the data have no labels, or the loss has no second derivatives.
 
     Example:
-        The loss w₁² + 4 w₂² has the Hessian diag(2, 8), whose trace random signs find exactly:
+        The loss w₁² + 4 w₂² has the Hessian diag(2, 8), for which random signs give the exact trace:
 
         >>> import torch, effdeg
         >>> model = torch.nn.Linear(2, 1, bias=False)
@@ -104,15 +104,15 @@ def _open_hessian(model: Model, data: Any, loss: Loss, **options: Any) -> Iterat
 
 
 class _Hessian:
-    """The Hessian of the mean loss, by its products with vectors of all weights in one row.
+    """The Hessian of the mean loss, as its products with vectors, in which all weights are concatenated.
 
     A product H v is the gradient of the gradient along v: two reverse passes. Forward over reverse differentiation
-    would be cheaper, but torch's forward derivative of the backward pass of normalization layers is wrong (it takes
-    the statistics for constants) and that of SiLU, GroupNorm and others does not exist.
+    would be cheaper, but torch's forward derivative of the backward pass of normalization layers is wrong (it treats
+    the statistics as constants) and that of SiLU, GroupNorm and others does not exist.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator, self._looked = evaluator, False
+        self.evaluator, self._checked = evaluator, False
         self._leaves = as_leaves(evaluator.weights)
         first = next(iter(self._leaves.values()))
         self._dtype, self._device = torch.promote_types(first.dtype, torch.float32), first.device
@@ -132,7 +132,7 @@ class _Hessian:
         if difference > torch.finfo(self._dtype).eps ** 0.25:
             raise NotApplicable(
                 f"the Hessian of the loss is not symmetric (off by {difference:.1g}): an operation in the model has a "
-                "wrong second derivative (one of its own?), draws at random, or lacks precision (dtype=torch.float64)."
+                "wrong second derivative (a custom one?), is random, or lacks precision (use dtype=torch.float64)."
             )
 
     def multiply(self, vector: Tensor, part: slice | None = None) -> Tensor:
@@ -153,9 +153,9 @@ class _Hessian:
                 if not curved:
                     return
                 slopes, directions = zip(*curved, strict=True)
-                if not self._looked and _is_cut(slopes):
+                if not self._checked and _is_once_differentiable(slopes):
                     raise NotApplicable(f"{problem}: it is marked once_differentiable.")
-                self._looked = True
+                self._checked = True
                 try:
                     products = torch.autograd.grad(slopes, weights, directions, materialize_grads=True)
                 except RuntimeError as error:
@@ -167,17 +167,17 @@ class _Hessian:
         self.evaluator.run_batches(part or self.evaluator.whole, add)
         if not bool(total.isfinite().all()):
             raise NotApplicable(
-                "the second derivatives of the loss by the weights are NaN or infinite. Run in a better precision "
+                "the second derivatives of the loss are NaN or infinite. Run the model in a higher precision "
                 "(dtype=torch.float64), or look for a root or a norm of zero in the model."
             )
         return total
 
 
-def _is_cut(slopes: Iterable[Tensor]) -> bool:
+def _is_once_differentiable(slopes: Iterable[Tensor]) -> bool:
     """Return whether a graph of derivatives has an operation that is marked as ``once_differentiable``.
 
-    Torch marks the place by a node that raises when it is reached. Derivatives by weights do not reach it, since no
-    weight lies behind it: they would be wrong without an error.
+    Torch marks the place with a node that raises when it is reached. Derivatives with respect to weights do not reach
+    it, since no weight lies behind it: they would be silently wrong.
     """
     seen: set[Any] = set()
     waiting: list[Any] = [slope.grad_fn for slope in slopes]

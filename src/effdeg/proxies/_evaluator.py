@@ -1,4 +1,4 @@
-"""A model in evaluation mode with its data, labels and loss: what proxies are computed from."""
+"""A model in evaluation mode with its data, labels and loss, from which proxies are computed."""
 
 import difflib
 import functools
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 Loss = Callable[[Any, Any], Tensor]
 """The mean loss of a batch, from the model's outputs and the labels, such as ``cross_entropy``.
 
-The outputs are the tensor of what the model returned that counts (``logits``, else the first), in float32 or better."""
+The outputs are one tensor, in float32 or better: of several that the model returns, ``logits``, or else the first."""
 
 Weights = Mapping[str, Tensor]
 
@@ -45,16 +45,16 @@ class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
 
 
 class RunOptions(TypedDict, total=False):
-    """How a model is run, the same for every proxy.
+    """How to run a model: options that every proxy takes.
 
     Attributes:
         examples: Number of examples, drawn with ``seed``; by default all. They are read once and held in memory.
         batch_size: Examples per pass; by default 1024, on the CPU 256. Halved when memory runs out.
         seed: Determines the examples and everything else that is drawn.
-        device: Run the model there; by default where it is.
-        dtype: Run it in this precision; by default in its own. Sharpness is a small difference: use float64.
-        at: The layer whose output replaces the inputs as the start of paths and derivatives (a name or a module), for
-            models of token ids.
+        device: The device to run the model on; by default its own.
+        dtype: The precision to run it in; by default its own. Sharpness is a small difference of losses: use float64.
+        at: A layer (a name or a module) whose output takes the role of the inputs for paths and derivatives: for models
+            of token ids.
         paths: Number of paths, each between two examples.
         nodes: Points on each path.
         degree: The highest degree fitted along a path.
@@ -134,7 +134,7 @@ class Evaluator:
         cls, model: Any, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
     ) -> Iterator["Evaluator"]:
         """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
-        # One that is open is used as it is: so ``evaluate`` lets many proxies share one.
+        # ``evaluate`` passes an open evaluator, so that its proxies share one.
         if isinstance(model, Evaluator):
             yield model
             return
@@ -166,7 +166,7 @@ class Evaluator:
                 raise
 
     def split(self, size: int) -> list[slice]:
-        """Split the examples into parts of this size, of which the last may be smaller."""
+        """Split the examples into parts of this size; the last may be smaller."""
         return [slice(start, min(start + size, self.count)) for start in range(0, self.count, size)]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -192,12 +192,12 @@ class Evaluator:
         return self.subject.model
 
     def check_weights(self) -> None:
-        """Raise if there is nothing to perturb."""
+        """Raise unless the model has parameters."""
         if not dict(self.module.named_parameters()):
             raise NotApplicable(f"the model ({type(self.module).__name__}) has no parameters to perturb or to measure.")
 
     def check_not_scripted(self) -> None:
-        """Raise if the model is TorchScript, whose layers cannot be seen and whose weights cannot be replaced."""
+        """Raise if the model is TorchScript, whose layers cannot be inspected and whose weights cannot be replaced."""
         if any(isinstance(each, torch.jit.ScriptModule) for each in self.module.modules()):
             raise NotApplicable(
                 "this proxy inspects the model's layers or changes its weights, which TorchScript does not allow. Give "
@@ -260,7 +260,7 @@ class Evaluator:
             )
             raise ValueError(
                 f"the loss cannot be computed from outputs of shape {tuple(outputs.shape)} and {given}: {error} (For "
-                "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs less 1.)"
+                "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs minus 1.)"
             ) from error
         if self.count < 2:
             return
@@ -280,7 +280,7 @@ class Evaluator:
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
     def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the outputs of some examples, with ``weights`` in place of the model's own."""
+        """Return the mean loss and the outputs of some examples, with ``weights`` instead of the model's own."""
         assert self.loss is not None
         inputs, labels = self.fetch(part)
         rows = len(tensors(inputs)[0])
@@ -356,12 +356,12 @@ class Evaluator:
 
 
 def as_leaves(weights: Weights) -> dict[str, Tensor]:
-    """Return the weights as leaves of a graph, to differentiate by."""
+    """Return the weights as leaves of a graph, to differentiate with respect to them."""
     return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
 
 
 def check_options(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function to refuse options that neither it nor :class:`RunOptions` has, listing those there are."""
+    """Decorate a function to refuse options that are neither its own nor of :class:`RunOptions`, and to list these."""
     own = inspect.signature(function).parameters
     options = [*(name for name in own if name != "options"), *RunOptions.__annotations__]
     listed = ", ".join(each for each in options if each not in {"model", "data", "loss"})
@@ -383,13 +383,13 @@ def check_finite(what: str, values: Tensor) -> None:
     broken = (~values.isfinite()).reshape(len(values), -1).any(1).nonzero().flatten()
     if len(broken):
         raise ValueError(
-            f"the {what} are NaN or infinite at example {int(broken[0])} ({len(broken)} of {len(values)} in all). Look "
-            "at the model there; in half precision, dtype=torch.float32 may be enough."
+            f"the {what} are NaN or infinite at example {int(broken[0])} ({len(broken)} of {len(values)} in all). "
+            "Check the model there; in half precision, dtype=torch.float32 may be enough."
         )
 
 
 def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
-    """Read the inputs and labels of all examples, or of ``count`` of them that are drawn with the seed."""
+    """Read the inputs and labels of all examples, or of ``count`` of them, drawn with the seed."""
     if data is None:
         return None, None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):

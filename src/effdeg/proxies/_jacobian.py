@@ -21,13 +21,13 @@ def jacobian_norm(
 ) -> Result:
     """Measure the Frobenius norm of the Jacobian of the outputs f with respect to the inputs x, √E|∂f/∂x|².
 
-    With C outputs and random unit vectors v, C |vᵀ∂f/∂x|² is right on average (Hoffman et al. 2019).
+    With C outputs and a random unit vector v, C |vᵀ∂f/∂x|² is an unbiased estimate of |∂f/∂x|² (Hoffman et al. 2019).
 
     Args:
-        model: Any callable; with ``at=`` a layer, its Jacobian with respect to the output of that layer.
+        model: Any callable. With ``at=``, x is the output of that layer.
         data: Examples, as for :func:`evaluate`; labels are not needed.
         projections: Number of random vectors v per example; -1 for the exact norm, one backward pass per output.
-        output: Of what: ``"identity"`` (the logits), ``"softmax"``, ``"sigmoid"`` or a function of what was returned.
+        output: What f is: ``"identity"`` (logits), ``"softmax"``, ``"sigmoid"`` or a function of the model's output.
 
     Returns:
         The root of the mean square over examples, and its standard error over examples and projections.
@@ -53,7 +53,7 @@ def jacobian_norm(
                 returned, inputs = _run_differentiable(evaluator, evaluator.fetch(part)[0], points)
                 values = as_values(returned, output, points=points)
                 if projections != -1 and not drawn:
-                    # For all examples at once, so that no example's depend on the size of batches.
+                    # For all examples at once, so that they do not depend on the batch size.
                     generator = torch.Generator().manual_seed(evaluator.seed)
                     drawn.append(torch.randn(evaluator.count, projections, values.shape[1], generator=generator))
                 directions = drawn[0][part] if drawn else None
@@ -68,7 +68,7 @@ def jacobian_norm(
 
 
 def _run_differentiable(evaluator: Evaluator, inputs: Tree, points: int) -> tuple[Any, list[Tensor]]:
-    """Run the model; return what it returned and the tensors to differentiate it by."""
+    """Run the model; return what it returned and the tensors to differentiate with respect to."""
     seen: list[Tensor] = []
 
     def enter(each: Tensor) -> Tensor:

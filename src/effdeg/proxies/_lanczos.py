@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# The fewest products, since the start may have next to no part along the eigenvector; and the most.
+# The smallest number of products, since the start may be almost orthogonal to the eigenvector; and the largest.
 LEAST, MOST = 20, 1000
-# Numbers in the vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as many as ARPACK does.
+# Numbers in all vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as ARPACK does.
 _WORKING_SET = 2**27
 
 

@@ -1,4 +1,4 @@
-"""Margins: how far the right class is ahead of the next."""
+"""Margins: how far the logit of the correct class lies above the next."""
 
 import math
 from typing import Any, Unpack
@@ -20,12 +20,12 @@ from effdeg.proxies._norms import spectral_norms
 def margin(
     model: Model, data: Any, *, percentile: float = 10, spectral: bool = False, **options: Unpack[RunOptions]
 ) -> Result:
-    """Return a percentile of the output margin, f(x)_y - max f(x)_k over k ≠ y. Larger is better.
+    """Return a percentile over examples of the margin f(x)_y - max_{k ≠ y} f(x)_k. Larger is better.
 
     Args:
         model: Any callable that returns logits f(x), examples × classes.
         data: Examples with class ids y as labels, as for :func:`evaluate`.
-        percentile: Which percentile over the examples, between 0 and 100.
+        percentile: The percentile, between 0 and 100.
         spectral: Divide by the product of the spectral norms, as in the bound of Bartlett et al. (2017).
 
     Returns:
@@ -64,10 +64,10 @@ def margin(
 
 @check_options
 def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpack[RunOptions]) -> Result:
-    """Return the mean distance to the decision boundary halfway between two examples of one class. Larger is better.
+    """Return the mean distance to the decision boundary from midpoints of two examples of a class. Larger is better.
 
     The midpoints m = (x + x') / 2 are those of "label-wise mixup", with which Natekar and Sharma won the competition on
-    predicting generalization at NeurIPS 2020. With the margin g(m) = f(m)_y - max f(m)_k over k ≠ y of the shared class
+    predicting generalization at NeurIPS 2020. With the margin g(m) = f(m)_y - max_{k ≠ y} f(m)_k of the shared class
     y, the distance is, to first order, g(m) / |∇g(m)|. It is negative where another class wins.
 
     Args:
@@ -116,7 +116,7 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
 
         found = torch.cat(evaluator.batches.run(run, pairs))
     check_finite("outputs or their derivatives between examples", found)
-    # Where nothing changes with the inputs there is no boundary to have a distance to.
+    # Where the outputs do not change with the inputs there is no boundary.
     margins, slopes = found[found[:, 1] > 0].unbind(1)
     if len(margins) < 2:
         raise NotApplicable("the outputs do not change with the inputs between examples: there is no boundary.")
@@ -126,20 +126,20 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
 
 
 def check_percentile(name: str, percentile: float) -> None:
-    """Raise unless it is a percentile."""
+    """Raise unless a percentile lies between 0 and 100."""
     if not 0 <= percentile <= 100:
         raise ValueError(f"{name}={percentile!r} must lie between 0 and 100.")
 
 
 def _margins(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the logit of each example's class less the largest other."""
+    """Return the logit of each example's class minus the largest other logit."""
     classes = logits.shape[1]
     if classes < 2:
         raise NotApplicable("a margin compares two logits, and the model has a single output.")
     if int(labels.max()) >= classes:
         raise ValueError(
             f"labels from {int(labels.min())} to {int(labels.max())} do not match outputs of {classes} numbers per "
-            "example; class ids from 0 to the number of outputs less 1 were expected."
+            f"example; class ids from 0 to {classes - 1} were expected."
         )
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)

@@ -19,13 +19,13 @@ from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptio
 from effdeg.proxies._lanczos import largest_eigenvalue
 
 TOLERANCE = 1e-4
-"""The largest relative error of the square of a spectral norm; mostly it is far smaller, and never upwards."""
+"""The largest relative error of the square of a spectral norm, which is never too large; mostly it is far smaller."""
 
 
 def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the L2 norm of all parameters, √Σ w².
 
-    ``data`` is not used: all proxies are called alike.
+    ``data`` is ignored: all proxies have the same signature.
 
     Raises:
         NotApplicable: The model has no parameters.
@@ -73,7 +73,7 @@ def distance(model: Model, reference: object) -> Result:
 def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the product Π |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
 
-    Where it exceeds a float, ``settings["logarithm"]`` still tells models apart. ``data`` is not used.
+    Where it overflows, ``settings["logarithm"]`` still distinguishes models. ``data`` is ignored.
 
     Raises:
         NotApplicable: The model has no weight matrix, or is TorchScript.
@@ -92,7 +92,7 @@ def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
 def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
     """Return the sum Σ |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
 
-    ``data`` is not used.
+    ``data`` is ignored.
 
     Raises:
         NotApplicable: The model has no weight matrix, or is TorchScript.
@@ -110,19 +110,19 @@ def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
 
 @check_options
 def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:
-    """Return the product Π |W|₂ of the spectral norms of all linear maps: a bound on how much their chain stretches.
+    """Return the product Π |W|₂ of the spectral norms of all linear maps, which bounds that of their composition.
 
-    The map of a convolution is what it does to feature maps of the size that the data have, not its kernel.
+    A convolution counts as its linear map on feature maps, whose size depends on the data, not as its kernel.
 
     Args:
         model: An ``nn.Module``.
         data: At least one example, for the size of the feature maps; not needed without convolutions.
 
     Returns:
-        The product, which may be infinite; ``settings["logarithm"]`` still tells such models apart.
+        The product. Where it overflows, ``settings["logarithm"]`` still distinguishes models.
 
     Raises:
-        NotApplicable: The model has no weight matrix or is TorchScript, or convolutions come without data.
+        NotApplicable: The model has no weight matrix, is TorchScript, or has convolutions and no data are given.
 
     Example:
         >>> import torch, effdeg
@@ -158,7 +158,6 @@ def _sum(name: str, norms: list[float]) -> Result:
 
 def _product(name: str, norms: list[float]) -> Result:
     logarithm = math.fsum(math.log(norm) if norm > 0 else -math.inf for norm in norms)
-    # Beyond the range of a float the logarithm still tells models apart.
     value = math.exp(logarithm) if logarithm < 709 else math.inf
     return Result(name, value, settings={"maps": len(norms), "logarithm": logarithm})
 
@@ -179,12 +178,12 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
     elif reference is None:
         raise NotApplicable(f"this needs reference=, {expected}.")
     else:
-        raise TypeError(f"reference= is a {type(reference).__name__}; {expected}, was expected.")
+        raise TypeError(f"reference= is a {type(reference).__name__}; it must be {expected}.")
     for name, parameter in model.named_parameters():
         if name not in other or other[name].shape != parameter.shape:
             found = f"has shape {tuple(other[name].shape)}" if name in other else "is missing"
             raise ValueError(
-                f"reference does not belong to this model: {name!r} of shape {tuple(parameter.shape)} {found} there."
+                f"reference= does not match this model: {name!r} of shape {tuple(parameter.shape)} {found} there."
             )
     return other
 
@@ -196,7 +195,7 @@ def _norm(tensors: Iterable[Tensor]) -> float:
 
 @dataclass(frozen=True)
 class LinearMap:
-    """A linear map in a model: a weight matrix, or what a convolution does to feature maps."""
+    """A linear map in a model: a weight matrix, or a convolution as a map of feature maps."""
 
     name: str
     weight: Tensor
@@ -205,8 +204,8 @@ class LinearMap:
     def spectral_norm(self, features: torch.Size | None, seed: int) -> float:
         """Return the largest singular value of the map A, the root of the largest eigenvalue of AᵀA.
 
-        A convolution needs the shape of its inputs. AᵀA x is found as the derivative of |A x|² / 2, which works for any
-        padding, stride and dilation.
+        A convolution needs the shape of its inputs. AᵀA x is computed as the derivative of |A x|² / 2, which works for
+        any padding, stride and dilation.
         """
         # Not every device has float64.
         weight = self.weight.to("cpu" if self.weight.device.type == "mps" else self.weight.device).double()
@@ -230,8 +229,8 @@ def linear_maps(evaluator: Evaluator) -> list[LinearMap]:
     found = list(_find_maps(evaluator.module))
     if not found:
         raise NotApplicable(
-            f"the model ({type(evaluator.module).__name__}) has no weight matrix: no parameter that is called a weight "
-            "and has two or more dimensions."
+            f"the model ({type(evaluator.module).__name__}) has no weight matrix: no parameter with 'weight' in its "
+            "name and two or more dimensions."
         )
     return found
 

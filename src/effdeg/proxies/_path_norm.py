@@ -21,16 +21,16 @@ from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptio
 def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Return the path norm √Σ Π w²: over all paths from inputs and biases to outputs, the product of squared weights.
 
-    One forward pass computes it: of ones, through squared weights (Neyshabur et al. 2015). It is defined for networks
-    of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is in evaluation mode),
-    pooling and skip connections. A path through a maximum counts for every input of the maximum. Rescaling neurons of a
+    It is computed by one forward pass of ones through squared weights (Neyshabur et al. 2015). It is defined for
+    networks of linear layers, convolutions, ReLU-like activations, BatchNorm (as the linear map that it is in
+    evaluation mode), pooling and skip connections. A maximum counts the paths of all its inputs. Rescaling neurons of a
     ReLU network does not change it. The bias of a layer before BatchNorm and the shift of BatchNorm count as two paths;
-    folded into one layer they would be one, which gives another number for the same function.
+    with BatchNorm folded into the layer they would be one, so the same function would have another value.
 
-    The model returns a tensor. Of the data only the shape of one example counts.
+    The model must return a tensor. Of the data, only the shape of one example is used.
 
     Raises:
-        NotApplicable: The model contains an operation without path norm, which is named, or takes integers.
+        NotApplicable: The model contains an operation for which the path norm is not defined, or takes integers.
 
     Example:
         One input, two hidden units and one output, all weights 2, have two paths of weight 4:
@@ -46,8 +46,8 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
         evaluator.check_weights()
         evaluator.check_not_scripted()
         evaluator.check_data()
-        squared = _squared_weights(evaluator.module, evaluator.subject.device)
-        ones = map_tensors(_ones, evaluator.fetch(slice(0, 1))[0])
+        squared = _square_weights(evaluator.module, evaluator.subject.device)
+        ones = map_tensors(_make_ones, evaluator.fetch(slice(0, 1))[0])
         with _PathMode(squared, tensors(ones)):
             returned = evaluator.subject(ones, squared)
     if not isinstance(returned, Tensor):
@@ -55,22 +55,22 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     return Result("path_norm", math.sqrt(float(returned.sum())))
 
 
-def _squared_weights(model: nn.Module, device: torch.device | None) -> dict[str, Tensor]:
-    """Return the squares of all weights but those of BatchNorm, whose scale depends on its statistics."""
+def _square_weights(model: nn.Module, device: torch.device | None) -> dict[str, Tensor]:
+    """Return the squares of all weights except those of BatchNorm, whose scale depends on its statistics."""
     norms = {name for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
     named = (*model.named_parameters(), *model.named_buffers())
     doubled = {name: each.detach().to(device).double() for name, each in named if each.is_floating_point()}
     return {name: each if name.rpartition(".")[0] in norms else each.square() for name, each in doubled.items()}
 
 
-def _ones(leaf: Tensor) -> Tensor:
+def _make_ones(leaf: Tensor) -> Tensor:
     if not leaf.is_floating_point():
-        raise NotApplicable("the path norm needs floating-point inputs, and these are integers.")
+        raise NotApplicable("the path norm needs floating-point inputs, but these are integers.")
     return torch.ones_like(leaf, dtype=torch.float64)
 
 
 class _PathMode(TorchFunctionMode):
-    """Runs what is linear as it is, squares constants, and refuses what has no path norm."""
+    """Runs linear operations as they are, squares constants, and refuses operations without a path norm."""
 
     def __init__(self, weights: dict[str, Tensor], inputs: list[Tensor]) -> None:
         super().__init__()
@@ -129,8 +129,8 @@ class _PathMode(TorchFunctionMode):
 def _undefined(what: str) -> NotApplicable:
     # Not a TypeError: Python would replace that of an operator by its own.
     return NotApplicable(
-        f"the path norm is not defined for {what}: it knows linear layers, convolutions, ReLU, BatchNorm, pooling and "
-        "skip connections."
+        f"the path norm is not defined for {what}. Supported are linear layers, convolutions, ReLU, BatchNorm, pooling "
+        "and skip connections."
     )
 
 
@@ -145,7 +145,7 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     if training or running_mean is None or running_var is None:
-        raise NotApplicable("the path norm needs the running statistics of BatchNorm, and a layer here has none.")
+        raise NotApplicable("the path norm needs the running statistics of BatchNorm, but a layer has none.")
     scale = torch.rsqrt(running_var.double() + eps) * (1.0 if weight is None else weight)
     shift = (0.0 if bias is None else bias) - running_mean.double() * scale
     by_channel = (1, -1, *[1] * (x.dim() - 2))
@@ -163,7 +163,7 @@ def _adaptive_average(pool: Callable[..., Tensor], x: Tensor, output_size: Any) 
     averaged = pool(x, output_size)
     spatial = averaged.dim() - 2
     if any(size % pooled for size, pooled in zip(x.shape[-spatial:], averaged.shape[-spatial:], strict=True)):
-        raise NotApplicable("the path norm knows adaptive average pooling only into windows of one size.")
+        raise NotApplicable("the path norm supports adaptive average pooling only into windows of one size.")
     return averaged * averaged.numel() / x.numel()
 
 
@@ -190,7 +190,7 @@ def _max_pool(
     **_: Any,
 ) -> Tensor:
     if dilation not in (1, (1, 1)):
-        raise NotApplicable("the path norm does not know dilated pooling.")
+        raise NotApplicable("the path norm does not support dilated pooling.")
     return F.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, divisor_override=1)
 
 

@@ -25,7 +25,7 @@ Need = Literal["weights", "labels", "loss", "reference"]
 class _Family:
     """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``."""
 
-    compute: Callable[..., Result]  # with an evaluator in place of the model
+    compute: Callable[..., Result]  # called with an evaluator instead of a model
     needs: tuple[Need, ...] = ()
     number: str = ""  # the argument of compute that the number is given to
     listed: Sequence[float] = ()  # the numbers that names() lists
@@ -59,7 +59,7 @@ _PROXIES: dict[str, _Family] = {
 
 
 def names() -> list[str]:
-    """Return the names of all proxies; those with a number at the paper's radii and at the usual percentiles.
+    """Return the names of all proxies, those that take a number with the paper's radii or the usual percentiles.
 
     Example:
         >>> import effdeg
@@ -73,7 +73,7 @@ def names() -> list[str]:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise unless all of these are names of proxies; other numbers than those of :func:`names` may follow ``@``.
+    """Raise unless these are all names of proxies; numbers other than those in :func:`names` may follow ``@``.
 
     Raises:
         TypeError: A name is not a string.
@@ -165,20 +165,20 @@ def evaluate(
     regions and total variation share their paths; everything spectral shares its norms.
 
     Args:
-        model: The model. Its weights, buffers, gradients and mode come back as they were.
+        model: The model. Its weights, buffers, gradients and mode are left as they were.
         data: Examples with labels: a tuple ``(inputs, labels)``, a ``Dataset``, a ``DataLoader``, an iterator of
             batches, or a mapping with ``labels``. Proxies that need no labels also take inputs alone. Unlike
             :func:`effdeg.measure`, which needs no labels and takes a tuple as the arguments of the model, a proxy reads
-            ``(first, second)`` as inputs and labels: write ``((first, second), labels)`` for a model of two arguments.
+            ``(first, second)`` as inputs and labels: with two arguments, write ``((first, second), labels)``.
         loss: The mean loss of a batch, from outputs and labels.
-        names: Which proxies, of :func:`names`, such as ``["effective_degree", "sharpness@0.05"]``; other numbers than
-            those listed may follow ``@``. By default all but those that do not apply to this model and these data
-            (:class:`NotApplicable`), which the table lists with the reason.
+        names: The proxies to evaluate, such as ``["effective_degree", "sharpness@0.05"]``; numbers other than those in
+            :func:`names` may follow ``@``. By default all that apply to this model and these data; the table lists the
+            others with the reason (:class:`NotApplicable`).
         reference: The model before training, or its state dict, for ``distance``.
         progress: Show a progress bar.
 
     Raises:
-        TypeError: A name is not a string, or ``loss`` or ``reference`` is of no known kind.
+        TypeError: A name is not a string, or ``loss`` or ``reference`` has the wrong type.
         ValueError: A name is unknown, the data are empty, the loss does not take the labels or is not the mean of a
             batch, ``reference`` does not match the model, or outputs are NaN or infinite.
         NotApplicable: One of ``names`` has no value for this model and these data.
@@ -221,7 +221,7 @@ _listed = names  # the argument of evaluate hides the function
 def _find(name: str) -> Callable[[Evaluator], Result]:
     """Return the function that computes a proxy; raise if there is none of this name."""
     if not isinstance(name, str):
-        raise TypeError(f"names hold {name!r}; names such as 'sharpness@0.05' were expected.")
+        raise TypeError(f"names contain {name!r}; strings such as 'sharpness@0.05' were expected.")
     family, at, number = name.partition("@")
     found = _PROXIES.get(family)
     if found is None or (at and not found.number):
@@ -235,7 +235,7 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
             raise ValueError(f"{name!r}: a number was expected after the @, as in {example}.") from None
         check = check_percentile if found.number == "percentile" else check_radius
         check(found.number, settings[found.number])
-    # An evaluator has its data, loss and reference: what else a proxy takes by position stays empty.
+    # An evaluator holds the data, loss and reference, so these positional arguments of a proxy stay empty.
     empty = [None, None] if "loss" in found.needs else [None]
     return lambda evaluator: found.compute(evaluator, *empty, **settings)
 

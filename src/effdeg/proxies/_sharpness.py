@@ -33,22 +33,22 @@ def sharpness(
     biases, as in the official ASAM. One step goes to the edge of the ball along the gradient g: e = rho T² g / |T g|
     (Foret et al. 2021; Kwon et al. 2021). BatchNorm uses its running statistics.
 
-    Further steps search for the maximum, and the largest rise found counts. They go to the edge along the gradient
-    there (the generalized power method of Journée et al. 2010), which finds the maximum where the loss is convex. After
-    ten steps without a new maximum they climb from the best point by projected gradient steps, halved where the loss
-    does not rise, as in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps in any case, the search
-    restarts from a random point of the edge. The result is a lower bound: where the loss has many maxima a few steps
-    may end at a low one, while 200 reach what AutoPGD reaches on small networks. Each step but the last costs one
-    gradient over the data, the last a forward pass.
+    Further steps search for the maximum, and the largest rise found counts. Each goes to the edge along the gradient at
+    the last point (the generalized power method of Journée et al. 2010), which never lowers a convex loss. After ten
+    steps without a new maximum, projected gradient steps from the best point follow, halved where the loss does not
+    rise, as in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps in any case, the search restarts
+    from a random point on the edge. The result is a lower bound: where the loss has many maxima, a few steps may end at
+    a low one, while 200 reach what AutoPGD reaches on small networks. Each step but the last costs one gradient over
+    the data, the last a forward pass.
 
     Args:
         model: An ``nn.Module``. The weights that require gradients are moved; all, if none does.
         data: Examples with labels, as for :func:`evaluate`.
         loss: The mean loss of a batch, from outputs and labels.
         rho: The radius.
-        adaptive: Measure in units of the weights. With ``eta=0`` rescaling the layers of a ReLU network without biases
-            changes nothing; biases, for which T = 1, and weights that are not large against ``eta`` make it change.
-        steps: The number of steps; 1 is the one of SAM and ASAM, 20 to 200 search for the maximum.
+        adaptive: Measure in units of the weights. With ``eta=0``, rescaling the layers of a ReLU network without biases
+            does not change the value. With biases (T = 1) or weights that are not large compared to ``eta`` it does.
+        steps: The number of steps: 1 as in SAM and ASAM, 20 to 200 to search for the maximum.
         eta: Added to the size of each weight.
         micro_batch: Find one perturbation for every ``micro_batch`` examples and average over examples (m-sharpness);
             by default one for all.
@@ -78,7 +78,7 @@ def sharpness(
     check_count("steps", steps, least=1)
     if micro_batch is not None:
         check_count("micro_batch", micro_batch, least=1)
-    with Evaluator.open(model, data, _of_normalized(loss) if normalize_logits else loss, **options) as evaluator:
+    with Evaluator.open(model, data, _normalize_before(loss) if normalize_logits else loss, **options) as evaluator:
         evaluator.check_loss()
         scales = weight_scales(evaluator.weights.items(), eta) if adaptive else None
         parts = evaluator.split(micro_batch or evaluator.count)
@@ -110,8 +110,8 @@ def average_sharpness(
     """Measure average-case sharpness: the mean rise of the loss under Gaussian noise on the weights.
 
     This is E[L(w + sigma T z)] - L(w) with standard normal z, and T as for :func:`sharpness`. Each draw is used with
-    both signs, so that the slope of the loss cancels out; for a smooth loss the result is, to second order, sigma² / 2
-    times the trace of the Hessian.
+    both signs, so that the slope of the loss cancels out. For a smooth loss and T = 1 the result is, to second order,
+    sigma² / 2 times the trace of the Hessian.
 
     Args:
         model: An ``nn.Module``.
@@ -142,7 +142,7 @@ def average_sharpness(
     check_radius("sigma", sigma)
     check_number("eta", eta, "it is added to the size of each weight", zero=True)
     check_count("samples", samples, least=2)
-    with Evaluator.open(model, data, _of_normalized(loss) if normalize_logits else loss, **options) as evaluator:
+    with Evaluator.open(model, data, _normalize_before(loss) if normalize_logits else loss, **options) as evaluator:
         evaluator.check_loss()
         weights = evaluator.weights
         base = _check_loss(evaluator.own_loss(), "of the model as it is")
@@ -163,8 +163,8 @@ def check_radius(name: str, radius: object) -> None:
     check_number(name, radius, "it is how far the weights move, such as 0.05")
 
 
-def _of_normalized(loss: Loss) -> Loss:
-    """Return a loss that divides each example's logits by their standard deviation (Andriushchenko et al. 2023)."""
+def _normalize_before(loss: Loss) -> Loss:
+    """Return a loss of logits divided by their standard deviation (Andriushchenko et al. 2023)."""
 
     def normalized(logits: Tensor, labels: Any) -> Tensor:
         if logits.dim() < 2 or logits.shape[-1] < 2:
@@ -202,7 +202,7 @@ class _Search:
     """A search for the highest loss in the ball |e / T| ≤ rho, one point after another."""
 
     # Full steps without a new maximum before smaller ones begin; the smallest of those, as a share of rho; and the most
-    # steps from one start, since where the loss has many maxima another start finds more than the last digits of one.
+    # steps from one start: with many maxima, a new start gains more than the last digits of the present one.
     _PATIENCE, _SMALLEST, _LONGEST = 10, 1 / 64, 30
 
     def __init__(
@@ -272,7 +272,7 @@ def _draw(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Ten
 def _check_loss(loss: float, where: str) -> float:
     if not math.isfinite(loss):
         raise NotApplicable(
-            f"the loss {where} is {loss}. Use a smaller radius, run in a better precision (dtype=torch.float64), or "
-            "look at the model's outputs there."
+            f"the loss {where} is {loss}. Use a smaller radius, run in a higher precision (dtype=torch.float64), or "
+            "check the model's outputs there."
         )
     return loss

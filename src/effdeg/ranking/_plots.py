@@ -36,14 +36,14 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = max(3.1 * columns, 4.2)
-    with drawing(theme, (width, 2.75 * rows + 0.25)) as (colours, figure):
+    with drawing(theme, (width, 2.75 * rows + 0.25)) as (colors, figure):
         shades = mpl.colormaps["magma"](np.linspace(*_SHADES[theme], 256))
         colormap = LinearSegmentedColormap.from_list("gap", shades)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes, name in zip(grid.flat, names, strict=False):
             score = ranking.scores[name]
             if score.undefined is None:
-                _plot_panel(axes, ranking, name, colours, colormap)
+                _plot_panel(axes, ranking, name, colors, colormap)
             else:
                 reason = textwrap.fill(score.undefined, 32, max_lines=8, placeholder=" …")
                 axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", parse_math=False)
@@ -72,7 +72,7 @@ def _caption(ranking: Ranking, best: int | None) -> str:
     return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
 
 
-def _plot_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, colormap: LinearSegmentedColormap) -> None:
+def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme, colormap: LinearSegmentedColormap) -> None:
     values, gaps = ranking.pool.measures[name], ranking.pool.gaps
     # Axes cannot span the whole range of a float.
     power = math.floor(math.log10(np.abs(values).max()))
@@ -93,11 +93,11 @@ def _plot_panel(axes: Axes, ranking: Ranking, name: str, colours: Theme, colorma
         axes.xaxis.set_major_locator(MaxNLocator(5))
         fine = np.linspace(low - 0.06 * (high - low), high + 0.06 * (high - low), 200)
     line, half = _fit(values, gaps, fine, ranking.level)
-    axes.fill_between(fine, line - half, line + half, color=colours.ink, alpha=0.14, lw=0)
-    axes.plot(fine, line, color=colours.ink, lw=1.3)
-    axes.scatter(values, gaps, c=gaps, cmap=colormap, s=26, lw=0.5, ec=colours.ground, zorder=3)
+    axes.fill_between(fine, line - half, line + half, color=colors.ink, alpha=0.14, lw=0)
+    axes.plot(fine, line, color=colors.ink, lw=1.3)
+    axes.scatter(values, gaps, c=gaps, cmap=colormap, s=26, lw=0.5, ec=colors.ground, zorder=3)
     axes.margins(x=0.0 if axes.get_xscale() == "linear" else 0.06)
-    axes.grid(color=colours.faint, lw=0.5)
+    axes.grid(color=colors.faint, lw=0.5)
     axes.set_axisbelow(True)
     if power:
         axes.set_xlabel(f"× 10^{power}", parse_math=False)

@@ -12,7 +12,7 @@ from effdeg.ranking._tables import Array, Columns, as_numbers, is_number
 
 Indices = NDArray[np.int64]
 
-# Resamples of two configurations are mostly copies of one of them.
+# Half of the resamples of two configurations are copies of one of them.
 MIN_CLUSTERS = 3
 
 
@@ -33,12 +33,12 @@ class Pool:
         gaps: Its value for each model.
         measures: The values of each measure that can be ranked: finite for all models and not constant.
         undefined: Why each of the other measures cannot be ranked.
-        hyperparameters: Each hyperparameter as codes 0, 1, …: numbers in increasing order, anything else by name.
+        hyperparameters: The codes 0, 1, … of each hyperparameter: numbers in increasing order, anything else by name.
         levels: The value behind each code.
         clusters: The cluster 0, 1, … of each model; models of one cluster are resampled together.
         clustered_by: The hyperparameters whose combinations are the clusters, if they were named.
         negated: Measures that were named with a leading minus.
-        left_out: Columns of text, which were not asked for and cannot be measures.
+        left_out: Columns of text, which cannot be measures, if no measures were named.
     """
 
     names: Sequence[str]
@@ -67,7 +67,7 @@ class Pool:
         return self.cluster_count < len(self)
 
     def describe_clusters(self) -> str:
-        """Describe what the clusters are, with their number."""
+        """Describe the clusters and how many there are."""
         if not self.clustered_by:
             return pluralize(self.cluster_count, "configuration")
         return f"{pluralize(self.cluster_count, 'combination')} of {_join(self.clustered_by)}"
@@ -103,10 +103,10 @@ class Pool:
         names = list(map(str, rows)) if model is None else [format_cell(cell) for cell in columns[model]]
         if len(names) < 3:
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(names)}.")
-        gaps = _check_gaps(_numeric(columns, target, "target", names), target, names)
-        values = {name: _numeric(columns, source, "measure", names) for name, source in sources.items()}
+        gaps = _check_gaps(_get_numbers(columns, target, "target", names), target, names)
+        values = {name: _get_numbers(columns, source, "measure", names) for name, source in sources.items()}
         values = {name: value if name in columns else -value for name, value in values.items()}
-        reasons = {name: _why_undefined(value, names) for name, value in values.items()}
+        reasons = {name: _explain_undefined(value, names) for name, value in values.items()}
         encoded = {name: _encode(columns[name], name, names) for name in hyperparameters}
         return cls(
             names=names,
@@ -130,7 +130,7 @@ def format_cell(value: Any) -> str:
 
 def _check_list(kind: str, names: Sequence[str]) -> None:
     if isinstance(names, str):
-        raise TypeError(f"{kind}s must be a list of names, such as [{names!r}], not a single text.")
+        raise TypeError(f"{kind}s must be a list of names, such as [{names!r}], not a single string.")
 
 
 def _check_known(kind: str, names: Sequence[str], columns: Columns, *, may_be_negated: bool = False) -> None:
@@ -148,7 +148,7 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
         return
     _check_list("cluster", clusters)
     if not clusters:
-        raise ValueError("clusters=[] names nothing; leave it out, or name hyperparameters.")
+        raise ValueError("clusters=[] is empty: leave it out, or name hyperparameters.")
     for name in clusters:
         if name not in hyperparameters:
             hint = suggest(name, hyperparameters) if hyperparameters else "No hyperparameters were named."
@@ -165,7 +165,7 @@ def _check_roles(target: str, hyperparameters: Sequence[str], model: str | None,
             raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
 
 
-def _numeric(columns: Columns, name: str, kind: str, names: Sequence[str]) -> Array:
+def _get_numbers(columns: Columns, name: str, kind: str, names: Sequence[str]) -> Array:
     values = as_numbers(columns[name])
     if values is None:
         # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
@@ -188,7 +188,7 @@ def _reads_as_number(cell: Any) -> bool:
 
 def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> Array:
     """Return the gaps; raise unless all are finite and some differ."""
-    if missing := _not_finite(gaps, names):
+    if missing := _find_nonfinite(gaps, names):
         which = _list_models(missing)
         raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if np.all(gaps == gaps[0]):
@@ -196,14 +196,14 @@ def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> Array:
     return gaps
 
 
-def _why_undefined(values: Array, names: Sequence[str]) -> str | None:
-    if missing := _not_finite(values, names):
+def _explain_undefined(values: Array, names: Sequence[str]) -> str | None:
+    if missing := _find_nonfinite(values, names):
         which = _list_models(missing) if len(missing) < len(names) else f"all {len(names)} models"
         return f"not finite for {which}: correlation undefined"
     return "constant: correlation undefined" if np.all(values == values[0]) else None
 
 
-def _not_finite(values: Array, names: Sequence[str]) -> list[str]:
+def _find_nonfinite(values: Array, names: Sequence[str]) -> list[str]:
     return [name for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
 
 

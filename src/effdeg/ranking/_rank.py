@@ -12,7 +12,7 @@ from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percen
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 
-# Percentiles of fewer say little about the ends of a 95% interval.
+# With fewer, the ends of a 95% interval are too uncertain.
 _MIN_RESAMPLES = 100
 
 
@@ -32,9 +32,9 @@ def rank(
 
     :class:`Score` defines the statistics. Their intervals come from resamples of the models, with replacement. Seeds of
     one configuration are not independent models: where several share all their hyperparameters, configurations are
-    drawn with all their models (a cluster bootstrap). Configurations that differ only in a hyperparameter that hardly
-    matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as ``clusters``.
-    Without hyperparameters every model counts as independent.
+    drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
+    hardly matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as
+    ``clusters``. Without hyperparameters every model counts as independent.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -54,9 +54,9 @@ def rank(
         target: The column to predict; larger is worse.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
             better. By default every column of numbers that has no other role.
-        hyperparameters: The columns that say how each model was trained: without them there is neither Ψ nor sign
-            error nor conditional information. Numbers are ordered by size; anything else has no order, and all pairs
-            of its values count as neighbours.
+        hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
+            conditional information. Numbers are ordered by size; anything else has no order, and all pairs
+            of its values count as neighbors.
         clusters: The hyperparameters whose combinations are drawn, each with all its models; by default all.
         model: The column with the models' names; by default ``"model"`` if there is one.
         resamples: The number of resamples for the intervals; at least 100.
@@ -64,13 +64,13 @@ def rank(
         seed: The seed of the resamples, which all measures share.
 
     Returns:
-        The measures by Kendall's τ, best first. A measure that is constant, or not finite for some model, says so.
+        The measures by Kendall's τ, best first. Those that are constant, or not finite for some model, are undefined.
 
     Raises:
         ValueError: If a column does not exist, is given twice or in two roles, or holds text where numbers are needed;
             if the target is missing or the same for all models; if there are fewer than 3 models; if a setting is out
             of range; or if the file cannot be read.
-        TypeError: If the table is of an unknown kind, or a single text is given for a list of columns.
+        TypeError: If the table is of an unknown kind, or a single string is given for a list of columns.
         FileNotFoundError: If the table is a path and there is no such file.
         ImportError: If SciPy is not installed, or pyarrow for a ``.parquet`` file.
     """
@@ -91,7 +91,7 @@ def rank(
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
     scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
-    varied = evaluation.neighbours.axes if evaluation.neighbours else []
+    varied = evaluation.neighbors.axes if evaluation.neighbors else []
     return Ranking(
         pool=pool,
         scores={score.measure: score for score in [*scores, *undefined]},
@@ -120,12 +120,12 @@ def _score(
     parts["pearson"] = Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high)))
     for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
         parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
-    if evaluation.neighbours:
-        by_axis = zip(evaluation.neighbours.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
+    if evaluation.neighbors:
+        by_axis = zip(evaluation.neighbors.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
         parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
-    if "sign_errors" in found and evaluation.neighbours:
+    if "sign_errors" in found and evaluation.neighbors:
         worst = int(found["sign_errors"][:, 0, column].argmax())
-        parts["worst_environment"] = evaluation.neighbours.environments[worst]
+        parts["worst_environment"] = evaluation.neighbors.environments[worst]
     if evaluation.information:
         least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
         parts["information_given"] = evaluation.information.sets[least]

@@ -62,12 +62,12 @@ class Score:
     - Sign error (Dziugaite et al., 2020, "In search of robust measures of generalization"): the mean of
       (1 - s_ij t_ij) / 2 over the pairs of an environment, a step of one hyperparameter. 0 is perfect, 0.5 is chance.
     - Conditional mutual information (Jiang et al., 2020): the least I(s; t | U) / H(t | U) over all sets U of at most
-      two hyperparameters. It lies between 0 and 1 and is blind to the direction.
+      two hyperparameters. It lies between 0 and 1 and ignores the direction.
 
-    Statistics are None where ``undefined`` says why; those from ``psi`` on also without hyperparameters, or where no
-    two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles over the resamples of
-    :func:`rank`. A resample has fewer distinct models than the pool, which tends to raise the worst sign error and the
-    conditional information: their intervals are biased upwards.
+    Statistics are None if the measure is ``undefined``; those from ``psi`` on also without hyperparameters, and ``psi``
+    and sign errors if no two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles
+    over the resamples of :func:`rank`. A resample has fewer distinct models than the pool, which tends to raise the
+    worst sign error and the conditional information: their intervals are biased upwards.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -79,8 +79,8 @@ class Score:
     Attributes:
         measure: Its name; a leading minus means that its values were negated.
         undefined: Why this measure cannot be scored, or None.
-        pearson: Pearson's r, with Fisher's interval; with the resampled one where models share a configuration, which
-            Fisher's does not take into account.
+        pearson: Pearson's r, with Fisher's interval, or with the resampled one if models share a configuration and are
+            not independent.
         pearson_resampled: The interval of Pearson's r from the resamples.
         psi_by_axis: The part of Ψ for each hyperparameter; ``psi`` is their mean.
         sign_error: The mean sign error over environments; ``worst_sign_error`` is the largest one.
@@ -123,7 +123,7 @@ class Advantage:
 
     Attributes:
         values: The statistic of the measure and of the other.
-        value: The advantage: positive where the measure ranks better, also by sign errors, where less is better.
+        value: The advantage: positive where the measure ranks better, also for sign errors, where lower is better.
         interval: Its interval from the resamples; None where more than half of them leave it undefined.
         p_value: (k + 1) / (B + 1) for k of B resamples without an advantage; 1 for a measure against itself.
     """
@@ -187,14 +187,14 @@ class Ranking:
 
     @property
     def falling(self) -> list[str]:
-        """The measures that fall significantly as the gap rises."""
+        """The measures that significantly decrease as the gap increases."""
         kendalls = {name: score.kendall for name, score in self.scores.items()}
         return [name for name, tau in kendalls.items() if tau and tau.interval and tau.interval[1] < 0]
 
     def compare(self, measure: str, other: str, statistic: str = "kendall") -> Advantage:
         """Test whether one measure ranks the pool better than another, on the same resamples.
 
-        Signed values count: a measure that falls where the gap rises ranks wrongly. If in doubt, compare by Kendall's
+        The sign counts: a measure that falls where the gap rises ranks wrongly. If in doubt, compare by Kendall's
         τ: by Pearson's r the test is somewhat anticonservative (8% at a nominal 5%).
 
         Args:
@@ -213,7 +213,7 @@ class Ranking:
         for name in (measure, other):
             check_choice("measure", name, self.scores)
             if getattr(self.scores[name], statistic) is None:
-                missing = "two models are neighbours" if self.pool.hyperparameters else "hyperparameters were named"
+                missing = "two models are neighbors" if self.pool.hyperparameters else "hyperparameters were named"
                 reason = self.scores[name].undefined or f"no {missing}"
                 raise ValueError(f"{name!r} cannot be compared by {STATISTICS[statistic]}: {reason}.")
         values = getattr(self.scores[measure], statistic).value, getattr(self.scores[other], statistic).value
@@ -261,7 +261,7 @@ class Ranking:
         return [f"note: {each}." for each in found]
 
     def notes(self) -> list[str]:
-        """Return all warnings but the advice to negate a measure, without full stops."""
+        """Return all warnings except the advice to negate a measure, without periods."""
         found = [f"{name} is {reason}" for name, reason in self.pool.undefined.items()]
         if self.pool.left_out:
             found.append(f"not ranked, since they hold text: {', '.join(self.pool.left_out)}")
@@ -274,7 +274,7 @@ class Ranking:
         return found
 
     def rows(self) -> list[list[str]]:
-        """Return a table of texts: its header, then a row per measure; :meth:`warnings` says why one is undefined."""
+        """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
         conditional = ["Ψ", "sign error", "CMI"] if self.pool.hyperparameters else []
         rows = [["measure", "Pearson", "Spearman", "Kendall", *conditional]]
         for score in self.scores.values():
@@ -282,10 +282,10 @@ class Ranking:
                 rows.append([score.measure, "undefined", *[""] * (len(rows[0]) - 2)])
                 continue
             pearson, kendall = (str(each).replace(" to ", "…") for each in (score.pearson, score.kendall))
-            row = [score.measure, pearson, _short(score.spearman), kendall]
+            row = [score.measure, pearson, _format_value(score.spearman), kendall]
             if conditional:
-                mean, worst = _short(score.sign_error), _short(score.worst_sign_error)
-                row += [_short(score.psi), f"{mean}/{worst}", _short(score.conditional_information)]
+                mean, worst = _format_value(score.sign_error), _format_value(score.worst_sign_error)
+                row += [_format_value(score.psi), f"{mean}/{worst}", _format_value(score.conditional_information)]
             rows.append(row)
         return rows
 
@@ -297,7 +297,7 @@ class Ranking:
         return f"{text}."
 
     def describe_intervals(self) -> str:
-        """Describe where the intervals come from, without a full stop."""
+        """Describe where the intervals come from, without a period."""
         if not self.resampled:
             return "no measure can be ranked"
         text = f"{self.level * 100:g}% intervals"
@@ -317,7 +317,7 @@ class Ranking:
             "level": self.level,
             "seed": self.seed,
             "ranking": list(self.scores),
-            "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, values of any type texts
+            "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, other types strings
             "notes": self.warnings(),
         }
 
@@ -346,7 +346,7 @@ def align_columns(rows: list[list[str]], width: int | None = None) -> list[str]:
     ]
 
 
-def _short(statistic: Statistic | None) -> str:
+def _format_value(statistic: Statistic | None) -> str:
     return "–" if statistic is None else f"{statistic.value:z.2f}"
 
 

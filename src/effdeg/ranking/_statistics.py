@@ -1,7 +1,7 @@
 """The statistics of a ranking, on many resamples at once.
 
-A resample is a row of counts, which say how often it draws each model; a model drawn twice is two models with equal
-values. Models enter as the signs of the differences in their measures (measures × models × models) and in their gaps
+A resample is a row of counts, how often it draws each model; a model drawn twice is two models with equal values.
+Models enter as the signs of the differences in their measures (measures × models × models) and in their gaps
 (models × models). All results end in resamples × measures, nan where a resample leaves the statistic undefined.
 """
 
@@ -16,7 +16,7 @@ from effdeg._utils.imports import require
 from effdeg.ranking._pool import Indices, Pool, format_cell
 from effdeg.ranking._tables import Array, is_number
 
-# Numbers held at once per pair of models: keeps memory moderate, and the tallies of a chunk in the cache.
+# Resamples × pairs of models evaluated at once: keeps memory moderate, and the tallies of a chunk in the cache.
 _CHUNK = 2_000_000
 
 
@@ -54,7 +54,7 @@ def kendall(counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
 
 
 def spearman(counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
-    """Return Spearman's ρ: twice a model's centred rank is the sum of its signs to all models drawn."""
+    """Return Spearman's ρ: twice a model's centered rank is the sum of its signs to all models drawn."""
     return _correlate(counts, counts @ measure_signs, counts @ gap_signs[None])
 
 
@@ -64,7 +64,7 @@ def pearson(counts: Array, measures: Array, gaps: Array) -> Array:
 
 
 def _correlate(counts: Array, x: Array, y: Array) -> Array:
-    """Correlate centred values: measures × resamples × models in, resamples × measures out."""
+    """Correlate centered values: measures × resamples × models in, resamples × measures out."""
     together, one, other = ((counts[None] * product).sum(-1) for product in (x * y, x**2, y**2))
     return divide(together, np.sqrt(one * other)).T
 
@@ -77,7 +77,7 @@ def _deviations(counts: Array, values: Array) -> Array:
     deviations: Array = np.where(drawn, values[:, None, :] - means[..., None], 0.0)
     largest = np.abs(deviations).max(-1, keepdims=True)
     low, high = (np.where(drawn, values[:, None, :], beyond) for beyond in (np.inf, -np.inf))
-    # The mean of equal values need not be exactly their value; the rounding error must not pass for variation.
+    # The mean of equal values need not be exactly their value; the rounding error must not count as variation.
     largest[low.min(-1) == high.max(-1)] = np.inf
     deviations /= largest
     return deviations
@@ -105,7 +105,7 @@ class Environment:
         return f"{self.hyperparameter} {format_cell(self.before)} → {format_cell(self.after)}"
 
 
-class Neighbours:
+class Neighbors:
     """All pairs of models that differ in one hyperparameter alone.
 
     Models of the same configuration, such as several seeds, are compared with those of every other configuration, and
@@ -182,8 +182,8 @@ class ConditionalInformation:
     """The normalized conditional mutual information I(V; G | U) / H(G | U) of Jiang et al. (2020).
 
     Over all ordered pairs of models whose gaps differ, V and G are the signs of the differences in the measure and in
-    the gap, and U the values of a set of at most two hyperparameters for both models. It is blind to the direction: a
-    measure that always ranks wrongly scores as high as one that always ranks rightly.
+    the gap, and U the values of a set of at most two hyperparameters for both models. It ignores the direction: a
+    measure that ranks every pair wrongly scores as high as one that ranks every pair correctly.
 
     Attributes:
         sets: The sets of hyperparameters given which G is not determined, the empty one first.
@@ -213,10 +213,10 @@ class ConditionalInformation:
             self._tallies.append(sparse.csr_array((ones, (rows * 6 + symbol, pairs)), shape=shape))
 
     def __call__(self, counts: Array) -> Array:
-        """Return it for each set, sets × resamples × measures; nan where the set determines G."""
+        """Return the information for each set, sets × resamples × measures; nan where the set determines G."""
         drawn = counts.T.astype(np.int32)
         weights = drawn[self._first] * drawn[self._second]
-        # Counts are whole numbers up to the number of ordered pairs: their x log x is looked up.
+        # Counts are whole numbers up to the number of ordered pairs: look up their x log x.
         whole = np.arange(int(drawn.sum(0).max()) ** 2 + 1, dtype=np.float64)
         x_log_x = whole * np.log(np.maximum(whole, 1))
 
@@ -237,7 +237,7 @@ class ConditionalInformation:
         return shares
 
     def _cells(self, codes: list[Indices], rises: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-        """Return the cell of each pair by the values of both models (-1: no need to tally it), and each cell's weight.
+        """Return the cell of each pair by the values of both models (-1 if it is not tallied), and each cell's weight.
 
         A cell in which the gap has one sign only adds nothing in any resample. A cell and the one with its two values
         exchanged add the same: one of them is tallied, and counts twice.
@@ -266,8 +266,8 @@ class Evaluation:
     def __init__(self, pool: Pool) -> None:
         self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
         self._signs = signs(self._values), signs(self._gaps)
-        neighbours = Neighbours(pool) if pool.hyperparameters else None
-        self.neighbours = neighbours if neighbours and neighbours.axes else None
+        neighbors = Neighbors(pool) if pool.hyperparameters else None
+        self.neighbors = neighbors if neighbors and neighbors.axes else None
         self.information = ConditionalInformation(pool, *self._signs) if pool.hyperparameters else None
 
     def __call__(self, counts: Array) -> dict[str, Array]:
@@ -279,11 +279,11 @@ class Evaluation:
     def _evaluate(self, counts: Array) -> dict[str, Array]:
         found = {"spearman": spearman(counts, *self._signs), "kendall": kendall(counts, *self._signs)}
         found["pearson"] = pearson(counts, self._values, self._gaps)
-        if self.neighbours:
-            found["psi_by_axis"] = by_axis = self.neighbours.psi(counts, *self._signs)
+        if self.neighbors:
+            found["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
             found["psi"] = _mean(by_axis)
-        if self.neighbours and self.neighbours.environments:
-            found["sign_errors"] = errors = self.neighbours.sign_errors(counts, *self._signs)
+        if self.neighbors and self.neighbors.environments:
+            found["sign_errors"] = errors = self.neighbors.sign_errors(counts, *self._signs)
             found["sign_error"] = _mean(errors)
             found["worst_sign_error"] = np.fmax.reduce(errors)
         if self.information:

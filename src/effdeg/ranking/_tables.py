@@ -1,4 +1,4 @@
-"""Tables with one row per model, as columns of cells: numbers, texts, or None where a value is missing."""
+"""Tables with one row per model, as columns of cells: numbers, strings, or None where a value is missing."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -60,12 +60,12 @@ def as_columns(table: Any) -> Columns:
     if isinstance(table, str | Path):
         columns = read_table(table)
     elif isinstance(table, Mapping):
-        columns = {str(name): _cells(name, column) for name, column in table.items()}
+        columns = {str(name): _read_cells(name, column) for name, column in table.items()}
     elif hasattr(table, "columns"):
         columns = _frame_columns(table, "the table")
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
         names = dict.fromkeys(name for row in table for name in row)
-        columns = {str(name): [_plain(row.get(name)) for row in table] for name in names}
+        columns = {str(name): [_simplify(row.get(name)) for row in table] for name in names}
     else:
         raise TypeError(
             f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
@@ -109,13 +109,13 @@ def _read_csv(path: Path) -> Columns:
         if len(cells) != len(names):
             raise ValueError(
                 f"{path}: line {number} has {pluralize(len(cells), 'cell')}, but the first line names "
-                f"{pluralize(len(names), 'column')}. Numbers need a decimal point; put texts with commas in quotes."
+                f"{pluralize(len(names), 'column')}. Numbers need a decimal point; put text with commas in quotes."
             )
     return {name: _parse([cells[index] for _, cells in rows]) for index, name in enumerate(names) if name}
 
 
 def _parse(texts: list[str]) -> list[Any]:
-    """Return a column as numbers if every cell is one or is missing, as texts otherwise."""
+    """Return a column as numbers if every cell is one or is missing, as strings otherwise."""
     try:
         return [None if text.lower() in _MISSING else float(text) for text in texts]
     except ValueError:
@@ -127,7 +127,7 @@ def _frame_columns(frame: Any, where: str) -> Columns:
     # The `columns` of pyarrow are the columns themselves.
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     _check_names(where, names)
-    return {str(name): _cells(name, frame[name]) for name in names}
+    return {str(name): _read_cells(name, frame[name]) for name in names}
 
 
 def _check_names(where: str, names: list[Any]) -> None:
@@ -136,15 +136,15 @@ def _check_names(where: str, names: list[Any]) -> None:
         raise ValueError(f"{where} has several columns called {', '.join(map(repr, duplicates))}; names must differ.")
 
 
-def _cells(name: Any, column: Any) -> list[Any]:
+def _read_cells(name: Any, column: Any) -> list[Any]:
     method = next((name for name in ("to_pylist", "tolist", "to_list") if hasattr(column, name)), None)
     column = getattr(column, method)() if method else column
     if isinstance(column, str) or not hasattr(column, "__iter__"):
         raise TypeError(f"the column {name!r} must be a sequence with one value per model, not {column!r}.")
-    return [_plain(cell) for cell in column]
+    return [_simplify(cell) for cell in column]
 
 
-def _plain(cell: Any) -> Any:
+def _simplify(cell: Any) -> Any:
     if hasattr(cell, "item") and getattr(cell, "ndim", None) == 0:
         return cell.item()
     if isinstance(cell, Decimal):
