@@ -5,7 +5,7 @@ from torch import nn
 
 import effdeg
 from effdeg._models.settings import PathSettings
-from effdeg.measure._walk import Route
+from effdeg.measure._path_runner import DrawnPaths
 from tests.batches import tokens
 from tests.models import Pair, Shared, Tokens, TupleLayer, TwoInputs, WithTupleLayer, mlp
 from tests.oracles import reference
@@ -18,10 +18,10 @@ def test_a_path_at_a_layer_is_measured_as_by_hand():
     model, inputs = Tokens().double(), tokens(25)
     measured = effdeg.measure(model, inputs, at="embed", **FAST)
     assert measured.settings.at == "embed"
-    route = Route.draw(25, PathSettings(paths=30, nodes=12))
-    nodes = torch.cat([route.alpha(block) for block in route.blocks()])
+    drawn = DrawnPaths.draw(25, PathSettings(paths=30, nodes=12))
+    nodes = torch.cat([drawn.alpha(block) for block in drawn.blocks()])
     expected = []
-    for (first, second), alpha in zip(route.pairs.tolist(), nodes, strict=True):
+    for (first, second), alpha in zip(drawn.pairs.tolist(), nodes, strict=True):
         ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
         weight = (mask[first] | mask[second])[:, None].double()
         values = []

@@ -9,7 +9,7 @@ from torch import nn
 
 import effdeg
 from effdeg.measure import _estimator, _tracing
-from effdeg.measure._walk import Route
+from effdeg.measure._path_runner import DrawnPaths
 from tests.models import mlp
 from tests.oracles import reference
 
@@ -23,11 +23,11 @@ def data(examples=50, size=6, seed=0):
 def oracle(model, inputs, measurement, *, function, components=None):
     """Measure the same pairs and nodes one path at a time, in numpy."""
     settings = measurement.settings
-    route = Route.draw(len(inputs), settings)
+    drawn = DrawnPaths.draw(len(inputs), settings)
     degrees = []
-    for block in route.blocks():
-        alphas = route.alpha(block).expand(block.stop - block.start, -1).numpy()
-        for (first, second), alpha in zip(route.pairs[block].tolist(), alphas, strict=True):
+    for block in drawn.blocks():
+        alphas = drawn.alpha(block).expand(block.stop - block.start, -1).numpy()
+        for (first, second), alpha in zip(drawn.pairs[block].tolist(), alphas, strict=True):
             degrees.append(
                 reference.effective_degree_of_path(
                     lambda x: function(model(torch.tensor(x)).detach().numpy()),

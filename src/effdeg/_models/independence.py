@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Subject
+from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import eager
 from effdeg._models.outputs import as_values
 from effdeg._models.spaces import InputPaths, LayerPaths
@@ -23,7 +23,12 @@ degree 40, about the standard error of a measurement."""
 
 
 def warn_of_dependent_rows(
-    subject: Subject, paths: InputPaths | LayerPaths, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
+    runner: ModelRunner,
+    paths: InputPaths | LayerPaths,
+    keep: Callable[[Any, int], Tree] | None,
+    *,
+    count: int,
+    most: int,
 ) -> None:
     """Warn if a model's outputs for a point depend on the other points of its batch, or on chance.
 
@@ -36,13 +41,13 @@ def warn_of_dependent_rows(
 
     def run(rows: Tensor, alpha: Tensor) -> Tree:
         # The same random numbers for both batches: dropout that was left on is no dependence.
-        with subject.isolate(), eager():
+        with runner.isolate(), eager():
             returned, replaced = paths.run(rows, alpha)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 
-    dependence, noise = measure_dependence(run, paths=count, points=points, eps=torch.finfo(subject.precision()).eps)
-    name = type(subject.model).__name__
+    dependence, noise = measure_dependence(run, paths=count, points=points, eps=torch.finfo(runner.precision()).eps)
+    name = type(runner.model).__name__
     if dependence:
         warnings.warn(
             f"the outputs of the model ({name}) for an example depend on the other examples in its batch: changing "

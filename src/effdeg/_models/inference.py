@@ -29,7 +29,7 @@ PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The precisions that a model can be run in."""
 
 
-class Subject:
+class ModelRunner:
     """A model that is ready to run: on which device, in which precision, and how it is called."""
 
     def __init__(self, model: Model, *, device: Device, dtype: torch.dtype | None) -> None:
@@ -113,20 +113,20 @@ class Subject:
 
 
 @contextmanager
-def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | None) -> Iterator[Subject]:
+def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | None) -> Iterator[ModelRunner]:
     """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards."""
     check_runnable(model, device=device, dtype=dtype)
-    subject = Subject(model, device=device, dtype=dtype)
+    runner = ModelRunner(model, device=device, dtype=dtype)
     # Where a precision was asked for, an enclosing autocast must not change it.
-    kind = subject.device.type if dtype is not None and subject.device is not None else None
+    kind = runner.device.type if dtype is not None and runner.device is not None else None
     with (
-        _evaluation_mode(subject.model),
-        _restore_buffers(subject.model),
+        _evaluation_mode(runner.model),
+        _restore_buffers(runner.model),
         _seed_everything(seed),
         torch.no_grad(),
         torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
     ):
-        yield subject
+        yield runner
 
 
 def check_runnable(model: object, *, device: object, dtype: object) -> None:

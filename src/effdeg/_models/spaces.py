@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Subject
+from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
 from effdeg._models.paths import check_interpolable, interpolate, join_masks
 from effdeg._utils.tree import Tree, named_tensors, take, tensors
@@ -19,37 +19,37 @@ Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 class Space:
     """Where paths lie: among the inputs, or at the output of a layer, where they join its outputs for both ends."""
 
-    def __init__(self, subject: Subject, at: Layer | None) -> None:
-        self._subject = subject
-        self._layer = None if at is None else find_layer(subject.model, at)
+    def __init__(self, runner: ModelRunner, at: Layer | None) -> None:
+        self._runner = runner
+        self._layer = None if at is None else find_layer(runner.model, at)
         self.name = None if self._layer is None else self._layer.name
 
     def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths | LayerPaths":
         """Lay the paths from the second examples to the first; at a layer, the model runs on both."""
-        subject = self._subject
+        runner = self._runner
         if self._layer is None:
             for examples in (first, second):
                 _check_no_labels(examples)
-                check_interpolable(examples, advice=partial(advice_for_integers, subject.model))
+                check_interpolable(examples, advice=partial(advice_for_integers, runner.model))
                 _check_masks(examples)
-            return InputPaths(subject, first, second)
-        first, second = subject.place(first), subject.place(second)
-        ends = [batched(partial(_capture, subject, self._layer, end), len(tensors(end)[0])) for end in (first, second)]
-        return LayerPaths(subject, self._layer, join_masks(first, second), ends[0], ends[1])
+            return InputPaths(runner, first, second)
+        first, second = runner.place(first), runner.place(second)
+        ends = [batched(partial(_capture, runner, self._layer, end), len(tensors(end)[0])) for end in (first, second)]
+        return LayerPaths(runner, self._layer, join_masks(first, second), ends[0], ends[1])
 
 
 class InputPaths:
     """Some paths among the inputs."""
 
-    def __init__(self, subject: Subject, first: Tree, second: Tree) -> None:
-        self._subject = subject
+    def __init__(self, runner: ModelRunner, first: Tree, second: Tree) -> None:
+        self._runner = runner
         # A half-precision model gets points that were interpolated in float32, so that neighbouring nodes stay apart.
-        self._first, self._second = (subject.place(end, at_least=torch.float32) for end in (first, second))
+        self._first, self._second = (runner.place(end, at_least=torch.float32) for end in (first, second))
 
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
         """Run the model at one point of each of the given paths; return what it returned, and None."""
         points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
-        return self._subject(self._subject.place(points)), None
+        return self._runner(self._runner.place(points)), None
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the floating tensors at the two ends of every path."""
@@ -59,8 +59,8 @@ class InputPaths:
 class LayerPaths:
     """Some paths at the output of a layer."""
 
-    def __init__(self, subject: Subject, layer: FoundLayer, examples: Tree, first: Tensor, second: Tensor) -> None:
-        self._subject, self._layer = subject, layer
+    def __init__(self, runner: ModelRunner, layer: FoundLayer, examples: Tree, first: Tensor, second: Tensor) -> None:
+        self._runner, self._layer = runner, layer
         self._examples, self._first, self._second = examples, first, second
 
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
@@ -74,7 +74,7 @@ class LayerPaths:
             return points
 
         with replace_output(self._layer, replace, rows=len(rows)):
-            returned = self._subject(take(self._examples, rows))
+            returned = self._runner(take(self._examples, rows))
         return returned, replaced[0]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -82,7 +82,7 @@ class LayerPaths:
         return [self._first], [self._second]
 
 
-def _capture(subject: Subject, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
+def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
     """Return the output of a layer for a part of the examples."""
     examples = take(end, part)
     captured: list[Tensor] = []
@@ -92,7 +92,7 @@ def _capture(subject: Subject, layer: FoundLayer, end: Tree, part: slice) -> Ten
         captured.append(own.clone())
 
     with replace_output(layer, capture, rows=len(tensors(examples)[0])):
-        subject(examples)
+        runner(examples)
     return captured[0]
 
 

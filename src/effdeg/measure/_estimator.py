@@ -22,7 +22,7 @@ from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measure._measurement import Measurement, Settings
-from effdeg.measure._walk import Route, open_walk
+from effdeg.measure._path_runner import DrawnPaths, open_path_runner
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""
@@ -168,22 +168,22 @@ def measure(
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     read = OutputReader(output)
     with (
-        open_walk(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as walk,
+        open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(
-            progress if isinstance(progress, str) else f"effective degree of {walk.model}",
+            progress if isinstance(progress, str) else f"effective degree of {runner.model}",
             paths,
             enabled=bool(progress) and rank_and_size()[0] == 0,
         ) as update,
     ):
         blocks = (
             (each.block, summarize(each.kept.unflatten(0, (-1, nodes)), each.alpha, fit_settings))
-            for each in walk.run(read, update=update)
+            for each in runner.run(read, update=update)
         )
-        table = collect(blocks, walk.route, summary_widths(degree), tolerance=tolerance, update=update)
+        table = collect(blocks, runner.drawn, summary_widths(degree), tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = broadcast_from_first(read.described)
-    settings = Settings.of(walk.record(), fit_settings, described, tolerance=tolerance)
-    return as_measurement(table, walk.route.pairs, settings)
+    settings = Settings.of(runner.record(), fit_settings, described, tolerance=tolerance)
+    return as_measurement(table, runner.drawn.pairs, settings)
 
 
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:
@@ -215,7 +215,7 @@ def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> 
 
 def collect(
     blocks: Iterable[tuple[slice, PathTable]],
-    route: Route,
+    drawn: DrawnPaths,
     widths: Mapping[str, int | None],
     *,
     tolerance: float | None = None,
@@ -223,10 +223,10 @@ def collect(
 ) -> PathTable:
     """Gather the rows of all processes, and stop once the effective degree is known to the tolerance.
 
-    It stops at the same path on any number of processes. ``blocks`` are this process's share, ``route`` is everyone's.
+    It stops at the same path on any number of processes. ``blocks`` are this process's share, ``drawn`` is everyone's.
     """
     arriving, size = _copy_to_cpu(blocks), rank_and_size()[1]
-    stops = [block.stop for block in route.blocks()]
+    stops = [block.stop for block in drawn.blocks()]
     own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64)
     seen = 0
     for start in range(0, len(stops), size):
@@ -238,7 +238,7 @@ def collect(
             continue
         table = PathTable(sum_over_ranks(own), widths)
         for stop in [stop for stop in stops[: start + size] if stop > seen]:
-            check_finite(table, route.pairs, slice(seen, stop))
+            check_finite(table, drawn.pairs, slice(seen, stop))
             seen = stop
             mean, stderr = mean_and_stderr(table["effective_degree"][:stop])
             update(None, format_estimate(mean, stderr))

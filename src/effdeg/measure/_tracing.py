@@ -21,7 +21,7 @@ from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measure._estimator import PathTable, as_measurement, check_finite, summarize
 from effdeg.measure._measurement import Measurement, PathRecord, Settings
-from effdeg.measure._walk import open_walk
+from effdeg.measure._path_runner import open_path_runner
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,25 +151,25 @@ def trace(
     """
     path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
     with (
-        open_walk(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as walk,
-        progress_bar(f"outputs of {walk.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
+        open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
+        progress_bar(f"outputs of {runner.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
-        stretches = walk.run(_keep_rows, update=update)
-        first = list(islice(stretches, 1))
+        blocks = runner.run(_keep_rows, update=update)
+        first = list(islice(blocks, 1))
         # All processes use the plane of the very first paths, which the first process has.
         plane = union_over_ranks({0: _Plane(*first[0].ends)} if rank_and_size()[0] == 0 else {})[0]
         pieces: dict[int, tuple[Tree, Tensor]] = {}
-        for stretch in chain(first, stretches):
-            pieces[stretch.block.start] = stretch.kept, plane.locate(*stretch.ends)
+        for part in chain(first, blocks):
+            pieces[part.block.start] = part.kept, plane.locate(*part.ends)
     pieces = union_over_ranks(pieces)
     ordered = [pieces[start] for start in sorted(pieces)]
-    alpha = [walk.route.alpha(block).expand(block.stop - block.start, -1) for block in walk.route.blocks()]
+    alpha = [runner.drawn.alpha(block).expand(block.stop - block.start, -1) for block in runner.drawn.blocks()]
     return Trace(
         outputs=concatenate([kept for kept, _ in ordered]),
         alpha=torch.cat(alpha),
-        pairs=walk.route.pairs,
+        pairs=runner.drawn.pairs,
         ends=torch.cat([ends for _, ends in ordered]),
-        settings=walk.record(),
+        settings=runner.record(),
     )
 
 

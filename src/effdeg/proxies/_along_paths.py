@@ -12,7 +12,7 @@ from effdeg._models.outputs import shaped_values
 from effdeg._models.settings import FitSettings
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
-from effdeg.measure._walk import Route, Stretch, Walk
+from effdeg.measure._path_runner import DrawnPaths, PathBlock, PathRunner
 from effdeg.proxies._activations import KINKED, ActivationFlips
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
@@ -102,7 +102,7 @@ def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> R
 def _compute(name: str, model: Model, data: Any, **options: Any) -> Result:
     with Evaluator.open(model, data, **options) as evaluator:
         evaluator.count_activations |= name == "linear_regions"
-        table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _walk(evaluator))
+        table, problems = evaluator.once(("paths", evaluator.count_activations), lambda: _run_along_paths(evaluator))
     if name in problems:
         raise problems[name]
     settings: dict[str, Any] = {"paths": evaluator.paths.paths, "nodes": evaluator.paths.nodes}
@@ -117,14 +117,14 @@ _OF_PROBABILITIES = ("effective_degree", "decision_regions", "total_variation")
 _NAMES = (*_OF_PROBABILITIES, "effective_degree_normalized", "linear_regions")
 
 
-def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
+def _run_along_paths(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
     """Return the value of each proxy on every path, from one pass along all paths, or why it has none."""
     evaluator.check_interpolable()
-    subject = evaluator.subject
-    flips = ActivationFlips(subject.state().values()) if evaluator.count_activations else None
+    runner = evaluator.runner
+    flips = ActivationFlips(runner.state().values()) if evaluator.count_activations else None
     problems: dict[str, NotApplicable] = {}
     if flips is not None and any(
-        isinstance(each, torch.jit.ScriptModule) for each in named_layers(subject.model).values()
+        isinstance(each, torch.jit.ScriptModule) for each in named_layers(runner.model).values()
     ):
         flips.problem = "a scripted module ran, whose activations cannot be observed"
 
@@ -132,10 +132,10 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
         logits = shaped_values(returned, "identity", points=points)
         return (logits,) if flips is None else (logits, flips.take(points).to(logits.device))
 
-    route = Route.draw(evaluator.count, evaluator.paths)
-    walk = Walk(subject, Batch(evaluator.inputs), route, evaluator.batches.size)
-    blocks = ((each.block, _summarize(each, evaluator.fit, problems)) for each in walk.run(keep, flips))
-    table = collect(blocks, route, dict.fromkeys(_NAMES))
+    drawn = DrawnPaths.draw(evaluator.count, evaluator.paths)
+    path_runner = PathRunner(runner, Batch(evaluator.inputs), drawn, evaluator.batches.size)
+    blocks = ((each.block, _summarize(each, evaluator.fit, problems)) for each in path_runner.run(keep, flips))
+    table = collect(blocks, drawn, dict.fromkeys(_NAMES))
     if flips is not None and flips.problem is not None:
         problems["linear_regions"] = NotApplicable(
             f"linear regions are defined for networks that are linear except for activations like ReLU "
@@ -144,13 +144,13 @@ def _walk(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
     return table, problems
 
 
-def _summarize(stretch: Stretch, fit: FitSettings, problems: dict[str, NotApplicable]) -> PathTable:
+def _summarize(part: PathBlock, fit: FitSettings, problems: dict[str, NotApplicable]) -> PathTable:
     """Return the value of each proxy on the paths of one block; zeros, and a problem, where it has none."""
-    paths, nodes = stretch.block.stop - stretch.block.start, stretch.alpha.shape[-1]
-    logits, *flips = (each.reshape(paths, nodes, *each.shape[1:]) for each in stretch.kept)
+    paths, nodes = part.block.stop - part.block.start, part.alpha.shape[-1]
+    logits, *flips = (each.reshape(paths, nodes, *each.shape[1:]) for each in part.kept)
     columns = dict.fromkeys(_NAMES, logits.new_zeros(paths, dtype=torch.float64))
     name = "effective_degree_normalized"
-    columns[name] = summarize(logits.reshape(paths, nodes, -1), stretch.alpha, fit)[name]
+    columns[name] = summarize(logits.reshape(paths, nodes, -1), part.alpha, fit)[name]
     if flips:
         # The first node of a path does not follow the last one of the path before.
         columns["linear_regions"] = 1 + flips[0][:, 1:].sum(1).double()
@@ -160,7 +160,7 @@ def _summarize(stretch: Stretch, fit: FitSettings, problems: dict[str, NotApplic
     except ValueError as error:  # the outputs are not logits
         problems |= dict.fromkeys(_OF_PROBABILITIES, NotApplicable(str(error)))
         return PathTable.of(columns)
-    columns["effective_degree"] = summarize(probabilities.flatten(2), stretch.alpha, fit)["effective_degree"]
+    columns["effective_degree"] = summarize(probabilities.flatten(2), part.alpha, fit)["effective_degree"]
     # One class per example, or one for each of its tokens; a change of any is a boundary.
     changed = (probabilities.argmax(-1).diff(dim=1) != 0).reshape(paths, nodes - 1, -1)
     columns["decision_regions"] = 1 + changed.any(-1).sum(1).double()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._models.examples import as_examples, split_labels
-from effdeg._models.inference import Model, Subject, inference
+from effdeg._models.inference import Model, ModelRunner, inference
 from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._models.outputs import shaped_values
 from effdeg._models.paths import check_interpolable
@@ -112,7 +112,7 @@ class Result:
 class Evaluator:
     """A model with its data and loss; what several proxies share is computed once, when it is first needed."""
 
-    subject: Subject
+    runner: ModelRunner
     inputs: Tree
     labels: Any
     loss: Loss | None
@@ -124,7 +124,7 @@ class Evaluator:
     _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.subject.weights()
+        self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.runner.weights()
         self.count = 0 if self.inputs is None else len(tensors(self.inputs)[0])
         self.whole = slice(0, self.count)
 
@@ -150,12 +150,12 @@ class Evaluator:
         # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
         device, dtype = options.get("device"), options.get("dtype")
-        with inference(inner, seed=paths.seed, device=device, dtype=dtype) as subject, eager():
+        with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
-            batches = Batches(counts.get("batch_size"), subject.device)
+            batches = Batches(counts.get("batch_size"), runner.device)
             try:
-                yield cls(subject, inputs, labels, loss, reference, paths, fit, batches)
+                yield cls(runner, inputs, labels, loss, reference, paths, fit, batches)
             except TypeError as error:
                 if isinstance(data, tuple) and "missing" in str(error):
                     error.add_note(
@@ -184,12 +184,12 @@ class Evaluator:
     @property
     def module(self) -> nn.Module:
         """The model as a module, for proxies that need its weights."""
-        if not isinstance(self.subject.model, nn.Module):
+        if not isinstance(self.runner.model, nn.Module):
             raise NotApplicable(
-                f"this proxy needs the weights of the model, but a plain {type(self.subject.model).__name__} has none. "
+                f"this proxy needs the weights of the model, but a plain {type(self.runner.model).__name__} has none. "
                 "Give the nn.Module itself."
             )
-        return self.subject.model
+        return self.runner.model
 
     def check_weights(self) -> None:
         """Raise unless the model has parameters."""
@@ -233,7 +233,7 @@ class Evaluator:
         self.check_data()
         if self.at is None:
             try:
-                check_interpolable(self.inputs, advice=lambda: advice_for_integers(self.subject.model))
+                check_interpolable(self.inputs, advice=lambda: advice_for_integers(self.runner.model))
             except TypeError as error:
                 raise NotApplicable(str(error)) from error
 
@@ -246,12 +246,12 @@ class Evaluator:
             ids = self.labels.reshape(len(self.labels), -1).cpu()
             rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
         inputs, labels = self.fetch(rows)
-        outputs = shaped_values(self.subject(inputs), "identity", points=len(rows)).cpu()
+        outputs = shaped_values(self.runner(inputs), "identity", points=len(rows)).cpu()
         labels = map_tensors(Tensor.cpu, labels)
         try:
             self.loss(outputs, labels)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            if self.subject.device is not None and self.subject.device.type != "cpu" and type(error) is not IndexError:
+            if self.runner.device is not None and self.runner.device.type != "cpu" and type(error) is not IndexError:
                 return  # the loss may hold tensors on the GPU
             given = (
                 f"labels of {labels.dtype} and shape {tuple(labels.shape)}, from {labels.min()} to {labels.max()}"
@@ -276,7 +276,7 @@ class Evaluator:
         """Copy some examples and their labels to where the model runs."""
         # Copies, since a model may change its inputs in place.
         rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
-        inputs, labels = (self.subject.place(take(tree, rows)) for tree in (self.inputs, self.labels))
+        inputs, labels = (self.runner.place(take(tree, rows)) for tree in (self.inputs, self.labels))
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
     def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
@@ -284,7 +284,7 @@ class Evaluator:
         assert self.loss is not None
         inputs, labels = self.fetch(part)
         rows = len(tensors(inputs)[0])
-        outputs = shaped_values(self.subject(inputs, weights), "identity", points=rows)
+        outputs = shaped_values(self.runner(inputs, weights), "identity", points=rows)
         loss = self.loss(outputs, labels)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
@@ -328,7 +328,7 @@ class Evaluator:
         self.check_data()
 
         def run(part: slice) -> Tensor:
-            returned = self.subject(self.fetch(part)[0])
+            returned = self.runner(self.fetch(part)[0])
             return shaped_values(returned, "identity", points=part.stop - part.start).cpu()
 
         outputs = self.once("outputs", lambda: torch.cat(self.batches.run(run, self.count)))

@@ -78,6 +78,6 @@ def _run_differentiable(evaluator: Evaluator, inputs: Tree, points: int) -> tupl
 
     if evaluator.at is None:
         floating = map_tensors(lambda leaf: enter(leaf) if leaf.is_floating_point() else leaf, inputs)
-        return evaluator.subject(floating), seen
-    with replace_output(find_layer(evaluator.subject.model, evaluator.at), enter, rows=points):
-        return evaluator.subject(inputs), seen
+        return evaluator.runner(floating), seen
+    with replace_output(find_layer(evaluator.runner.model, evaluator.at), enter, rows=points):
+        return evaluator.runner(inputs), seen

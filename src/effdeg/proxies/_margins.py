@@ -95,7 +95,7 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
         labels = _class_ids(evaluator)
         evaluator.check_interpolable()
         drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
-        space = Space(evaluator.subject, evaluator.at)
+        space = Space(evaluator.runner, evaluator.at)
 
         def run(part: slice) -> Tensor:
             first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))

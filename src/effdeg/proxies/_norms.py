@@ -301,5 +301,5 @@ def _find_shapes(evaluator: Evaluator, maps: list[LinearMap]) -> dict[nn.Module 
     with ExitStack() as stack:
         for layer in convolutions:
             stack.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
-        evaluator.subject(evaluator.fetch(slice(0, 1))[0])
+        evaluator.runner(evaluator.fetch(slice(0, 1))[0])
     return shapes

@@ -46,10 +46,10 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
         evaluator.check_weights()
         evaluator.check_not_scripted()
         evaluator.check_data()
-        squared = _square_weights(evaluator.module, evaluator.subject.device)
+        squared = _square_weights(evaluator.module, evaluator.runner.device)
         ones = map_tensors(_make_ones, evaluator.fetch(slice(0, 1))[0])
         with _PathMode(squared, tensors(ones)):
-            returned = evaluator.subject(ones, squared)
+            returned = evaluator.runner(ones, squared)
     if not isinstance(returned, Tensor):
         raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
     return Result("path_norm", math.sqrt(float(returned.sum())))

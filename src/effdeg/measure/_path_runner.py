@@ -12,7 +12,7 @@ from torch import Tensor
 
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
-from effdeg._models.inference import Device, Model, Subject, Watch, check_runnable, inference
+from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference
 from effdeg._models.layers import as_module
 from effdeg._models.paths import BLOCK, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
@@ -29,14 +29,14 @@ Keep = Callable[[Any, int], Tree]
 
 
 @dataclass(frozen=True)
-class Route:
+class DrawnPaths:
     """The paths that models are run along: pairs of examples, and nodes between them."""
 
     settings: PathSettings
     pairs: Tensor
 
     @classmethod
-    def draw(cls, examples: int, settings: PathSettings) -> "Route":
+    def draw(cls, examples: int, settings: PathSettings) -> "DrawnPaths":
         """Draw paths between ``examples`` examples."""
         return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed))
 
@@ -51,7 +51,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PathBlock:
     """What was kept of a model's outputs along the paths of one block, path after path, node after node."""
 
     block: slice
@@ -60,18 +60,18 @@ class Stretch:
     ends: tuple[list[Tensor], list[Tensor]]
 
 
-class Walk:
+class PathRunner:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
-    def __init__(self, subject: Subject, examples: Examples, route: Route, batch_size: int | None) -> None:
-        self._subject, self._examples = subject, examples
-        self._space = Space(subject, route.settings.at)
-        self._batches = Batches(batch_size, subject.device)
-        self.route = route
-        self.model = model_name(subject.model)
+    def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
+        self._runner, self._examples = runner, examples
+        self._space = Space(runner, drawn.settings.at)
+        self._batches = Batches(batch_size, runner.device)
+        self.drawn = drawn
+        self.model = model_name(runner.model)
         self._fingerprint = ""
 
-    def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[Stretch]:
+    def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[PathBlock]:
         """Run the model along this process's share of the blocks, and yield what was kept, block by block.
 
         ``watch`` is entered around the model in every forward pass of points; ``update`` gets the number of paths done.
@@ -84,26 +84,26 @@ class Walk:
             kept = keep(returned, points)
             done += points
             # The other processes have done about as much.
-            update(min(done * size / self.route.settings.nodes, len(self.route.pairs)))
+            update(min(done * size / self.drawn.settings.nodes, len(self.drawn.pairs)))
             return kept
 
-        for block in self.route.blocks()[rank::size]:
+        for block in self.drawn.blocks()[rank::size]:
             paths = self._join(block)
             if block.start == 0:
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 warn_of_dependent_rows(
-                    self._subject, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
+                    self._runner, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
                 )
-            alpha = self.route.alpha(block)
+            alpha = self.drawn.alpha(block)
             kept = self._run(paths, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
-            yield Stretch(block, alpha, kept, paths.ends())
+            yield PathBlock(block, alpha, kept, paths.ends())
 
     def record(self) -> PathRecord:
         """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
         return PathRecord(
-            **{**vars(self.route.settings), "at": self._space.name},
+            **{**vars(self.drawn.settings), "at": self._space.name},
             examples=len(self._examples),
-            dtype=str(self._subject.dtype).removeprefix("torch.") if self._subject.dtype is not None else None,
+            dtype=str(self._runner.dtype).removeprefix("torch.") if self._runner.dtype is not None else None,
             model=self.model,
             # The first process has the first paths.
             fingerprint=broadcast_from_first(self._fingerprint),
@@ -111,7 +111,7 @@ class Walk:
 
     def _join(self, block: slice) -> InputPaths | LayerPaths:
         # Both ends in one batch, so that a loader that pads gives them the same length.
-        first, second = self.route.pairs[block].unbind(1)
+        first, second = self.drawn.pairs[block].unbind(1)
         ends = self._examples.fetch([*first.tolist(), *second.tolist()])
         if block.start == 0:
             self._fingerprint = hash_examples(ends)
@@ -121,11 +121,11 @@ class Walk:
     def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
-        if self._subject.device is not None and self._subject.device.type == "cuda":
-            rows, positions = (send(tensor, self._subject.device) for tensor in (rows, positions))
+        if self._runner.device is not None and self._runner.device.type == "cuda":
+            rows, positions = (send(tensor, self._runner.device) for tensor in (rows, positions))
 
         def run_part(part: slice) -> Tree:
-            with self._subject.watch(watch):
+            with self._runner.watch(watch):
                 returned, _ = paths.run(rows[part], positions[part])
             return keep(returned, part.stop - part.start)
 
@@ -154,7 +154,7 @@ def hash_examples(examples: Tree) -> str:
 
 
 @contextmanager
-def open_walk(
+def open_path_runner(
     model: Model,
     inputs: Any,
     settings: PathSettings,
@@ -162,12 +162,12 @@ def open_walk(
     batch_size: int | None,
     device: Device,
     dtype: torch.dtype | None,
-) -> Iterator[Walk]:
+) -> Iterator[PathRunner]:
     """Check everything, then open the model to be run along paths; afterwards it is as it was."""
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)
     examples = as_examples(inputs)
-    route = Route.draw(len(examples), settings)
-    with inference(model, seed=settings.seed, device=device, dtype=dtype) as subject:
-        yield Walk(subject, examples, route, batch_size)
+    drawn = DrawnPaths.draw(len(examples), settings)
+    with inference(model, seed=settings.seed, device=device, dtype=dtype) as runner:
+        yield PathRunner(runner, examples, drawn, batch_size)
