@@ -46,9 +46,10 @@ def demo(
         print_json(found)
     first, second = (escape("\n".join(f"• {each}" for each in part.findings())) for part in (selection, effect))
     console.print(f"{first}\n{QUESTION}\n{second}")
-    write(page, lambda _: write_page(selection, effect, out), console)
+    command = compare_command(out, _find_program())
+    write(page, lambda _: write_page(selection, effect, out, command), console)
     console.print("To repeat the comparison from the saved checkpoints:")
-    console.print(escape(f"  {compare_command(out, _find_program())}"))
+    console.print(escape(f"  {command}"))
 
 
 def _find_program() -> str:

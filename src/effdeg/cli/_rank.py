@@ -88,7 +88,8 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
         rows = [head]
         for score in varied:
             values = (f"{psi.value:z.2f}" for psi in score.psi_by_axis.values())
-            rows.append([score.measure, *values, str(score.worst_environment or "–")])
+            wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0
+            rows.append([score.measure, *values, str(score.worst_environment) if wrong else "–"])
         _print(console, "among models that differ in one hyperparameter alone", rows)
     console.print(f"[dim]{ranked.legend()}[/]")
     print_notes(console, ranked.warnings())

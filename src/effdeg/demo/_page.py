@@ -20,7 +20,7 @@ from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
 _PANELS = {"accuracy": "held-out accuracy", "loss": "held-out loss", "degree": "effective degree"}
 
 
-def write_page(selection: Selection, effect: PenaltyEffect, folder: Path) -> None:
+def write_page(selection: Selection, effect: PenaltyEffect, folder: Path, command: str) -> None:
     """Write the figures, checkpoints, numbers and ``index.html`` into a folder."""
     simpler, other = selection.comparison.ranking
     figures: dict[str, Callable[..., Figure]] = {
@@ -58,12 +58,12 @@ def write_page(selection: Selection, effect: PenaltyEffect, folder: Path) -> Non
         rows=_make_rows(selection),
         question=QUESTION,
         effect=_list_items(effect.findings()),
-        command=html.escape(compare_command(folder)),
+        command=html.escape(command),
     )
     write_atomically(folder / "index.html", page.encode())
 
 
-def compare_command(folder: Path, program: str = "effdeg") -> str:
+def compare_command(folder: Path, program: str) -> str:
     """Return the command that repeats the comparison from the folder's files."""
     weights = " ".join(f"--weights {folder / name}.pt" for name in ("gentle", "hasty"))
     return f"{program} compare effdeg.demo:network {weights} --data {folder / 'digits.npy'}"
