@@ -5,6 +5,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import effdeg.integrations._frameworks  # noqa: F401  (registers what is known about the models of other frameworks)
 from effdeg._version import __version__
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""What the library asks about the models of other frameworks. The answers are in :mod:`effdeg.integrations`."""
+"""What the library asks about the models of other frameworks. The answers come from :mod:`effdeg.integrations`."""
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Framework:
     # Returns the module that computes the loss, within a model that was adapted for fine-tuning.
     base_model: Callable[[Any], Any] = lambda module: module
     # Returns whether a model's own loss, for such labels, is cross entropy that leaves out the label -100.
-    leaves_out_ignored: Callable[[Any, Tensor], bool] = lambda _, __: False
+    leaves_out_ignored: "Callable[[Any, Tensor], bool]" = lambda _, __: False
     # Returns whether a model compares its output at each position with the label of the next.
     shifts_labels: Callable[[Any], bool] = lambda _: False
 
@@ -26,14 +26,11 @@ _PLAIN = Framework()
 _KNOWN: dict[str, Framework] = {}
 
 
+def register(package: str, framework: Framework) -> None:
+    """Let modules whose classes are defined in a package be treated as those of a framework."""
+    _KNOWN[package] = framework
+
+
 def framework_of(module: object) -> Framework:
     """Return what is known about the framework that a module's class is defined in."""
-    load_frameworks()
     return _KNOWN.get(type(module).__module__.partition(".")[0], _PLAIN)
-
-
-def load_frameworks() -> None:
-    """Load the answers, which imports no framework; before a model is compiled, as torch.compile traces no imports."""
-    if not _KNOWN:
-        # By name: this part of the library does not depend on the integrations above it.
-        _KNOWN.update(importlib.import_module("effdeg.integrations._frameworks").FRAMEWORKS)

@@ -1,15 +1,16 @@
 """What the library must know about models of Hugging Face and Lightning Fabric, without importing either."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from effdeg._models.frameworks import Framework, register
 
-from effdeg._models.frameworks import Framework
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SHIFTING = ("ForCausalLM", "LMHeadModel")
 
 
-def leaves_out_ignored(module: Any, labels: Tensor) -> bool:
+def leaves_out_ignored(module: Any, labels: "Tensor") -> bool:
     """Return whether the loss of a model of transformers leaves out the label -100, by the end of its class name."""
     name = type(module).__name__
     if labels.is_floating_point():
@@ -26,12 +27,7 @@ def shifts_labels(module: Any) -> bool:
     return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
 
 
-_FABRIC = Framework(unwrap=lambda module: getattr(module, "_forward_module", None))
-
-FRAMEWORKS = {
-    "transformers": Framework(leaves_out_ignored=leaves_out_ignored, shifts_labels=shifts_labels),
-    "peft": Framework(base_model=lambda module: module.get_base_model()),
-    "lightning": _FABRIC,
-    "lightning_fabric": _FABRIC,
-}
-"""By the package that a module's class is defined in."""
+register("transformers", Framework(leaves_out_ignored=leaves_out_ignored, shifts_labels=shifts_labels))
+register("peft", Framework(base_model=lambda module: module.get_base_model()))
+for _package in ("lightning", "lightning_fabric"):
+    register(_package, Framework(unwrap=lambda module: getattr(module, "_forward_module", None)))

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import effdeg
 from effdeg._models.frameworks import framework_of
 from effdeg._models.layers import as_module
 from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.integrations._frameworks import shifts_labels
+from effdeg.measure import measure
 from effdeg.train._penalty import Penalty
 from effdeg.train._points import OwnLossError
 from effdeg.train._schedules import Schedule, as_schedule
@@ -177,7 +177,7 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
     def on_epoch_end(self, args: Any, state: Any, control: Any, *, model: nn.Module, **rest: Any) -> None:  # noqa: ARG002
         """Measure, if it is time."""
         if round(state.epoch) % self.every_n_epochs == 0:
-            measured = effdeg.measure(model, self.inputs, **self.settings)
+            measured = measure(model, self.inputs, **self.settings)
             self.trainer.log({"effective_degree": measured.value, "effective_degree_stderr": measured.stderr})
 
 

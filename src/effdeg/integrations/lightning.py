@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-import effdeg
 from effdeg._models.examples import LABELS
 from effdeg._models.layers import find_layer
 from effdeg.integrations._calls import get_only, join_calls, replace_attribute
+from effdeg.measure import measure
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 
@@ -139,7 +139,7 @@ class MeasureCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure, if it is time."""
         if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
-            measured = effdeg.measure(_find_part(pl_module, self.model), self.inputs, **self.settings)
+            measured = measure(_find_part(pl_module, self.model), self.inputs, **self.settings)
             pl_module.log("effective_degree", measured.value, prog_bar=True)
             pl_module.log("effective_degree_stderr", measured.stderr)
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._models.examples import as_arguments
-from effdeg._models.frameworks import load_frameworks
 from effdeg._models.labels import as_targets, check_rows_of_labels, check_soft_labels
 from effdeg._models.layers import Layer, advice_for_integers, as_module
 from effdeg._models.outputs import Output, shaped_values
@@ -112,7 +111,6 @@ class Penalty(nn.Module):
     ) -> None:
         given = dict(locals())  # the settings, before anything else has a name here
         super().__init__()
-        load_frameworks()
         # In one plain object, so that a layer given as a module does not become a part of this one.
         self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
         self._looked_at_labels = self._looked_at_outputs = False
