@@ -1,7 +1,10 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
+import effdeg
 from effdeg._models.derivatives import (
     check_projections,
     double_differentiable,
@@ -10,6 +13,7 @@ from effdeg._models.derivatives import (
     weight_scales,
 )
 from tests.models import mlp
+from tests.train.test_loops import Checkpointed
 
 X = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -75,3 +79,19 @@ def test_cudnn_is_off_for_recurrent_models_only(recurrent):
     with double_differentiable(model):
         assert torch.backends.cudnn.enabled is (before and not recurrent)
     assert torch.backends.cudnn.enabled is before
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_layer_that_runs_without_gradients_is_refused(reentrant):
+    # The first pass of reentrant checkpointing is without gradients; the other kind's is not.
+    proxy = partial(effdeg.proxies.jacobian_norm, projections=-1, at="block.0")
+    penalty = effdeg.baselines.JacobianPenalty(-1, at="block.0")
+    model, plain = Checkpointed(reentrant).eval(), Checkpointed(None).eval()
+    if reentrant:
+        for call in (lambda: proxy(model, X), lambda: penalty(model, X)):
+            with pytest.raises(ValueError, match=r"runs without gradients.*use_reentrant=False"):
+                call()
+    else:
+        assert proxy(model, X).value == pytest.approx(proxy(plain, X).value, rel=1e-9)
+        torch.testing.assert_close(penalty(model, X)[1], penalty(plain, X)[1])
+        assert proxy(model, X).value > 0

@@ -46,6 +46,16 @@ def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[T
     return [each if scale is None else each * scale for each, scale in zip(tensors, scales, strict=True)]
 
 
+def check_gradients_enabled() -> None:
+    """Raise at a layer that runs without gradients: derivatives by its output would silently be zero."""
+    if not torch.is_grad_enabled():
+        raise ValueError(
+            "the layer at=… runs without gradients, as in torch.no_grad() or in torch.utils.checkpoint with "
+            "use_reentrant=True, so nothing can be differentiated by its output. Use use_reentrant=False, or choose "
+            "another layer."
+        )
+
+
 def check_projections(projections: int) -> None:
     """Raise unless this is a number of random projections, or -1 for all outputs in turn."""
     if projections != -1:

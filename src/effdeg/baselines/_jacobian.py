@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg._models.derivatives import check_projections, double_differentiable, squared_norms
+from effdeg._models.derivatives import check_gradients_enabled, check_projections, double_differentiable, squared_norms
 from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output
@@ -141,6 +141,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
     entered: list[Tensor] = []
 
     def enter(tensor: Tensor) -> Tensor:
+        check_gradients_enabled()
         # The tensor itself if it requires gradients already, so that they flow on from it.
         source = tensor if tensor.requires_grad else tensor.detach().requires_grad_()
         # A last dimension, since an example may be a single number; a copy, for models that work in place.

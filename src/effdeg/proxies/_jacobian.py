@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._models.derivatives import check_projections, squared_norms
+from effdeg._models.derivatives import check_gradients_enabled, check_projections, squared_norms
 from effdeg._models.inference import Model
 from effdeg._models.layers import find_layer, replace_output
 from effdeg._models.outputs import Output, as_values, check_output, output_name
@@ -72,6 +72,7 @@ def _run_differentiable(evaluator: Evaluator, inputs: Tree, points: int) -> tupl
     seen: list[Tensor] = []
 
     def enter(each: Tensor) -> Tensor:
+        check_gradients_enabled()
         seen.append(each.detach().requires_grad_())
         # A copy, since the next operation may work in place, which a leaf does not allow.
         return seen[-1].clone()
