@@ -15,7 +15,7 @@ from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.figures import colours_of
 from effdeg.lab.report.lines import Line
 from effdeg.lab.store import Record
-from effdeg.plots import drawing
+from effdeg.plots import open_figure
 
 # Columns of the figure.
 METHODS = ("plain", "mixup", "ed")
@@ -82,7 +82,7 @@ def pick(blocks: Sequence[Block]) -> Block:
 def plot(block: Block, theme: str) -> Figure:
     """Draw one column per method: the effective degree above, the gap below, by epochs."""
     lines = find_methods(block)
-    with drawing(theme, (3.4 * len(lines) + 0.6, 4.6)) as (colours, figure):
+    with open_figure(theme, (3.4 * len(lines) + 0.6, 4.6)) as (colours, figure):
         grid = figure.subplots(2, len(lines), sharex=True, sharey="row", squeeze=False)
         inks = colours_of(block.recipe, theme)
         for (above, below), line in zip(grid.T, lines, strict=True):

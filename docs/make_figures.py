@@ -27,7 +27,7 @@ from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, selec
 from effdeg.demo._page import plot_penalty
 from effdeg.lab.report.figures import drawings, plot_curves
 from effdeg.lab.report.text import document
-from effdeg.plots import THEMES, drawing, plot_method
+from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.ranking import Ranking, rank, read_table
 
 ROOT = Path(__file__).parent.parent
@@ -84,7 +84,7 @@ def plot_rescaling(theme: str) -> Figure:
     rows = json.loads((ROOT / "results" / "rescaling.json").read_text())["rows"]
     base = next(row for row in rows if row["scale"] == 1)
     scales = [row["scale"] for row in rows]
-    with drawing(theme, (8.5, 4.2)) as (colours, figure):
+    with open_figure(theme, (8.5, 4.2)) as (colours, figure):
         axes = figure.subplots()
         # The factors keep labels apart.
         for name, label, lift in (

@@ -48,7 +48,7 @@ THEMES = {
 
 
 @contextmanager
-def drawing(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figure]]:
+def open_figure(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figure]]:
     """Open a figure in a theme, ``"light"`` or ``"dark"``, without changing the user's matplotlib settings."""
     check_choice("theme", theme, THEMES)
     colors = THEMES[theme]
@@ -80,7 +80,7 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
         values = project(values, min(settings.components, values.shape[-1]))
     sample = measured.per_path
     simple, complex_ = (int((sample - sample.quantile(share)).abs().argmin()) for share in (0.1, 0.9))
-    with drawing(theme, (13, 5)) as (colors, figure):
+    with open_figure(theme, (13, 5)) as (colors, figure):
         grid = figure.add_gridspec(2, 4, width_ratios=[1.5, 1.25, 0.9, 1.0])
         _draw_landscape(figure.add_subplot(grid[:, 0]), trace, values, colors, (simple, complex_))
         rows = ((simple, "simple", colors.simple), (complex_, "complex", colors.complex))
@@ -102,7 +102,7 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
 
 def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figure:
     """Draw the spectrum with its 95% intervals, and how the effective degree is distributed over paths."""
-    with drawing(theme, (8.5, 3.4)) as (colors, figure):
+    with open_figure(theme, (8.5, 3.4)) as (colors, figure):
         left, right = figure.subplots(1, 2)
         _draw_spectrum(left, measurement, colors)
         low, high = measurement.interval()
@@ -122,7 +122,7 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
     """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is."""
     names, apart = comparison.ranking, comparison.above_simplest()
     what = "normalized effective degree" if comparison.normalized else "effective degree"
-    with drawing(theme, (8.5, 1.6 + 0.38 * len(names))) as (colors, figure):
+    with open_figure(theme, (8.5, 1.6 + 0.38 * len(names))) as (colors, figure):
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
         for row, (name, measurement) in enumerate(comparison.measurements.items()):
             value = measurement.estimate(normalized=comparison.normalized)[0]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from effdeg._utils.files import dump, write_atomically, write_figure, write_json
 from effdeg.demo._experiments import QUESTION, TRACKED, MeanInterval, PenaltyEffect, Selection, TrackedNetwork
-from effdeg.plots import THEMES, drawing, plot_comparison, plot_method
+from effdeg.plots import THEMES, open_figure, plot_comparison, plot_method
 
 _PANELS = {"accuracy": "held-out accuracy", "loss": "held-out loss", "degree": "effective degree"}
 
@@ -71,7 +71,7 @@ def compare_command(folder: Path, program: str) -> str:
 
 def plot_training(networks: Mapping[str, TrackedNetwork], *, theme: str) -> Figure:
     """Draw how the effective degree, the accuracies and the held-out loss move while networks train."""
-    with drawing(theme, (10.5, 3.2)) as (colors, figure):
+    with open_figure(theme, (10.5, 3.2)) as (colors, figure):
         degree, accuracy, loss = figure.subplots(1, 3)
         for (name, network), color in zip(networks.items(), (colors.simple, colors.complex), strict=True):
             low, high = np.array([measured.interval() for measured in network.degrees]).T
@@ -96,7 +96,7 @@ def plot_training(networks: Mapping[str, TrackedNetwork], *, theme: str) -> Figu
 
 def plot_penalty(effect: PenaltyEffect, *, theme: str) -> Figure:
     """Draw what the penalty changes, seed by seed and on average."""
-    with drawing(theme, (10.5, 3.2)) as (colors, figure):
+    with open_figure(theme, (10.5, 3.2)) as (colors, figure):
         for axes, (what, title) in zip(figure.subplots(1, 3), _PANELS.items(), strict=True):
             groups = [np.array([getattr(each, what) for each in group]) for group in (effect.plain, effect.penalized)]
             for one, other in zip(*groups, strict=True):

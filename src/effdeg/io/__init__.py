@@ -1,7 +1,18 @@
 """Models and data from files in common formats."""
 
+from effdeg._utils.files import to_json, write_atomically, write_figure, write_json
 from effdeg._utils.imports import find_code
 from effdeg.io._data import ImageOptions, LoadedData, load_data
 from effdeg.io._models import load_model
 
-__all__ = ["ImageOptions", "LoadedData", "find_code", "load_data", "load_model"]
+__all__ = [
+    "ImageOptions",
+    "LoadedData",
+    "find_code",
+    "load_data",
+    "load_model",
+    "to_json",
+    "write_atomically",
+    "write_figure",
+    "write_json",
+]

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
 
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import student_quantile
-from effdeg.plots import Theme, drawing
+from effdeg.plots import Theme, open_figure
 from effdeg.ranking._result import Ranking
 from effdeg.ranking._tables import Array
 
@@ -36,7 +36,7 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = max(3.1 * columns, 4.2)
-    with drawing(theme, (width, 2.75 * rows + 0.25)) as (colors, figure):
+    with open_figure(theme, (width, 2.75 * rows + 0.25)) as (colors, figure):
         shades = mpl.colormaps["magma"](np.linspace(*_SHADES[theme], 256))
         colormap = LinearSegmentedColormap.from_list("gap", shades)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)

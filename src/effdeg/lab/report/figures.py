@@ -15,7 +15,7 @@ from effdeg.lab.report.labels import Label, around, beside
 from effdeg.lab.report.lines import Line
 from effdeg.lab.report.prices import AIM, LIMIT, best_buy, full_gain, price_list
 from effdeg.lab.training.evaluation import describe_followed
-from effdeg.plots import THEMES, drawing
+from effdeg.plots import THEMES, open_figure
 from effdeg.ranking._tables import Array
 
 # For lines that are neither the first nor ED; told apart also by colour-blind readers, and dark enough for labels.
@@ -77,7 +77,7 @@ def colours_of(recipe: Recipe[Any], theme: str) -> dict[str, str]:
 
 def plot_curves(block: Block, *, theme: str = "light") -> Figure:
     """Draw accuracy against epochs and against time."""
-    with drawing(theme, (11, 3.9)) as (colours, figure):
+    with open_figure(theme, (11, 3.9)) as (colours, figure):
         by_epoch, by_time = figure.subplots(1, 2)
         inks = colours_of(block.recipe, theme)
         longest = max(line.seconds or 0.0 for line in block.done)
@@ -104,7 +104,7 @@ def plot_curves(block: Block, *, theme: str = "light") -> Figure:
 
 def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
     """Draw the effective degree against epochs."""
-    with drawing(theme, (7.2, 3.6)) as (colours, figure):
+    with open_figure(theme, (7.2, 3.6)) as (colours, figure):
         axes = figure.subplots()
         inks = colours_of(block.recipe, theme)
         labels = []
@@ -125,7 +125,7 @@ def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
 
 def plot_accuracies(block: Block, *, theme: str = "light") -> Figure:
     """Draw each line's accuracy beside the paper's, and at equal time where that is another run."""
-    with drawing(theme, (8.5, 1.1 + 0.42 * len(block.lines))) as (colours, figure):
+    with open_figure(theme, (8.5, 1.1 + 0.42 * len(block.lines))) as (colours, figure):
         axes = figure.subplots()
         inks = colours_of(block.recipe, theme)
         kinds: dict[str, dict[str, Any]] = {
@@ -164,7 +164,7 @@ def plot_accuracies(block: Block, *, theme: str = "light") -> Figure:
 
 def plot_prices(block: Block, *, theme: str = "light") -> Figure:
     """Draw accuracy against the price of a step."""
-    with drawing(theme, (11, 5.6)) as (colours, figure):
+    with open_figure(theme, (11, 5.6)) as (colours, figure):
         axes = figure.subplots()
         best, plain, whole = best_buy(block), block.lines[0], full_gain(block)
         labels = []

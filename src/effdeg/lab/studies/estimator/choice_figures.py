@@ -19,12 +19,12 @@ from effdeg.lab.studies.estimator.grid import NODES, SAMPLINGS
 from effdeg.lab.studies.estimator.outcomes import DEFAULT, TOLERANCE, averaged, default_of, outcomes_of
 from effdeg.lab.studies.estimator.sheets import BUDGETS
 from effdeg.measure._measurement import RESIDUAL_LIMIT, UPPER_HALF_LIMIT
-from effdeg.plots import Theme, drawing
+from effdeg.plots import Theme, open_figure
 
 
 def plot_cost(block: Block, *, theme: str = "light") -> Figure:
     """Draw the forward passes that the tolerance takes, by function and sampling."""
-    with drawing(theme, (8.5, 1.2 + 0.85 * len(block.done))) as (colours, figure):
+    with open_figure(theme, (8.5, 1.2 + 0.85 * len(block.done))) as (colours, figure):
         axes = figure.subplots()
         inks = dict(zip(SAMPLINGS, (colours.simple, colours.steep, colours.complex), strict=True))
         for place, line in enumerate(block.done):
@@ -65,7 +65,7 @@ def plot_cost(block: Block, *, theme: str = "light") -> Figure:
 def plot_split(block: Block, *, theme: str = "light") -> Figure:
     """Draw the error of a fixed number of forward passes against the nodes each path is given."""
     lines = block.done
-    with drawing(theme, (2.2 * len(lines) + 0.8, 3.4)) as (colours, figure):
+    with open_figure(theme, (2.2 * len(lines) + 0.8, 3.4)) as (colours, figure):
         row = figure.subplots(1, len(lines), squeeze=False, sharex=True, sharey=True)[0]
         inks = dict(zip(BUDGETS, (colours.complex, colours.simple, colours.steep), strict=True))
         for axes, line in zip(row, lines, strict=True):
@@ -107,7 +107,7 @@ def plot_warnings(block: Block, *, theme: str = "light") -> Figure:
         ("residual", RESIDUAL_LIMIT, warns, "residual: the share of the variation that the fit missed"),
         ("upper_half", UPPER_HALF_LIMIT, upper_half_warns, "share of the estimate in the upper half of the degrees"),
     )
-    with drawing(theme, (11, 4.6)) as (colours, figure):
+    with open_figure(theme, (11, 4.6)) as (colours, figure):
         inks = colours_of(block.recipe, theme)
         pair = figure.subplots(1, 2, sharey=True)
         for axes, (name, limit, rule, label) in zip(pair, rules, strict=True):

@@ -12,7 +12,7 @@ from effdeg.lab.report.labels import Label, beside
 from effdeg.lab.studies.estimator.choices import UNBIASED
 from effdeg.lab.studies.estimator.grid import DEGREES, EXACT_AT, NODES, SAMPLINGS
 from effdeg.lab.studies.estimator.outcomes import REFERENCE, EstimatorOutcome, averaged, exact_of
-from effdeg.plots import Theme, drawing
+from effdeg.plots import Theme, open_figure
 
 # The parts of a perceptually uniform map that stand out from the ground.
 _SHADES = {"light": (0.25, 0.9), "dark": (0.5, 0.97)}
@@ -22,7 +22,7 @@ _TICKS = {-10: "−10", -1: "−1", 0: "0", 1: "+1", 10: "+10", 100: "+100", 100
 def plot_bias(block: Block, *, theme: str = "light") -> Figure:
     """Draw the bias against the number of nodes: a panel for each function and sampling, a line for each degree."""
     lines = block.done
-    with drawing(theme, (2.2 * len(lines) + 1.0, 7.2)) as (colours, figure):
+    with open_figure(theme, (2.2 * len(lines) + 1.0, 7.2)) as (colours, figure):
         heights = [1.0, 1.0, 1.7]  # uniform nodes go far off
         grid = figure.subplots(
             len(SAMPLINGS), len(lines), squeeze=False, sharex=True, sharey="row", height_ratios=heights
@@ -57,7 +57,7 @@ def plot_bias(block: Block, *, theme: str = "light") -> Figure:
 
 def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
     """Draw the exact value against the degree it is taken to, and estimates on many nodes."""
-    with drawing(theme, (8.5, 4.2)) as (colours, figure):
+    with open_figure(theme, (8.5, 4.2)) as (colours, figure):
         axes = figure.subplots()
         inks = colours_of(block.recipe, theme)
         labels = []

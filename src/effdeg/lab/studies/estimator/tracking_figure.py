@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from effdeg.lab.studies.estimator.models import VARIANTS, Measured, groups_of, settings_in, tracked
-from effdeg.plots import drawing
+from effdeg.plots import open_figure
 
 _TITLES = {"value": "effective degree", "normalized": "normalized effective degree"}
 # As in the figures of methods: told apart also by colour-blind readers.
@@ -31,7 +31,7 @@ def plot_tracking(models: Sequence[Measured], proper: str, *, theme: str = "ligh
     names = settings_in(models)
     groups = groups_of(models)
     inks = {group: _COLOURS[theme][index % len(_COLOURS[theme])] for index, group in enumerate(groups)}
-    with drawing(theme, (2.15 * len(names) + 0.5, 5.4)) as (colours, figure):
+    with open_figure(theme, (2.15 * len(names) + 0.5, 5.4)) as (colours, figure):
         grid = figure.subplots(len(VARIANTS), len(names), squeeze=False, sharey="row")
         for row, variant in zip(grid, VARIANTS, strict=True):
             scores = tracked(models, variant)

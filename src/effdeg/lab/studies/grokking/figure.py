@@ -12,7 +12,7 @@ from effdeg._utils.statistics import student_quantile
 from effdeg.lab.report.lines import Line
 from effdeg.lab.studies.grokking.course import DEGREE, NORMALIZED, Course
 from effdeg.lab.studies.grokking.sentences import OTHERS, courses_of
-from effdeg.plots import Theme, drawing
+from effdeg.plots import Theme, open_figure
 
 _PANELS = {DEGREE: "effective degree", **OTHERS}
 # In the first steps the learning rate rises, and hardly anything else.
@@ -33,7 +33,7 @@ def plot_courses(lines: Sequence[Line], *, theme: str = "light") -> Figure:
     Returns:
         The figure.
     """
-    with drawing(theme, (1.0 + 3.2 * len(lines), 8.6)) as (colours, figure):
+    with open_figure(theme, (1.0 + 3.2 * len(lines), 8.6)) as (colours, figure):
         grid = figure.subplots(5, len(lines), sharex="col", squeeze=False, height_ratios=[1.3, 1.3, 1, 1, 1])
         for column, line in zip(grid.T, lines, strict=True):
             courses = courses_of(line)

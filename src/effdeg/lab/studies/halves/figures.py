@@ -10,7 +10,7 @@ from effdeg.lab.report.blocks import Block
 from effdeg.lab.report.figures import colours_of
 from effdeg.lab.report.labels import Label, around
 from effdeg.lab.studies.halves.reliance import CHANCE, COMPLEX, SIMPLE, TEST, Papers, spread
-from effdeg.plots import drawing
+from effdeg.plots import open_figure
 
 # How far from the middle of its line each test is drawn, downwards.
 _LANES = {TEST: -0.25, COMPLEX: 0.0, SIMPLE: 0.25}
@@ -27,7 +27,7 @@ def plot_halves(block: Block, paper: Mapping[str, Papers], *, theme: str = "ligh
     Returns:
         The figure.
     """
-    with drawing(theme, (8.5, 0.9 + 0.55 * len(block.lines))) as (colours, figure):
+    with open_figure(theme, (8.5, 0.9 + 0.55 * len(block.lines))) as (colours, figure):
         axes = figure.subplots()
         inks = {TEST: colours.ink, SIMPLE: colours.complex, COMPLEX: colours.simple}
         for place, line in enumerate(block.lines):
@@ -70,7 +70,7 @@ def plot_cost(block: Block, *, theme: str = "light") -> Figure:
     Returns:
         The figure.
     """
-    with drawing(theme, (7.2, 4.6)) as (colours, figure):
+    with open_figure(theme, (7.2, 4.6)) as (colours, figure):
         axes = figure.subplots()
         inks, labels = colours_of(block.recipe, theme), []
         for line in block.done:

@@ -18,7 +18,7 @@ from effdeg.lab.studies.polynomials.networks.values import (
     network_value,
     task_of,
 )
-from effdeg.plots import Theme, drawing
+from effdeg.plots import Theme, open_figure
 
 # Half the width of a 95% interval, in standard errors of means over thousands of paths.
 _HALF_INTERVAL = 1.96
@@ -29,7 +29,7 @@ _FEW_PATHS = 100
 
 def plot_values(block: Block, *, theme: str = "light") -> Figure:
     """Draw the columns: values above, differences from the exact ones below."""
-    with drawing(theme, (11, 4.8)) as (colours, figure):
+    with open_figure(theme, (11, 4.8)) as (colours, figure):
         panels = figure.subplots(2, len(COLUMNS), sharex=True, sharey="row", height_ratios=[1.3, 1])
         for column, (above, below) in zip(COLUMNS, panels.T, strict=True):
             _draw_values(above, block, column, colours)
@@ -49,7 +49,7 @@ def plot_values(block: Block, *, theme: str = "light") -> Figure:
 
 def plot_fits(block: Block, *, theme: str = "light") -> Figure:
     """Draw the error of the fits along training."""
-    with drawing(theme, (7.2, 3.6)) as (colours, figure):
+    with open_figure(theme, (7.2, 3.6)) as (colours, figure):
         axes = figure.subplots()
         labels = []
         for line in block.done:

@@ -17,14 +17,14 @@ from effdeg.lab.studies.polynomials.paths.values import (
     has_density,
     shown_with_noise,
 )
-from effdeg.plots import Theme, drawing
+from effdeg.plots import Theme, open_figure
 
 _LEFT: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 8.5}
 
 
 def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
     """Draw the degree found against the total degree, and what noise does to it and to the effective degree."""
-    with drawing(theme, (12, 3.9)) as (colours, figure):
+    with open_figure(theme, (12, 3.9)) as (colours, figure):
         clean, noisy, effective = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
         _draw_found(clean, block, colours, theme)
         found = followed(shown_with_noise(block))
@@ -41,7 +41,7 @@ def plot_degrees(block: Block, *, theme: str = "light") -> Figure:
 
 def plot_effective(block: Block, *, theme: str = "light") -> Figure:
     """Draw raw and normalized effective degrees against the total degree."""
-    with drawing(theme, (12, 3.9)) as (colours, figure):
+    with open_figure(theme, (12, 3.9)) as (colours, figure):
         raw, normalized = figure.subplots(1, 2)
         inks = colours_of(block.recipe, theme)
         for axes, name in ((raw, "raw"), (normalized, "normalized")):

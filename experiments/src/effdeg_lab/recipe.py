@@ -1,0 +1,167 @@
+"""What an experiment is: settings, the methods it compares, what the paper found, and how it is tuned and repeated."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from effdeg.io import find_code
+from effdeg_lab.settings import Settings, suggest
+
+if TYPE_CHECKING:
+    from effdeg_lab.runs import Job
+    from effdeg_lab.studies import Study
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A number of the paper, in the units of its table; ``std`` is None where the paper gives no spread."""
+
+    mean: float
+    std: float | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """One of the things that a recipe compares: one row of its table.
+
+    Attributes:
+        name: Its name on the command line (``--method``) and in the names of runs.
+        title: Its name in tables.
+        changes: How its settings differ from the recipe's.
+        paper: What the paper reports, if it does.
+        tune: Settings to be tuned, each with the values to try. Until they have been, those in ``changes`` are used.
+    """
+
+    name: str
+    title: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    paper: Reported | None = None
+    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment, as data.
+
+    Attributes:
+        name: Its name.
+        title: What it is, in one line.
+        paper: The table or figure of the paper.
+        expects: What the paper found.
+        cost: How long one run takes, and on what.
+        settings: The settings that all methods share.
+        run: Carries out one run.
+        study: Turns runs into a verdict, tables and figures.
+        methods: What is compared. The first is the reference.
+        departs: Where the settings are not the paper's, and why.
+        seeds: The seeds of a full sweep.
+        grid: Settings of which every combination is run for every method, as in a pool of models.
+        tuning: How the runs that tune differ: what they hold out (``held_out``, never 0) and how long they train.
+        equal_time: The method whose training time the others are given in an equal-time comparison, if there is one.
+    """
+
+    name: str
+    title: str
+    paper: str
+    expects: str
+    cost: str
+    settings: Settings
+    run: Callable[[Any, "Job"], None]
+    study: "Study"
+    methods: tuple[Method, ...]
+    departs: str = ""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    equal_time: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tuning:
+            self.check_tuning(self.tuning)
+        for method in self.methods:
+            self.resolve(method)
+        if self.equal_time is not None:
+            self.method(self.equal_time)
+
+    def check_tuning(self, tuning: Mapping[str, Any]) -> None:
+        """Raise unless runs with these changes can tune: on held-out examples, and by settings that vary."""
+        if tuning.get("held_out", 0) < 1:
+            raise ValueError(
+                f"held_out={tuning.get('held_out', 0)} would tune on the test set: runs that tune must hold out "
+                "training examples, held_out=1 or more."
+            )
+        for method in self.methods:
+            for key in method.tune.keys() & tuning.keys():
+                raise ValueError(
+                    f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: {key} is what they "
+                    f"vary. Set {key} for all runs, and it is not tuned."
+                )
+
+    def method(self, name: str) -> Method:
+        """Find a method by its name."""
+        for method in self.methods:
+            if method.name == name:
+                return method
+        raise ValueError(
+            f"{name!r} is not a method of {self.name}. {suggest(name, [method.name for method in self.methods])}"
+        )
+
+    def resolve(self, method: Method, changes: Mapping[str, Any] | None = None) -> Settings:
+        """Return the settings of one run: the recipe's, changed by the method, changed by a user."""
+        return self.settings.change({**method.changes, **(changes or {})})
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Iterate over the combinations of the grid; a single empty one without a grid."""
+        for values in product(*self.grid.values()):
+            yield dict(zip(self.grid, values, strict=True))
+
+    def candidates(self, method: Method) -> Iterator[dict[str, Any]]:
+        """Iterate over the settings to try for a method; none if nothing is tuned."""
+        if method.tune and self.tuning:
+            for values in product(*method.tune.values()):
+                yield dict(zip(method.tune, values, strict=True))
+
+
+@cache
+def _load_all() -> dict[str, Recipe]:
+    package = importlib.import_module("effdeg_lab.recipes")
+    modules = [
+        importlib.import_module(f"{package.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(package.__path__)
+    ]
+    return {recipe.name: recipe for recipe in sorted((module.RECIPE for module in modules), key=_place)}
+
+
+def _place(recipe: Recipe) -> tuple[int, int, str]:
+    """Sort by the paper's tables, then by its figures, then by name."""
+    for kind, word in enumerate(("Table", "Figure")):
+        if number := re.match(rf"{word}s? (\d+)", recipe.paper):
+            return kind, int(number[1]), recipe.name
+    return 2, 0, recipe.name
+
+
+def all_recipes() -> dict[str, Recipe]:
+    """Return the recipes by name, in the order of the paper's tables and figures."""
+    return dict(_load_all())
+
+
+def find_recipe(name: str) -> Recipe:
+    """Find a recipe by its name, or one of your own by ``package.module:RECIPE``.
+
+    One of your own goes by the name given here, so that other processes find it too.
+    """
+    if ":" in name:
+        found = find_code(name)
+        if not isinstance(found, Recipe):
+            raise ValueError(f"{name!r} is a {type(found).__name__}; expected an effdeg_lab.Recipe.")
+        return replace(found, name=name)
+    if name not in _load_all():
+        raise ValueError(
+            f"{name!r} is not a recipe. {suggest(name, _load_all())} One of your own is given as package.module:RECIPE."
+        )
+    return _load_all()[name]

@@ -1,0 +1,30 @@
+"""Theorem 3.1 of the paper: along random paths, does a polynomial keep its degree? And does the degree survive noise?
+
+Expected: the degree along a path is the total degree, with probability one, if the examples have a density. The paper
+calls the algebraic degree brittle and goes on to the effective degree.
+Cost: 5 to 45 s per run on one core; 4 minutes in all.
+"""
+
+from effdeg_lab.recipe import Recipe, Method
+from effdeg.lab.studies.polynomials.paths.run import follow_paths
+from effdeg.lab.studies.polynomials.paths.settings import PathDegrees
+from effdeg.lab.studies.polynomials.paths.study import DegreesAlongPaths
+
+RECIPE = Recipe(
+    name="path-degrees",
+    title="The degree of polynomials along paths",
+    paper="Theorem 3.1",
+    expects="With probability one the degree along a path is the total degree, so that averages over paths keep order.",
+    cost="5 to 45 s per run on one CPU core, 4 min in all",
+    settings=PathDegrees(),
+    train=follow_paths,
+    methods=(
+        Method("dense-2", "2 variables, all terms", {"variables": 2}),
+        Method("dense-3", "3 variables, all terms"),
+        Method("sparse-10", "10 variables, 20 terms", {"variables": 10, "terms": 20, "inputs": "normal"}),
+        Method("monomial-3", "3 variables, one term", {"terms": 1}),
+        Method("lattice-3", "one term, on a lattice", {"terms": 1, "inputs": "lattice"}),
+    ),
+    departs="The paper proves it and has no experiment.",
+    study=DegreesAlongPaths(),
+)

@@ -1,0 +1,30 @@
+"""Appendix I of the paper: networks that are polynomials learn six polynomial maps; is the effective degree right?
+
+Expected: it orders the maps by their degree in every column, doubles when the outputs do, unless it is normalized; the
+paper's values are 0.72, 1.17, 2.92, and 1.34, 2.33, 5.30 for the doubled maps (Chebyshev). Exact are 0.667, 1.185,
+2.958 and their doubles.
+Cost: 35 s per run on a core of its own; 10 minutes in all.
+"""
+
+from effdeg_lab.recipe import Recipe, Method
+from effdeg.lab.studies.polynomials.networks.run import fit_and_measure
+from effdeg.lab.studies.polynomials.networks.settings import PolynomialFit
+from effdeg.lab.studies.polynomials.networks.study import PolynomialNetworks
+from effdeg.lab.studies.polynomials.networks.targets import TASKS
+
+RECIPE = Recipe(
+    name="pnn",
+    title="Polynomial networks",
+    paper="Table 12, appendix I",
+    expects="ED rises with the degree of the map in every column and doubles with its outputs; normalized it stays.",
+    cost="35 s per run on one CPU core, 10 min in all",
+    settings=PolynomialFit(),
+    train=fit_and_measure,
+    methods=tuple(Method(f"task-{task}", f"Task {task}", {"task": task}) for task in TASKS),
+    departs=(
+        "The paper names neither width nor inputs, nor how it trains and measures: here the width is 16, inputs are "
+        "uniform on [-2, 2]³, from which its numbers follow, training is by Levenberg and Marquardt's method in "
+        "float64, and 20,000 paths have 16 Chebyshev nodes and fits of degree 10, more than the networks have."
+    ),
+    study=PolynomialNetworks(),
+)

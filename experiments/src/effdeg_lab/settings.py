@@ -1,0 +1,169 @@
+"""The settings of a run: a frozen dataclass of plain values, changed by name and known by its hash."""
+
+import difflib
+import hashlib
+import json
+import math
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+SCALE = {"scale": True}
+"""Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method."""
+
+_get_type_hints = cache(get_type_hints)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides how a run ends. Subclass it as a frozen dataclass of plain values.
+
+    Values are checked and converted by the fields' annotations: ``int``, ``float``, ``bool``, ``str``, ``None``,
+    ``Literal`` and ``tuple[X, ...]``. Give every field a default, so that runs made before the field existed can still
+    be read, and override :meth:`check` to refuse bad combinations.
+
+    Attributes:
+        seed: Decides everything that is random.
+    """
+
+    seed: int = field(default=0, metadata=SCALE)
+
+    def __post_init__(self) -> None:
+        hints = _get_type_hints(type(self))
+        for each in fields(self):
+            object.__setattr__(self, each.name, _convert(each.name, getattr(self, each.name), hints[each.name]))
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed} is out of range: it must lie between 0 and {2**32 - 1}.")
+        self.check()
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if the values do not fit together."""
+
+    def change(self, changes: Mapping[str, Any]) -> Self:
+        """Return the settings with some values changed."""
+        for key in changes:
+            self._check_name(key)
+        return replace(self, **changes)
+
+    def parse(self, assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
+        """Read what a user typed, ``key=value`` each, as values for :meth:`change`."""
+        hints = _get_type_hints(type(self))
+        changes = {}
+        for assignment in assignments:
+            key, equals, text = assignment.partition("=")
+            if not equals:
+                raise ValueError(f"{option} {assignment} has no value: write {option} {key}=VALUE.")
+            self._check_name(key)
+            changes[key] = _parse(key, text, hints[key])
+        return changes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values as JSON has them: lists instead of tuples."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    @property
+    def hash(self) -> str:
+        """What tells runs apart: a hash of the class and of all values that are not the field's default."""
+        defaults = self.complete({})
+        own = {key: value for key, value in self.to_dict().items() if value != defaults.get(key, MISSING)}
+        text = json.dumps({"kind": type(self).__name__, **own}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def complete(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return stored values, with the defaults of fields that are newer than they are."""
+        return _get_defaults(cls) | dict(stored)
+
+    @classmethod
+    def scale_names(cls) -> list[str]:
+        """List the fields of scale, without the seed."""
+        return [each.name for each in fields(cls) if each.metadata.get("scale") and each.name != "seed"]
+
+    def _check_name(self, key: str) -> None:
+        names = [each.name for each in fields(self)]
+        if key not in names:
+            raise ValueError(f"{key!r} is not a setting. {suggest(key, names)}")
+
+
+def suggest(name: str, options: Iterable[str]) -> str:
+    """Name the options that are close to a misspelt name, or list them all if none is."""
+    options = list(dict.fromkeys(options))
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+    if close:
+        return f"Did you mean {' or '.join(map(repr, close))}?"
+    return f"Choose from: {', '.join(map(repr, options))}."
+
+
+def format_setting(value: Any) -> str:
+    """Write a value as ``--set`` takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(format_setting, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+@cache
+def _get_defaults(kind: type[Settings]) -> dict[str, Any]:
+    return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
+
+
+def _get_choices(hint: Any) -> list[Any]:
+    """List the types and values that an annotation allows."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return [choice for part in get_args(hint) for choice in _get_choices(part)]
+    return list(get_args(hint)) if get_origin(hint) is Literal else [hint]
+
+
+def _parse(key: str, text: str, hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        parts = [] if text.lower() == "none" else [part.strip() for part in text.split(",") if part.strip()]
+        return tuple(_parse(key, part, get_args(hint)[0]) for part in parts)
+    choices, word = _get_choices(hint), text.lower()
+    if type(None) in choices and word in {"none", ""}:
+        return None
+    if bool in choices and word in {"true", "false", "yes", "no"}:
+        return word in {"true", "yes"}
+    for kind in (int, float):
+        if kind in choices:
+            try:
+                return _convert(key, kind(text), hint)
+            except ValueError:
+                if kind is float and word in {"nan", "inf", "-inf", "infinity"}:
+                    raise
+    if str in choices or text in choices:
+        return text
+    raise ValueError(f"{key}={text} is not possible: {_describe(key, text, choices)}")
+
+
+def _convert(key: str, value: Any, hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise TypeError(f"{key}={value!r} is not possible: it must be a tuple.")
+        return tuple(_convert(key, each, get_args(hint)[0]) for each in value)
+    choices = _get_choices(hint)
+    if (value is None and type(None) in choices) or (isinstance(value, bool) and bool in choices):
+        return value
+    if isinstance(value, str) and (str in choices or value in choices):
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool) and int in choices:
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, bool) and float in choices:
+        if not math.isfinite(value):
+            raise ValueError(f"{key}={value} is not possible: {key} must be a finite number.")
+        return float(value) + 0.0  # -0.0 equals 0.0, but would have another hash
+    raise TypeError(f"{key}={value!r} is not possible: {_describe(key, value, choices)}")
+
+
+def _describe(key: str, value: Any, choices: list[Any]) -> str:
+    words = [choice for choice in choices if isinstance(choice, str)]
+    if words:
+        return suggest(str(value), words)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    return f"{key} must be {' or '.join(names[choice] for choice in choices)}."

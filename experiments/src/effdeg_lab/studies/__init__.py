@@ -1,0 +1,47 @@
+"""What runs say: a study turns the runs of a recipe into a verdict on its claim, tables and figures.
+
+One file per study. A study states its claim as a small function: numbers in, verdict and interval out. What that means
+is written by people, in the docs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from effdeg_lab.runs import Run
+from effdeg_lab.tables import Table
+from effdeg_lab.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from effdeg_lab.results import Results
+
+
+@dataclass(frozen=True)
+class StudyFigure:
+    """A figure that can be drawn in either theme, and its caption."""
+
+    name: str
+    caption: str
+    draw: "Callable[[str], Figure]"
+
+
+class Study:
+    """What a recipe shows. It is asked only about results in which something was run."""
+
+    def claim(self, results: "Results") -> Verdict:
+        """Judge the claim."""
+        return Verdict("no claim")
+
+    def tables(self, results: "Results") -> list[Table]:
+        """Return the tables, the most important first."""
+        return []
+
+    def figures(self, results: "Results") -> list[StudyFigure]:
+        """Return the figures, the most telling first; only their ``draw`` may import matplotlib."""
+        return []
+
+    def headline(self, run: Run) -> str:
+        """Summarize a finished run in a few words."""
+        return "finished"
