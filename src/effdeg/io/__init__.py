@@ -2,10 +2,11 @@
 
 from effdeg._utils.files import to_json, write_atomically, write_figure, write_json
 from effdeg._utils.imports import find_code
-from effdeg.io._data import ImageOptions, LoadedData, load_data
+from effdeg.io._data import ImageList, ImageOptions, LoadedData, load_data
 from effdeg.io._models import load_model
 
 __all__ = [
+    "ImageList",
     "ImageOptions",
     "LoadedData",
     "find_code",

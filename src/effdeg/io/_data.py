@@ -162,27 +162,35 @@ def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
 
 
 class ImageList(Dataset[Tensor]):
-    """Images that are decoded on access: all of them gray if the first one is, else all RGB."""
+    """Images that are decoded on access: all of them gray if the first one is, else all RGB.
 
-    def __init__(self, stored: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
-        self._stored, self._options, self._name = stored, options, name
+    Attributes:
+        sources: Their files, or the bytes of their files; None where a table has an empty cell.
+    """
+
+    def __init__(self, sources: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
+        self.sources, self._options, self._name = sources, options, name
         self._pillow = require("PIL.Image", extra="files", purpose="reading images")
         self._mode = "L" if self._open(0, lambda image: image.mode) == "L" else "RGB"
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self.sources)
 
     def __getitem__(self, index: int) -> Tensor:
         image: Tensor = self._open(index, lambda image: self._options(image.convert(self._mode)))
         return image
 
+    def describe(self, index: int) -> str:
+        """Name an image by its file, or by its number in a table."""
+        source = self.sources[index]
+        return str(source) if isinstance(source, Path) else f"image {index} of {self._name}"
+
     def _open(self, index: int, use: Callable[[Any], Any]) -> Any:
-        stored = self._stored[index]
-        where = stored if isinstance(stored, Path) else f"image {index} of {self._name}"
-        if stored is None:
+        source, where = self.sources[index], self.describe(index)
+        if source is None:
             raise ValueError(f"{where} is missing: its cell is empty.")
         try:
-            with self._pillow.open(io.BytesIO(stored) if isinstance(stored, bytes) else stored) as image:
+            with self._pillow.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return use(image)
         except self._pillow.UnidentifiedImageError as error:
             raise ValueError(f"{where} cannot be read as an image: Pillow does not know its format.") from error
