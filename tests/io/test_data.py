@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import effdeg
-from effdeg.io import ImageOptions, load_data
+from effdeg.io import ImageList, ImageOptions, load_data
 from tests.cli import networks
 
 RNG = np.random.default_rng(0)
@@ -179,6 +179,9 @@ def test_a_folder_of_images(tmp_path):
         picture(index, mode=mode).save(tmp_path / f"class{index % 2}" / f"{index}.png")
     (tmp_path / "notes.txt").write_text("not an image")
     data = load(tmp_path)
+    assert isinstance(data, ImageList)
+    assert data.sources == [tmp_path / name for name in ("class0/0.png", "class0/2.png", "class1/1.png")]
+    assert data.describe(1) == str(tmp_path / "class0" / "2.png")
     assert len(data) == 3
     assert data[0].shape == data[1].shape == (3, 6, 8)  # class0/2.png is grey, but the first image is not
     resized = load(tmp_path, images=ImageOptions(size=4, mean=(0.5, 0.4, 0.3), std=(0.2,)))

@@ -145,14 +145,15 @@ def _decode(images: ImageList) -> Array:
     pixels = np.empty((len(images), *shape), np.uint8)
 
     def decode_some(start: int) -> None:
-        for index in range(start, min(start + _DECODED_AT_ONCE, len(images))):
-            image = images[index]
+        indices = range(start, min(start + _DECODED_AT_ONCE, len(images)))
+        decoded = [images[index] for index in indices]
+        for index, image in zip(indices, decoded, strict=True):
             if image.shape != shape:
                 given, expected = (" × ".join(map(str, each[1:])) for each in (image.shape, shape))
                 raise ValueError(
                     f"{images.describe(index)} has {given} pixels, the first image {expected}; expected one size."
                 )
-            pixels[index] = image
+        pixels[indices.start : indices.stop] = torch.stack(decoded).numpy()
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(decode_some, range(0, len(images), _DECODED_AT_ONCE)))
