@@ -64,17 +64,10 @@ class Known:
 
 
 def make_labelled(name: object, train: Split, test: Split, known: Known | None = None) -> Labelled:
-    """Check what was read, and number the classes.
+    """Check what was read, under a name for errors, and number the classes.
 
-    Args:
-        name: The name of the data set in errors.
-        train: The training examples.
-        test: The test examples.
-        known: What the data set must agree with. Without it, the classes are the sorted labels of the training
-            examples, and the mean and the standard deviation are theirs.
-
-    Returns:
-        The data set.
+    If nothing is known of the data set, its classes are the sorted labels of the training examples, and the mean and
+    the standard deviation are theirs.
     """
     shape = known.shape if known else train[0].shape[1:]
     for kind, (inputs, labels) in (("training", train), ("test", test)):
