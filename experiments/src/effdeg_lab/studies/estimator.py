@@ -244,7 +244,7 @@ def average(runs: Iterable[Run]) -> pd.DataFrame:
 
 def find_default(outcomes: pd.DataFrame) -> "pd.Series[Any]":
     """Find what the defaults of effdeg.measure gave."""
-    return outcomes[(outcomes[_KEYS] == DEFAULT).all(axis=1)].iloc[0]
+    return outcomes[(outcomes[_KEYS] == list(DEFAULT)).all(axis=1)].iloc[0]
 
 
 def find_cheapest(outcomes: pd.DataFrame, sampling: str) -> "pd.Series[Any] | None":
@@ -255,7 +255,7 @@ def find_cheapest(outcomes: pd.DataFrame, sampling: str) -> "pd.Series[Any] | No
     """
     unbiased = (outcomes[["bias", "whole_bias"]].abs() <= UNBIASED).all(axis=1)
     good = outcomes[unbiased & (outcomes["sampling"] == sampling)]
-    return None if good.empty else good.loc[good["passes"].idxmin()]
+    return None if good.empty else good.iloc[good["passes"].argmin()]
 
 
 def find_fewest_nodes(outcomes: pd.DataFrame, sampling: str, degree: int) -> int | None:
@@ -348,7 +348,7 @@ def _make_costs(results: Results) -> Table:
     )
     for each in results.done:
         outcomes = average(each.runs)
-        found = {sampling: find_cheapest(outcomes, sampling) for sampling in SAMPLINGS}
+        found: dict[str, Any] = {sampling: find_cheapest(outcomes, sampling) for sampling in SAMPLINGS}
         least = min((one["passes"] for one in found.values() if one is not None), default=None)
         for label, one in {**found, "default": find_default(outcomes)}.items():
             if one is None:
@@ -391,13 +391,12 @@ def _make_splits(results: Results) -> Table:
     rows = []
     for each in results.done:
         outcomes = average(each.runs)
-        default = find_default(outcomes)
         for passes in BUDGETS:
-            errors = compute_errors(outcomes, passes)
-            best = outcomes.loc[errors.idxmin()]
-            own, others = (f"{100 * errors[one.name]:.2g}" for one in (best, default))
-            setting = (best["sampling"], str(best["nodes"]), str(best["degree"]), f"{passes // best['nodes']:,}")
-            rows.append((each.method.title, f"{passes:,}", *setting, own, f"{passes // default['nodes']:,}", others))
+            found = outcomes.assign(error=compute_errors(outcomes, passes))
+            best, default = found.iloc[found["error"].argmin()], find_default(found)
+            setting = (best["sampling"], str(best["nodes"]), str(best["degree"]))
+            used = [(f"{passes // one['nodes']:,}", f"{100 * one['error']:.2g}") for one in (best, default)]
+            rows.append((each.method.title, f"{passes:,}", *setting, *used[0], *used[1]))
     notes = (
         "Error: the root of bias² + variance relative to the whole value, as a share of it; the bias at the setting's "
         "own degree counts where it is larger.",

@@ -46,10 +46,12 @@ def draw_bias(results: Results, theme: str) -> Figure:
         ratios = [1.0, 1.0, 1.7]  # uniform nodes go far off
         grid = figure.subplots(3, columns, squeeze=False, sharex=True, sharey="row", height_ratios=ratios)
         name, low, high = _SHADES[theme]
-        shades = dict(zip(DEGREES, mpl.colormaps[name](np.linspace(low, high, len(DEGREES))), strict=True))
+        shades: dict[Any, Any] = dict(
+            zip(DEGREES, mpl.colormaps[name](np.linspace(low, high, len(DEGREES))), strict=True)
+        )
         halo = [withStroke(linewidth=2, foreground=colors.ground)]
         for column, each in zip(grid.T, results.done, strict=True):
-            panels = dict(zip(SAMPLINGS, column, strict=True))
+            panels: dict[Any, Axes] = dict(zip(SAMPLINGS, column, strict=True))
             for axes in column:
                 axes.axhspan(-100 * UNBIASED, 100 * UNBIASED, color=colors.faint, alpha=0.6, lw=0)
             for (sampling, degree), along in average(each.runs).groupby(["sampling", "degree"], sort=False):
@@ -125,7 +127,7 @@ def draw_cost(results: Results, theme: str) -> Figure:
                 axes.text(0.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, alpha=0.7)
         axes.set_xscale("log")
         low, high = axes.get_xlim()
-        axes.set_xlim(low, 2.5 * high)  # room for labels
+        axes.set_xlim(low, 3 * high)  # room for labels
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_yticks(range(len(results.done)), [each.method.title for each in results.done])
         axes.set_ylim(len(results.done) - 0.5, -0.5)
