@@ -16,6 +16,7 @@ from scipy import stats
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.measure import IllConditionedFit
+from effdeg_lab.engine.loop import Turn
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Job, Run
@@ -95,7 +96,7 @@ def run(settings: Estimation, job: Job) -> None:
     state = job.start() or {"done": 0, "seconds": 0.0}
     begin = time.perf_counter() - state["seconds"]
     title = f"{settings.function}, seed {settings.seed}"
-    with progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
+    with Turn(job.device), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
         for done, (sampling, nodes) in enumerate(SCHEMES, start=1):
             if done > state["done"]:
                 for entry in subject.measure(sampling, nodes):
@@ -369,7 +370,8 @@ def _make_costs(results: Results) -> Table:
         f"{400 * DEFAULT[1]:,} forward passes.",
         f"Tried: {', '.join(map(str, NODES))} nodes, degrees {', '.join(map(str, DEGREES))}.",
     )
-    return Table(f"Cost of a standard error of {TOLERANCE:.0%}", columns, tuple(rows), notes, frozenset(bold))
+    title = f"Cost of a standard error of {TOLERANCE:.0%}: {results.heading}"
+    return Table(title, columns, tuple(rows), notes, frozenset(bold))
 
 
 def _make_nodes(results: Results) -> Table:

@@ -132,7 +132,7 @@ class TrackingStudy(Study):
         if models.empty:
             return []
         return [
-            *(_make_correlations(models, variant) for variant in VARIANTS),
+            *(_make_correlations(results, models, variant) for variant in VARIANTS),
             *_make_groups(models),
             _make_costs(models),
         ]
@@ -155,7 +155,7 @@ class TrackingStudy(Study):
         return f"ED {run.value('effective_degree.value'):.3f}{coarse}"
 
 
-def _make_correlations(models: pd.DataFrame, variant: str) -> Table:
+def _make_correlations(results: Results, models: pd.DataFrame, variant: str) -> Table:
     scores, compared = score_settings(models, variant), compare_settings(models, variant)
     mean, std = compared.mean(), compared.std().fillna(0.0)
     rows = []
@@ -176,8 +176,8 @@ def _make_correlations(models: pd.DataFrame, variant: str) -> Table:
         "Between paths: the correlation of single paths' values with their precise ones, averaged over models.",
     )
     columns = ("nodes/degree", "Pearson", "Spearman", "Kendall", "ratio to precise", "at its degree", "between paths")
-    count, precise = models["model"].nunique(), models["setting"].iloc[-1]
-    title = f"How coarse settings track the precise one ({precise}) over {count} models, {VARIANTS[variant]}"
+    tracked = f"the precise one ({name_precise(results)}) over {models['model'].nunique()} models"
+    title = f"How coarse settings track {tracked}, {VARIANTS[variant]}: {results.heading}"
     # The notes hold for both tables, and are given below the first.
     return Table(title, columns, tuple(rows), notes if variant == "value" else ())
 
