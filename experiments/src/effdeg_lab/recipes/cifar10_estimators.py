@@ -19,6 +19,6 @@ RECIPE = replace(
     title="Coarse and precise effective degrees of 27 ViT-Tinys",
     paper="none; settings of Table 10 and appendix D.1",
     expects="No such experiment; the paper trains with 4 nodes and degree 3, and measures with 200 and 40.",
-    settings=replace(POOL.settings, measure_also=ALSO),
+    settings=POOL.settings.change({"measure_also": ALSO}),
     study=TrackingStudy(),
 )
