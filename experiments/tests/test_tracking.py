@@ -80,9 +80,10 @@ def test_methods_that_a_setting_cannot_distinguish_are_shown_separately():
 
 def test_a_pool_of_one_method_is_in_the_order_of_its_grid_and_grouped_by_the_learning_rate():
     runs = [make_run(model, 1.0 + place, 1.0 + place) for place, model in enumerate(MODELS[:6])]
+    runs.append(make_run((RECIPE.methods[0], MODELS[0][1] | {"lr": 0.5}), 7.0, 7.0))  # not in the grid
     models = read_models(collect_runs(runs[::-1])).drop_duplicates("model")
-    assert list(models["precise_value"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    assert list(models["group"]) == [f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"]
+    assert list(models["precise_value"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert list(models["group"]) == [*(f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"), "lr = 0.5"]
 
 
 def test_settings_that_some_models_were_not_measured_with_are_left_out():

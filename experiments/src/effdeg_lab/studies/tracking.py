@@ -45,8 +45,9 @@ def read_models(results: Results) -> pd.DataFrame:
     grid = results.recipe.grid
 
     def place(run: Run) -> tuple[int, ...]:
-        point = (list(values).index(run.settings[key]) for key, values in grid.items())
-        return (*point, run.seed)
+        # A user may have run values that the grid does not have.
+        given = [(run.settings[key], values) for key, values in grid.items()]
+        return (*(values.index(value) if value in values else len(values) for value, values in given), run.seed)
 
     rows: list[dict[str, Any]] = []
     for each in results.done:
