@@ -46,9 +46,8 @@ def draw_bias(results: Results, theme: str) -> Figure:
         ratios = [1.0, 1.0, 1.7]  # uniform nodes go far off
         grid = figure.subplots(3, columns, squeeze=False, sharex=True, sharey="row", height_ratios=ratios)
         name, low, high = _SHADES[theme]
-        shades: dict[Any, Any] = dict(
-            zip(DEGREES, mpl.colormaps[name](np.linspace(low, high, len(DEGREES))), strict=True)
-        )
+        spaced = np.linspace(low, high, len(DEGREES))
+        shades: dict[Any, Any] = dict(zip(DEGREES, mpl.colormaps[name](spaced), strict=True))
         halo = [withStroke(linewidth=2, foreground=colors.ground)]
         for column, each in zip(grid.T, results.done, strict=True):
             panels: dict[Any, Axes] = dict(zip(SAMPLINGS, column, strict=True))
@@ -59,7 +58,8 @@ def draw_bias(results: Results, theme: str) -> Figure:
                 style = {"color": shade, "lw": 1.3, "marker": "o", "ms": 2.6, "elinewidth": 0.8}
                 axes.errorbar(along["nodes"], bias, 100 * along["bias_stderr"], **style)
                 start = (along["nodes"].iloc[0], bias.iloc[0])
-                _annotate(axes, str(degree), start, (0, 3.5), color=shade, ha="center", fontsize=7, path_effects=halo)
+                label = {"color": shade, "ha": "center", "va": "baseline", "fontsize": 7, "path_effects": halo}
+                _annotate(axes, str(degree), start, (0, 3.5), **label)
             column[0].set_title(each.method.title)
         for axes in grid.flat:
             axes.set_yscale("symlog", linthresh=1.0, linscale=0.8)
@@ -212,12 +212,8 @@ def _write_counts(axes: Axes, colors: Theme, counts: Mapping[str, int]) -> None:
 
 
 def _annotate(axes: Axes, text: str, point: Any, offset: tuple[float, float] = (7, 0), **style: Any) -> None:
-    defaults: dict[str, Any] = {
-        "textcoords": "offset points",
-        "va": "baseline" if offset[1] else "center",
-        "fontsize": 8,
-    }
-    axes.annotate(text, point, offset, **(defaults | style))
+    options: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    axes.annotate(text, point, offset, **(options | style))
 
 
 def _scale_nodes(axes: Axes) -> None:
@@ -231,10 +227,4 @@ def _add_grid(axes: Axes, colors: Theme, axis: Literal["both", "x", "y"] = "both
     axes.set_axisbelow(True)
 
 
-DRAW = {
-    "bias": draw_bias,
-    "degrees": draw_degrees,
-    "cost": draw_cost,
-    "split": draw_split,
-    "warnings": draw_warnings,
-}
+DRAW = {"bias": draw_bias, "degrees": draw_degrees, "cost": draw_cost, "split": draw_split, "warnings": draw_warnings}

@@ -11,15 +11,19 @@ OUTPUTS = 3
 
 
 class KnownFunction(ABC):
-    """A function in float64 whose expansion along straight paths is known."""
+    """A function in float64, of points of shape ``(points, variables)``, whose expansion along paths is known."""
 
-    @abstractmethod
-    def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw examples, of shape ``(count, variables)``, on the function's device."""
+    VARIABLES: int
+    device: torch.device
 
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:
-        """Evaluate the function at points of shape ``(points, variables)``."""
+        """Evaluate the function."""
+
+    def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
+        """Draw examples, uniformly between -1 and 1."""
+        drawn = torch.rand(count, self.VARIABLES, dtype=torch.float64, generator=generator)
+        return (2 * drawn - 1).to(self.device)
 
     @abstractmethod
     def expand(self, first: Tensor, second: Tensor, degree: int) -> Tensor:
@@ -42,15 +46,11 @@ class Polynomial(KnownFunction):
     VARIABLES = 3
 
     def __init__(self, generator: torch.Generator, device: torch.device) -> None:
+        self.device = device
         powers = product(range(self.DEGREE + 1), repeat=self.VARIABLES)
         self._exponents = sorted((each for each in powers if sum(each) <= self.DEGREE), key=sum)
         weights = torch.randn(len(self._exponents), OUTPUTS, dtype=torch.float64, generator=generator)
         self._weights = weights.to(device)
-
-    def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw examples uniformly between -1 and 1."""
-        drawn = torch.rand(count, self.VARIABLES, dtype=torch.float64, generator=generator)
-        return (2 * drawn - 1).to(self._weights.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Evaluate the map."""
@@ -85,12 +85,10 @@ def _multiply_by_linear(series: Tensor, constant: Tensor, slope: Tensor) -> Tens
 class Sine(KnownFunction):
     """sin(ω x) of one variable between -1 and 1, expanded by the formula of Jacobi and Anger."""
 
-    def __init__(self, frequency: float, device: torch.device) -> None:
-        self._frequency, self._device = frequency, device
+    VARIABLES = 1
 
-    def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw examples uniformly between -1 and 1."""
-        return (2 * torch.rand(count, 1, dtype=torch.float64, generator=generator) - 1).to(self._device)
+    def __init__(self, frequency: float, device: torch.device) -> None:
+        self._frequency, self.device = frequency, device
 
     def __call__(self, x: Tensor) -> Tensor:
         """Evaluate the sine."""
@@ -135,13 +133,13 @@ class Kinks(KnownFunction):
         def draw(*shape: int) -> Tensor:
             return torch.randn(*shape, dtype=torch.float64, generator=generator).to(device)
 
+        self.device = device
         self._hidden, self._bias = draw(self.VARIABLES, units) / math.sqrt(self.VARIABLES), draw(units)
         self._output = draw(units, OUTPUTS) / math.sqrt(units)
 
     def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw examples from the normal distribution."""
-        drawn = torch.randn(count, self.VARIABLES, dtype=torch.float64, generator=generator)
-        return drawn.to(self._hidden.device)
+        return torch.randn(count, self.VARIABLES, dtype=torch.float64, generator=generator).to(self.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run the network."""
