@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 from scipy import stats
 
 import effdeg
-from effdeg.measure._measurement import RESIDUAL_LIMIT
 from tests.models import mlp
 
 X = torch.randn(20, 6)
@@ -166,7 +165,7 @@ def test_a_straight_line_has_nothing_in_the_upper_half():
 @pytest.mark.parametrize("above", [True, False])
 def test_the_residual_warns_above_its_limit(above):
     measured = effdeg.measure(mlp(), X, paths=5, nodes=12, degree=4)
-    residual = RESIDUAL_LIMIT + (1e-6 if above else -1e-6)
+    residual = effdeg.Measurement.RESIDUAL_LIMIT + (1e-6 if above else -1e-6)
     assert (
         any("the fit misses 5%" in note for note in dataclasses.replace(measured, residual=residual).warnings())
         is above

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 """The version of the file format, raised when older files become unreadable. 2: what was measured is recorded."""
-
-RESIDUAL_LIMIT = 0.05
-"""Above this residual a measurement warns."""
-
-UPPER_HALF_LIMIT = 0.1
-"""Above this share of the value in the upper half of the degrees a measurement warns. In docs/estimator.md this limit
-catches all values that are more than 5% off (the residual catches less than half of them), and many that are not."""
 
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
 
@@ -164,6 +157,9 @@ class Measurement:
         residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few per cent,
             the degree is too low for this model. With ``nodes == degree + 1`` it is 0 for any model.
         settings: What was measured, and how.
+        RESIDUAL_LIMIT: Above this residual a measurement warns.
+        UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns. In docs/estimator.md this limit catches all
+            values that are more than 5% off (the residual catches less than half of them), and many that are not.
 
     Example:
         >>> import effdeg, torch
@@ -174,6 +170,9 @@ class Measurement:
         >>> round(measured.value, 4), round(measured.normalized, 4)
         (1.0, 1.0)
     """
+
+    RESIDUAL_LIMIT: ClassVar[float] = 0.05
+    UPPER_HALF_LIMIT: ClassVar[float] = 0.1
 
     per_path: Float[Tensor, " paths"]
     per_path_normalized: Float[Tensor, " paths"]
@@ -353,9 +352,9 @@ class Measurement:
             return
         if settings.nodes == settings.degree + 1:
             yield "nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
-        elif self.residual > RESIDUAL_LIMIT:
+        elif self.residual > self.RESIDUAL_LIMIT:
             yield f"the fit misses {self.residual:.0%} of the variation; a higher degree= would capture more of it."
-        if settings.degree > 1 and self.upper_half > UPPER_HALF_LIMIT:
+        if settings.degree > 1 and self.upper_half > self.UPPER_HALF_LIMIT:
             yield (
                 f"{self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
                 "with nodes= to match, may find more. Compare at equal degree only."

@@ -1,4 +1,4 @@
-"""How far do coarse settings of the estimator follow the precise one? Over the pool of 27 ViT-Tinys on CIFAR-10.
+"""How well do coarse settings of the estimator track the precise one? Over the pool of 27 ViT-Tinys on CIFAR-10.
 
 Expected: the paper has no such experiment, but trains with 4 nodes and degree 3 and measures with 200 and 40. The runs
 are those of ``cifar10-vit-pool``, measured in more ways at their end.
@@ -8,23 +8,17 @@ Cost on one H200: about two minutes per run of 100 epochs (from the pace of othe
 
 from dataclasses import replace
 
-from effdeg_lab.recipe import Recipe
 from effdeg_lab.recipes import cifar10_vit_pool
-from effdeg.lab.studies.estimator.models import ALSO, every_model
-from effdeg.lab.studies.estimator.tracking import Tracking
+from effdeg_lab.studies.tracking import ALSO, TrackingStudy
 
 POOL = cifar10_vit_pool.RECIPE
 
-RECIPE = Recipe(
+RECIPE = replace(
+    POOL,
     name="cifar10-estimators",
     title="Coarse and precise effective degrees of 27 ViT-Tinys",
     paper="none; settings of Table 10 and appendix D.1",
     expects="No such experiment; the paper trains with 4 nodes and degree 3, and measures with 200 and 40.",
-    cost=POOL.cost,
-    settings=replace(POOL.settings, measure_also=ALSO),
-    train=POOL.train,
-    methods=every_model(POOL.methods, POOL.grid),
-    departs=POOL.departs,
-    seeds=POOL.seeds,
-    study=Tracking(),
+    settings=POOL.settings.change({"measure_also": ALSO}),
+    study=TrackingStudy(),
 )

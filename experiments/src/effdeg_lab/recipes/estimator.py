@@ -1,15 +1,13 @@
 """Does the estimator tell the truth? Bias and variance on functions whose effective degree is known exactly.
 
-Expected: the paper leaves it open, but for uniform nodes, which become unstable at high degree (its appendix C.4).
+Expected: the paper leaves it open, except for uniform nodes, which become unstable at high degree (its appendix C.4).
 Seen: the defaults of effdeg.measure within 0.1% of the exact value at their degree; but uniform nodes off by factors,
 and a residual that warns of a third of what is wrong.
 Cost: about 25 s per run on one core; 7 minutes in all.
 """
 
-from effdeg_lab.recipe import Recipe, Method
-from effdeg.lab.studies.estimator.experiment import estimate
-from effdeg.lab.studies.estimator.settings import Estimation
-from effdeg.lab.studies.estimator.study import Truth
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.studies.estimator import Estimation, EstimatorStudy, run
 
 RECIPE = Recipe(
     name="estimator",
@@ -18,7 +16,7 @@ RECIPE = Recipe(
     expects="Bias and variance of the estimator are left open; uniform nodes become unstable at high degree.",
     cost="25 s per run on one CPU core, 7 min in all",
     settings=Estimation(),
-    train=estimate,
+    run=run,
     methods=(
         Method("polynomial", "polynomial of degree 5", {"function": "polynomial"}),
         Method("sine-4", "sin 4x", {"function": "sine", "frequency": 4.0}),
@@ -27,5 +25,5 @@ RECIPE = Recipe(
         Method("kinks-4", "ReLU network, 4 units", {"function": "kinks", "units": 4}),
         Method("kinks-64", "ReLU network, 64 units", {"function": "kinks", "units": 64}),
     ),
-    study=Truth(),
+    study=EstimatorStudy(),
 )
