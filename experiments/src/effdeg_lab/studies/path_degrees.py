@@ -2,23 +2,26 @@
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 import effdeg
-from effdeg.functional import chebyshev_nodes, effective_degree, fit, fit_operator
+from effdeg.functional import effective_degree, fit
+from effdeg_lab.engine.settings import check_fit, check_least
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
 from effdeg_lab.settings import SCALE, Settings
 from effdeg_lab.studies import Study, StudyFigure
-from effdeg_lab.studies.polynomial_networks import EXAMPLES_PER_PATH, check_counts, estimate_mean
+from effdeg_lab.studies.polynomials import EXAMPLES_PER_PATH, RandomPolynomials, draw_examples, estimate_mean
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge, judge_all
 
@@ -34,11 +37,9 @@ _THRESHOLD, _COARSE = 1e-13, 1e-2
 _NOISE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 # Examples that a polynomial's standard deviation is taken over.
 _SCALING = 1000
-# Sums of this many times their terms' sizes, or less, are rounding errors of zero.
-_ROUNDING = 1e-14
 # Standard errors between two means, the clearest of dozens, before one counts as lower.
 _CLEAR_FALL = 4.0
-_KINDS = {"effective_degree": "ED", "normalized": "normalized ED"}
+_KINDS = ("effective_degree", "normalized")
 
 
 @dataclass(frozen=True)
@@ -68,107 +69,14 @@ class PathDegrees(Settings):
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
-        check_counts(self, variables=1, highest=1, terms=1, polynomials=2, paths=2)
+        check_least(self, 1, "variables", "highest", "terms")
+        check_least(self, 2, "polynomials", "paths")
         if self.degree <= self.highest:
             raise ValueError(
                 f"degree={self.degree} leaves no room above the polynomials' own, up to highest={self.highest}: a "
                 f"degree that is found too high would not be seen. Use degree={self.highest + 1} or more."
             )
-        fit_operator(chebyshev_nodes(self.nodes), self.degree)  # raises unless the nodes determine the fit
-
-
-@dataclass(frozen=True, eq=False)
-class RandomPolynomials:
-    """Several polynomials with the same variables and total degree, as one map with an output for each.
-
-    Attributes:
-        exponents: For every term, the power of every variable (polynomials or 1, terms, variables).
-        coefficients: The factor of every term (polynomials, terms).
-        degree: The total degree.
-    """
-
-    exponents: Tensor
-    coefficients: Tensor
-    degree: int
-
-    @classmethod
-    def draw(
-        cls, count: int, *, variables: int, degree: int, terms: int | None, generator: torch.Generator
-    ) -> "RandomPolynomials":
-        """Draw polynomials with normal coefficients.
-
-        With ``terms``, each has as many monomials, drawn from all up to the degree, the first from those of the degree
-        itself; else all monomials up to the degree.
-        """
-        if terms is None:
-            places = combinations(range(variables + degree), variables)
-            exponents = torch.tensor([[_read_exponents(bars) for bars in places]])
-        else:
-            leading = [_draw_exponents(variables - 1, degree, generator) for _ in range(count)]
-            others = [_draw_exponents(variables, degree, generator) for _ in range(count * (terms - 1))]
-            first = torch.tensor([[*powers, degree - sum(powers)] for powers in leading])
-            rest = torch.tensor(others, dtype=torch.long).view(count, terms - 1, variables)
-            exponents = torch.cat([first[:, None], rest], dim=1)
-        coefficients = torch.randn(count, exponents.shape[1], dtype=torch.float64, generator=generator)
-        return cls(exponents, coefficients, degree)
-
-    def to(self, device: torch.device) -> "RandomPolynomials":
-        """Move to a device."""
-        return replace(self, exponents=self.exponents.to(device), coefficients=self.coefficients.to(device))
-
-    def scale(self, inputs: Tensor) -> "RandomPolynomials":
-        """Return multiples of the polynomials that have a standard deviation of one over these inputs."""
-        return replace(self, coefficients=self.coefficients / self(inputs).std(0)[:, None])
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Compute all polynomials at every point."""
-        powers = torch.ones_like(inputs)
-        table = [powers]
-        for _ in range(self.degree):
-            powers = powers * inputs
-            table.append(powers)
-        by_power = torch.stack(table, dim=-1)
-        monomials = by_power[:, 0, self.exponents[..., 0]]
-        for variable in range(1, inputs.shape[1]):
-            monomials = monomials * by_power[:, variable, self.exponents[..., variable]]
-        return torch.einsum("npt,pt->np", monomials, self.coefficients)
-
-    def compute_leading_coefficients(self, directions: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the Chebyshev coefficient of the total degree D along paths from the leading part P_D alone.
-
-        Along x + t v/2, t from -1 to 1, the power t^D has the factor P_D(v/2) (the paper's Lemma), and t^D is
-        T_D/2^(D-1) but for lower degrees.
-
-        Args:
-            directions: The differences v of the ends of the paths (paths, variables).
-
-        Returns:
-            The coefficients (paths, polynomials), and whether each vanishes: the degree along the path is then lower.
-        """
-        leads = self.exponents.sum(-1) == self.degree
-        leading = torch.where(leads, self.coefficients, 0.0)
-        values, sizes = (replace(self, coefficients=each)(directions / 2) for each in (leading, leading.abs()))
-        return values / 2 ** (self.degree - 1), values.abs() <= _ROUNDING * sizes.abs()
-
-
-def _draw_exponents(variables: int, degree: int, generator: torch.Generator) -> list[int]:
-    """Draw a monomial from all up to a degree, each as likely as any other."""
-    places = torch.randperm(variables + degree, generator=generator)[:variables]
-    return _read_exponents(sorted(places.tolist()))
-
-
-def _read_exponents(places: "tuple[int, ...] | list[int]") -> list[int]:
-    """Read exponents off bars among stars: the stars between a bar and the one before it."""
-    return [place - before - 1 for before, place in zip([-1, *places], places, strict=False)]
-
-
-def draw_examples(kind: str, count: int, variables: int, generator: torch.Generator) -> Tensor:
-    """Draw examples, in float64."""
-    if kind == "normal":
-        return torch.randn(count, variables, dtype=torch.float64, generator=generator)
-    if kind == "lattice":
-        return torch.randint(-1, 2, (count, variables), generator=generator).double()
-    return 2 * torch.rand(count, variables, dtype=torch.float64, generator=generator) - 1
+        check_fit(self.nodes, self.degree)
 
 
 def find_degrees(coefficients: Tensor, threshold: float) -> Tensor:
@@ -272,23 +180,51 @@ class DegreesAlongPaths(Study):
         if not dense:
             return Verdict("not decided")
         lost = sum(int(found[["vanishing", "unexplained", "too_high"]].to_numpy().sum()) for found in dense)
-        rise = min(float(found["found"].diff().min()) for found in dense)
+        rise = min(float(np.diff(found["found"], prepend=0.0).min()) for found in dense)
         return judge_all([
             judge("paths with a vanishing leading coefficient or an unexplained degree", lost, (lost, lost), below=1),
             judge("least rise of the mean degree found", rise, (rise, rise), above=0.0),
         ])
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the degrees found, what noise does to them, effective degrees, and where these fall."""
-        found = {each.method.name: combine_seeds(each) for each in results.done}
+        """Return the degrees found, what noise does to them, effective degrees, and the extremes of both."""
+        first = combine_seeds(results.done[0])
+        degrees, sizes = list(first.index), _list_sizes(first)
+        middle, last = degrees[len(degrees) // 2], degrees[-1]
+        shown = [degree for degree in degrees if degree in {1, 2, 3, 5, 7, last}]
+        heads = [f"degree {degree}" for degree in shown]
+        raw, normalized = (partial(_describe_effective, kind=kind, degrees=shown) for kind in _KINDS)
+        errors = "±: standard error over polynomials and paths."
+        found = ("followed", "leading coefficient zero", "too small for float64", f"found at total degree {last}")
+        extremes = (f"least degree found at {sizes[0]}", *(f"ED raised at {size}" for size in sizes))
         return [
-            _tabulate_degrees(results, found),
-            _tabulate_noise(results, found),
-            _tabulate_effective(
-                results, found, "effective_degree", "ED of polynomials with a standard deviation of one"
+            _tabulate(
+                results,
+                f"The degree found along paths: {results.heading}",
+                (*found, f"above {_COARSE:.0%} of the largest"),
+                _describe_degrees,
+                f"The degree found is that of the highest Chebyshev coefficient above {_THRESHOLD:g} of the largest "
+                f"one; in the last column, above {_COARSE:g}.",
+                "Followed: polynomials times paths, all total degrees together.",
             ),
-            _tabulate_effective(results, found, "normalized", "Normalized ED"),
-            _tabulate_extremes(results, found),
+            _tabulate(
+                results,
+                f"Total degree {middle} with noise on the values: degree found; ED",
+                ("no noise", *sizes),
+                partial(_describe_noise, degree=middle),
+                "The noise is relative to the polynomials' standard deviation, which is one.",
+            ),
+            _tabulate(
+                results, "ED of polynomials with a standard deviation of one, by total degree", heads, raw, errors
+            ),
+            _tabulate(results, "Normalized ED, by total degree", heads, normalized, errors),
+            _tabulate(
+                results,
+                "What noise does at most, and where ED falls as the total degree rises",
+                (*extremes, "ED falls from", "normalized ED falls from"),
+                _describe_extremes,
+                f"A fall counts from {_CLEAR_FALL:g} standard errors on; the clearest is shown.",
+            ),
         ]
 
     def figures(self, results: Results) -> list[StudyFigure]:
@@ -348,75 +284,43 @@ def _list_sizes(found: pd.DataFrame) -> list[str]:
     return [name.split(".")[1] for name in found.columns if name.startswith("noise.") and name.endswith(".size")]
 
 
-def _tabulate_degrees(results: Results, found: dict[str, pd.DataFrame]) -> Table:
-    last = max(next(iter(found.values())).index)
+def _tabulate(
+    results: Results,
+    title: str,
+    columns: Sequence[str],
+    describe: Callable[[pd.DataFrame], list[str]],
+    *notes: str,
+) -> Table:
+    """Make a table with a row for each method, which says so if it was not run."""
     rows = []
     for method in results.methods:
-        cells = [method.state, *[NOTHING] * 4]
-        if method.runs:
-            each = found[method.method.name]
-            count, dropped, vanishing = (int(each[name].sum()) for name in ("followed", "dropped", "vanishing"))
-            cells = [f"{count:,}", f"{vanishing:,}", f"{dropped - vanishing:,}"]
-            cells += [f"{each['found'].iloc[-1]:.3f}", f"{each['found_coarsely'].iloc[-1]:.2f}"]
+        cells = describe(combine_seeds(method)) if method.runs else [method.state, *[NOTHING] * (len(columns) - 1)]
         rows.append((method.method.title, *cells))
-    head = ("", "followed", "leading coefficient zero", "too small for float64", f"found at total degree {last}")
-    notes = (
-        f"The degree found is that of the highest Chebyshev coefficient above {_THRESHOLD:g} of the largest one; "
-        f"in the last column, above {_COARSE:g}.",
-        "Followed: polynomials times paths, all total degrees together.",
-        *results.departures,
-    )
-    title = f"The degree found along paths: {results.heading}"
-    return Table(title, (*head, f"above {_COARSE:.0%} of the largest"), tuple(rows), notes)
+    return Table(title, ("", *columns), tuple(rows), notes)
 
 
-def _tabulate_noise(results: Results, found: dict[str, pd.DataFrame]) -> Table:
-    first = next(iter(found.values()))
-    middle, sizes = first.index[len(first) // 2], _list_sizes(first)
-    rows = []
-    for method in results.methods:
-        cells = [method.state, *[NOTHING] * len(sizes)]
-        if method.runs:
-            each = found[method.method.name].loc[middle]
-            cells = [f"{each['found']:.2f}; {each['effective_degree.value']:.3f}"]
-            for size in sizes:
-                cells.append(f"{each[f'noise.{size}.found']:.2f}; {each[f'noise.{size}.effective_degree']:.3f}")
-        rows.append((method.method.title, *cells))
-    title = f"Total degree {middle} with noise on the values: degree found; ED"
-    notes = ("The noise is relative to the polynomials' standard deviation, which is one.",)
-    return Table(title, ("", "no noise", *sizes), tuple(rows), notes)
+def _describe_degrees(found: pd.DataFrame) -> list[str]:
+    count, dropped, vanishing = (int(found[name].sum()) for name in ("followed", "dropped", "vanishing"))
+    degree, coarse = found[["found", "found_coarsely"]].iloc[-1]
+    return [f"{count:,}", f"{vanishing:,}", f"{dropped - vanishing:,}", f"{degree:.3f}", f"{coarse:.2f}"]
 
 
-def _tabulate_effective(results: Results, found: dict[str, pd.DataFrame], kind: str, title: str) -> Table:
-    degrees = next(iter(found.values())).index
-    shown = [degree for degree in degrees if degree in {1, 2, 3, 5, 7, degrees[-1]}]
-    rows = []
-    for method in results.methods:
-        cells = [NOTHING] * len(shown)
-        if method.runs:
-            each = found[method.method.name].loc[shown]
-            values = zip(each[f"{kind}.value"], each[f"{kind}.stderr"], strict=True)
-            cells = [f"{value:.2f} ± {stderr:.2f}" for value, stderr in values]
-        rows.append((method.method.title, *cells))
-    head = ("", *(f"degree {degree}" for degree in shown))
-    notes = ("±: standard error over polynomials and paths.",)
-    return Table(f"{title}, by total degree", head, tuple(rows), notes)
+def _describe_noise(found: pd.DataFrame, degree: int) -> list[str]:
+    names = [("found", "effective_degree.value")]
+    names += [(f"noise.{size}.found", f"noise.{size}.effective_degree") for size in _list_sizes(found)]
+    return [f"{found.loc[degree, one]:.2f}; {found.loc[degree, other]:.3f}" for one, other in names]
 
 
-def _tabulate_extremes(results: Results, found: dict[str, pd.DataFrame]) -> Table:
-    sizes = _list_sizes(next(iter(found.values())))
-    rows = []
-    for method in results.done:
-        each = found[method.method.name]
-        cells = [f"{each[f'noise.{sizes[0]}.found'].min():.2f}"]
-        for size in sizes:
-            cells.append(f"{(each[f'noise.{size}.effective_degree'] / each['effective_degree.value']).max() - 1:.1%}")
-        cells += [_describe_fall(each[f"{kind}.value"], each[f"{kind}.stderr"]) for kind in _KINDS]
-        rows.append((method.method.title, *cells))
-    head = ("", f"least degree found at {sizes[0]}", *(f"ED raised at {size}" for size in sizes))
-    head += tuple(f"{kind} falls from" for kind in _KINDS.values())
-    notes = (f"A fall counts from {_CLEAR_FALL:g} standard errors on; the clearest is shown.",)
-    return Table("What noise does at most, and where ED falls as the total degree rises", head, tuple(rows), notes)
+def _describe_effective(found: pd.DataFrame, kind: str, degrees: list[int]) -> list[str]:
+    estimates = found.loc[degrees, [f"{kind}.value", f"{kind}.stderr"]].to_numpy()
+    return [f"{value:.2f} ± {stderr:.2f}" for value, stderr in estimates]
+
+
+def _describe_extremes(found: pd.DataFrame) -> list[str]:
+    sizes, clean = _list_sizes(found), found["effective_degree.value"]
+    rises = [(found[f"noise.{size}.effective_degree"] / clean).max() - 1 for size in sizes]
+    falls = [_describe_fall(found[f"{kind}.value"], found[f"{kind}.stderr"]) for kind in _KINDS]
+    return [f"{found[f'noise.{sizes[0]}.found'].min():.2f}", *(f"{rise:.1%}" for rise in rises), *falls]
 
 
 def _describe_fall(values: "pd.Series[float]", stderrs: "pd.Series[float]") -> str:
@@ -434,82 +338,68 @@ def _describe_fall(values: "pd.Series[float]", stderrs: "pd.Series[float]") -> s
 def _plot_degrees(results: Results, theme: str) -> "Figure":
     """Draw the degree found against the total degree, and what noise does to it and to the effective degree."""
     from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, colors_of
 
     with open_figure(theme, (12, 3.9)) as (colors, figure):
-        clean, *noisy = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
-        labels = []
-        for method in results.done:
-            found, color = combine_seeds(method)["found"], colors_of(results.recipe, theme)[method.method.name]
-            face = color if _has_density(method) else colors.ground
-            clean.plot(found.index, found, color=color, lw=1.5, marker="o", ms=4.5, mfc=face)
-            labels.append(Label(method.method.title, found.index[-1], found.iloc[-1], color))
-        last = max(label.x for label in labels)
+        clean, noisy, effective = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
+        last = results.scale["highest"]
         clean.plot((0, last), (0, last), color=colors.faint, lw=6, solid_capstyle="round", zorder=1)
         clean.set_ylim(0, last + 0.5)
         clean.set_title("degree found along paths")
-        _label_degrees(clean, labels, colors)
+        _draw_methods(clean, results, theme, "found")
         found = combine_seeds(_choose_for_noise(results))
-        names = {"found": ("found", "degree found, with noise")}
-        names["effective_degree"] = ("effective_degree.value", "effective degree, with the same noise")
-        for axes, (name, (clean_name, title)) in zip(noisy, names.items(), strict=True):
-            curves = found[[clean_name, *(f"noise.{size}.{name}" for size in _list_sizes(found))]]
-            _draw_noise(axes, curves, _list_sizes(found), colors)
-            axes.set_title(title)
+        noisy.set_title("degree found, with noise")
+        _draw_noise(noisy, found, "found", "found", colors)
+        effective.set_title("effective degree, with the same noise")
+        _draw_noise(effective, found, "effective_degree.value", "effective_degree", colors)
     return figure
-
-
-def _draw_noise(axes: "Axes", curves: pd.DataFrame, sizes: list[str], colors: "Theme") -> None:
-    """Draw what becomes of three total degrees as noise grows."""
-    shown = curves.iloc[sorted({min(1, len(curves) - 1), len(curves) // 2, len(curves) - 1})]
-    for (degree, curve), color in zip(shown.iterrows(), (colors.simple, colors.ink, colors.complex), strict=False):
-        axes.plot(range(len(curve)), curve, color=color, lw=1.5, marker="o", ms=3.5)
-        axes.annotate(
-            f"D = {degree}",
-            (0, curve.iloc[0]),
-            (-7, 0),
-            textcoords="offset points",
-            color=color,
-            ha="right",
-            va="center",
-            fontsize=8.5,
-        )
-    axes.set_xlim(-1.4, len(sizes) + 0.2)
-    axes.set_ylim(0, 1.08 * float(shown.to_numpy().max()))
-    axes.set_xticks(range(len(sizes) + 1), ["0", *(f"$10^{{{round(math.log10(float(size)))}}}$" for size in sizes)])
-    axes.set_xlabel("noise, in standard deviations of the values")
-    axes.grid(color=colors.faint, lw=0.6)
-    axes.set_axisbelow(True)
 
 
 def _plot_effective(results: Results, theme: str) -> "Figure":
     """Draw raw and normalized effective degrees against the total degree."""
     from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, colors_of
 
-    titles = ("effective degree, polynomials of equal variance", "normalized effective degree")
-    with open_figure(theme, (12, 3.9)) as (colors, figure):
-        for axes, kind, title in zip(figure.subplots(1, 2), _KINDS, titles, strict=True):
-            labels = []
-            for method in results.done:
-                found, color = combine_seeds(method), colors_of(results.recipe, theme)[method.method.name]
-                values = found[f"{kind}.value"]
-                axes.errorbar(found.index, values, found[f"{kind}.stderr"], color=color, lw=1.5, marker="o", ms=3.5)
-                labels.append(Label(method.method.title, found.index[-1], values.iloc[-1], color))
-            axes.set_ylim(bottom=0)
-            axes.set_title(title)
-            _label_degrees(axes, labels, colors)
+    with open_figure(theme, (12, 3.9)) as (_, figure):
+        raw, normalized = figure.subplots(1, 2)
+        raw.set_title("effective degree, polynomials of equal variance")
+        _draw_methods(raw, results, theme, "effective_degree.value", "effective_degree.stderr")
+        normalized.set_title("normalized effective degree")
+        _draw_methods(normalized, results, theme, "normalized.value", "normalized.stderr")
     return figure
 
 
-def _label_degrees(axes: "Axes", labels: list[Any], colors: "Theme") -> None:
+def _draw_methods(axes: "Axes", results: Results, theme: str, value: str, stderr: str = "") -> None:
+    """Draw a line for each method, with hollow markers if its examples have no density."""
     from matplotlib.ticker import MultipleLocator
 
-    from effdeg_lab.figures import label_ends
+    from effdeg.plots import THEMES
+    from effdeg_lab.figures import Label, colors_of, label_ends
 
-    axes.set_xlim(0.7, max(label.x for label in labels) + 0.3)
+    labels = []
+    for method in results.done:
+        found, color = combine_seeds(method), colors_of(results.recipe, theme)[method.method.name]
+        face = color if _has_density(method) else THEMES[theme].ground
+        axes.errorbar(found.index, found[value], found.get(stderr), color=color, lw=1.5, marker="o", ms=4, mfc=face)
+        labels.append(Label(method.method.title, found.index[-1], found[value].iloc[-1], color))
+    axes.set_xlim(0.7, results.scale["highest"] + 0.3)
+    axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MultipleLocator(1))
     axes.set_xlabel("total degree")
-    axes.grid(color=colors.faint, lw=0.6)
+    axes.grid(color=THEMES[theme].faint, lw=0.6)
     axes.set_axisbelow(True)
     label_ends(axes, labels)
+
+
+def _draw_noise(axes: "Axes", found: pd.DataFrame, clean: str, name: str, colors: "Theme") -> None:
+    """Draw what becomes of three total degrees as noise grows."""
+    sizes = _list_sizes(found)
+    places = sorted({min(1, len(found) - 1), len(found) // 2, len(found) - 1})
+    curves = found[[clean, *(f"noise.{size}.{name}" for size in sizes)]].iloc[places]
+    for degree, color in zip(curves.index, (colors.simple, colors.ink, colors.complex), strict=False):
+        axes.plot(range(len(sizes) + 1), curves.loc[degree], color=color, lw=1.5, marker="o", ms=3.5)
+        axes.text(-0.2, curves.loc[degree, clean], f"D = {degree}", ha="right", va="center", color=color, fontsize=8.5)
+    axes.set_xlim(-1.4, len(sizes) + 0.2)
+    axes.set_ylim(0, 1.08 * float(curves.to_numpy().max()))
+    axes.set_xticks(range(len(sizes) + 1), ["0", *(f"$10^{{{round(math.log10(float(size)))}}}$" for size in sizes)])
+    axes.set_xlabel("noise, in standard deviations of the values")
+    axes.grid(color=colors.faint, lw=0.6)
+    axes.set_axisbelow(True)

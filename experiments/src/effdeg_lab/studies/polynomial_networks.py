@@ -1,7 +1,4 @@
-"""Appendix I of the paper: networks that are polynomials learn six polynomial maps, whose effective degree is known.
-
-The maps, their exact values (in closed form, or integrated), the networks and how they are trained, one run, the study.
-"""
+"""Appendix I of the paper: networks that are polynomials learn six polynomial maps, whose effective degree is known."""
 
 import math
 import statistics
@@ -10,21 +7,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import effdeg
-from effdeg.functional import chebyshev_nodes, fit_operator
+from effdeg_lab.engine.settings import check_fit, check_least
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
 from effdeg_lab.settings import SCALE, Settings
 from effdeg_lab.studies import Study, StudyFigure
+from effdeg_lab.studies.methods import format_duration
+from effdeg_lab.studies.polynomials import (
+    COLUMNS,
+    DEGREES,
+    EXAMPLES_PER_PATH,
+    HALF_SIDE,
+    Column,
+    compute_closed_forms,
+    compute_map,
+    draw_inputs,
+    integrate_columns,
+)
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge, judge_all
 
@@ -34,21 +42,8 @@ if TYPE_CHECKING:
 
     from effdeg.plots import Theme
 
-DEGREES = {1: 1, 2: 2, 3: 5, 4: 1, 5: 2, 6: 5}
-"""The total degree of each map, by task."""
 NETWORK_DEGREE = 8
 """The total degree of a network, which squares three times."""
-EXAMPLES_PER_PATH = 10
-"""Error bars take paths to be independent: with this many examples for each path, few examples lie on two paths."""
-
-# Inputs are uniform on [-2, 2]³. The paper does not say so, but its numbers follow from it.
-_HALF_SIDE = 2.0
-# The mean distance between two points of a unit cube (Robbins' constant).
-_ROBBINS = (
-    4 + 17 * math.sqrt(2) - 6 * math.sqrt(3) + 21 * math.log(1 + math.sqrt(2)) + 42 * math.log(2 + math.sqrt(3))
-) / 105 - math.pi / 15
-# Independent scramblings of Sobol points, whose spread shows how accurate their mean is.
-_SCRAMBLINGS = 16
 _FRESH_INPUTS, _EVALUATE_EVERY = 10_000, 10
 # A network that misses its map by more says nothing about the map.
 _LARGEST_ERROR = 0.01
@@ -56,41 +51,6 @@ _LARGEST_ERROR = 0.01
 _HALF_INTERVAL = 1.96
 # About as many paths as the paper may have taken, judging by the scatter of its numbers.
 _FEW_PATHS = 100
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the paper's table: one way to measure the effective degree.
-
-    Attributes:
-        name: Its name in summaries.
-        title: Its name in tables.
-        paper: What the paper reports for tasks 1 to 6.
-        basis: The polynomials.
-        components: Principal components of each path's outputs; by default all outputs as they are.
-        normalized: Whether it is the normalized effective degree, which does not change with the scale of the outputs.
-    """
-
-    name: str
-    title: str
-    paper: tuple[float, ...]
-    basis: Literal["chebyshev", "legendre"] = "chebyshev"
-    components: int | None = None
-    normalized: bool = False
-
-    @property
-    def factor(self) -> int:
-        """What doubling the outputs multiplies it by."""
-        return 1 if self.normalized else 2
-
-
-COLUMNS = (
-    Column("chebyshev", "ED (Chebyshev)", (0.72, 1.17, 2.92, 1.34, 2.33, 5.30)),
-    Column("normalized", "normalized ED", (0.29, 0.78, 1.17, 0.28, 0.82, 1.17), normalized=True),
-    Column("legendre", "ED (Legendre)", (0.73, 1.33, 3.64, 1.35, 2.63, 6.64), basis="legendre"),
-    Column("pca-1", "ED (PCA-1)", (1.40, 2.12, 5.32, 2.67, 4.13, 9.62), components=1),
-    Column("pca-2", "ED (PCA-2)", (0.70, 1.34, 3.40, 1.34, 2.62, 6.16), components=2),
-)
 
 
 @dataclass(frozen=True)
@@ -121,123 +81,14 @@ class PolynomialFit(Settings):
         """Raise ``ValueError`` if the values do not fit together."""
         if self.task not in DEGREES:
             raise ValueError(f"task={self.task} is not one of the six maps: choose from 1 to 6.")
-        check_counts(self, width=1, steps=1, examples=2, paths=2, pairs=2)
+        check_least(self, 1, "width", "steps")
+        check_least(self, 2, "examples", "paths", "pairs")
         if self.degree < NETWORK_DEGREE:
             raise ValueError(
                 f"degree={self.degree} is too low: a network that squares three times is a polynomial of degree "
                 f"{NETWORK_DEGREE}. Use degree={NETWORK_DEGREE} or more."
             )
-        fit_operator(chebyshev_nodes(self.nodes), self.degree)  # raises unless the nodes determine the fit
-
-
-def check_counts(settings: Settings, **least: int) -> None:
-    """Raise unless the settings named, where they are given, are at least as large as this."""
-    for name, bound in least.items():
-        value = getattr(settings, name)
-        if value is not None and value < bound:
-            raise ValueError(f"{name}={value} is too small: it must be at least {bound}.")
-
-
-# The maps and their exact values. Nothing here uses the fits of effdeg, so that the two can be compared.
-
-
-def compute_map(task: int, inputs: Tensor) -> Tensor:
-    """Compute a map from R³ to R³; tasks 4 to 6 are tasks 1 to 3 times two."""
-    x1, x2, x3 = inputs.unbind(-1)
-    if task > 3:
-        return 2 * compute_map(task - 3, inputs)
-    if task == 1:
-        return torch.stack([x3 + 2, x2 + 3, x1 + 1], dim=-1)
-    if task == 2:
-        return torch.stack([x1 * x2, x2 * x3, x1 * x3], dim=-1)
-    return torch.stack([x1 * x2 * x3, x1**2 * x2 * x3**2, x1**2 * x2 * x3 + x2**2 * x3], dim=-1)
-
-
-def draw_inputs(count: int, generator: torch.Generator) -> Tensor:
-    """Draw inputs, in float64."""
-    return _HALF_SIDE * (2 * torch.rand(count, 3, dtype=torch.float64, generator=generator) - 1)
-
-
-def compute_closed_forms(task: int) -> dict[str, float]:
-    """Return the columns that can be integrated by hand, by name; none for tasks 3 and 6.
-
-    Along a path between u and v, in t from -1 to 1, task 1 is a straight line: c₁ is (u - v)/2 in every output, and the
-    length of u - v, halved, in the first principal component. For the normalized degree, |c₀| + |c₁| is the larger of
-    the sizes of the two ends. The outputs of task 2, (a + bt)(c + dt), have c₁ = ad + bc, half the difference of the
-    outputs at the ends, and a quadratic part bd t², which is bd T₂/2 or 2 bd P₂/3 but for a constant.
-    """
-    if task > 3:
-        factors = {column.name: column.factor for column in COLUMNS}
-        return {name: factors[name] * value for name, value in compute_closed_forms(task - 3).items()}
-    half_difference = _HALF_SIDE / 3  # the mean of |u - v|/2
-    if task == 1:
-        shares = (1 / 4, (4 + math.log(5)) / 32, (12 + math.log(3)) / 32)  # of x₃ + 2, x₂ + 3 and x₁ + 1
-        length = _ROBBINS * _HALF_SIDE
-        return {
-            "chebyshev": half_difference,
-            "normalized": math.fsum(shares) / 3,
-            "legendre": half_difference,
-            "pca-1": length,
-            "pca-2": length / 2,
-        }
-    if task == 2:
-        linear, quadratic = _HALF_SIDE**2 * 5 / 27, half_difference**2
-        return {"chebyshev": linear + quadratic, "legendre": linear + 4 / 3 * quadratic}
-    return {}
-
-
-def integrate_columns(task: int, *, pairs: int, seed: int) -> dict[str, dict[str, float]]:
-    """Average every column over scrambled Sobol points in the space of pairs; errors are those over scramblings."""
-    means = []
-    for scrambling in range(_SCRAMBLINGS):
-        number = _SCRAMBLINGS * seed + scrambling
-        points = torch.quasirandom.SobolEngine(6, scramble=True, seed=number)  # type: ignore[no-untyped-call]
-        ends = _HALF_SIDE * (2 * points.draw(max(1, pairs // _SCRAMBLINGS), dtype=torch.float64) - 1)
-        columns = compute_columns(compute_path_coefficients(task, ends[:, :3], ends[:, 3:]))
-        means.append(torch.stack([columns[column.name].mean() for column in COLUMNS]))
-    samples = torch.stack(means, dim=1)
-    return {column.name: estimate_mean(sample) for column, sample in zip(COLUMNS, samples, strict=True)}
-
-
-def compute_path_coefficients(task: int, first: Tensor, second: Tensor) -> Tensor:
-    """Return the Chebyshev coefficients (paths, degrees, 3) of a map along paths: exact, by interpolation."""
-    count = max(DEGREES.values()) + 1
-    angles = math.pi * (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    t = angles.cos()[:, None]
-    values = compute_map(task, (first + second)[:, None] / 2 + t * (first - second)[:, None] / 2)
-    degrees = torch.arange(count, dtype=torch.float64)[:, None]
-    weights = torch.where(degrees == 0, torch.ones_like(degrees), 2.0) / count
-    return weights * (degrees * angles).cos() @ values
-
-
-def compute_columns(coefficients: Tensor) -> dict[str, Tensor]:
-    """Return every column for every path, from Chebyshev coefficients (paths, degrees, 3)."""
-    sizes = coefficients.abs()
-    # The scores of principal components vary by what is not constant. In the Chebyshev measure all T_k vary alike.
-    _, _, directions = torch.linalg.svd(coefficients[:, 1:], full_matrices=False)
-    scores = _weigh_by_degree(coefficients @ directions.mT)
-    chebyshev = np.eye(coefficients.shape[1])
-    legendre = [np.polynomial.legendre.poly2leg(np.polynomial.chebyshev.cheb2poly(row)) for row in chebyshev]
-    to_legendre = np.stack([np.pad(row, (0, len(chebyshev) - len(row))) for row in legendre], axis=1)
-    return {
-        "chebyshev": _weigh_by_degree(coefficients).mean(-1),
-        "normalized": (_weigh_by_degree(coefficients) / sizes.sum(1)).mean(-1),
-        "legendre": _weigh_by_degree(torch.tensor(to_legendre) @ coefficients).mean(-1),
-        "pca-1": scores[:, 0],
-        "pca-2": scores[:, :2].mean(-1),
-    }
-
-
-def estimate_mean(sample: Tensor) -> dict[str, float]:
-    """Return the mean of independent draws and its standard error."""
-    return {"value": float(sample.mean()), "stderr": float(sample.std()) / math.sqrt(len(sample))}
-
-
-def _weigh_by_degree(coefficients: Tensor) -> Tensor:
-    return (torch.arange(coefficients.shape[1], dtype=torch.float64)[:, None] * coefficients.abs()).sum(1)
-
-
-# The networks, and how they are trained.
+        check_fit(self.nodes, self.degree)
 
 
 class PolynomialNetwork(nn.Module):
@@ -255,7 +106,7 @@ class PolynomialNetwork(nn.Module):
         for number, layer in enumerate(layers):
             # Squares of small numbers vanish and those of large ones explode: every unit begins at a size around one.
             size = 1 / math.sqrt(sizes[number])
-            nn.init.normal_(layer.weight, std=size / _HALF_SIDE if number == 0 else size)
+            nn.init.normal_(layer.weight, std=size / HALF_SIDE if number == 0 else size)
             nn.init.normal_(layer.bias, std=0.5)
         self.double()
 
@@ -410,9 +261,6 @@ def _compute_error(network: PolynomialNetwork, task: int, inputs: Tensor) -> flo
     return float(errors.max())
 
 
-# The study: what the runs of all tasks say together.
-
-
 @dataclass(frozen=True)
 class Cell:
     """A cell of the paper's table: the paper's number, the exact one, and what the networks of all seeds measure."""
@@ -444,11 +292,10 @@ class PolynomialNetworks(Study):
         ]
         # A map and its double are measured along the same paths, so that their ratio has no noise from paths.
         ratios = [
-            judge(
-                f"{column.title} of doubled outputs over {column.factor} × ED", off, (off, off), above=0.99, below=1.01
-            )
+            judge(f"{column.title}, doubled outputs over outputs", ratio, (ratio, ratio), above=low, below=high)
             for column in COLUMNS
-            for off in (ratio / column.factor for ratio in _compute_ratios(results, column))
+            for low, high in [(0.99 * column.factor, 1.01 * column.factor)]
+            for ratio in _compute_ratios(results, column)
         ]
         return judge_all([*rises, *ratios])
 
@@ -531,17 +378,15 @@ def _tabulate_fits(results: Results) -> Table:
                 method.frame[[f"{name}.{column.name}.value" for column in COLUMNS]].to_numpy()
                 for name in ("network", "same_paths")
             )
-            seconds = float(method.values("seconds").mean())
             cells = [
                 f"{method.values('test_error').max():.1e}",
                 f"{abs(networks / maps - 1).max():.3%}",
-                f"{seconds:.3g} s" if seconds < 90 else f"{seconds / 60:.3g} min",
+                format_duration(method.time()),
             ]
         rows.append((method.method.title, str(DEGREES[_task_of(method)]), *cells))
     notes = (
         "The error is that on fresh inputs, in units of the outputs' standard deviation: the worst output and seed.",
         "ED is compared along the same paths, in the column where it differs most.",
-        *results.departures,
     )
     head = ("", "degree", "relative error of the fit", "ED off the map's by at most", "training")
     return Table(f"How well the networks fit: {results.heading}", head, tuple(rows), notes)
