@@ -236,7 +236,7 @@ class DegreesAlongPaths(Study):
         )
         effective = (
             "The effective degree against the total degree, raw (polynomials scaled to equal variance) and normalized; "
-            "bars are standard errors."
+            "bars are standard errors; hollow, examples without a density."
         )
         return [
             StudyFigure("degrees", degrees, partial(_plot_degrees, results)),
@@ -308,7 +308,8 @@ def _describe_degrees(found: pd.DataFrame) -> list[str]:
 def _describe_noise(found: pd.DataFrame, degree: int) -> list[str]:
     names = [("found", "effective_degree.value")]
     names += [(f"noise.{size}.found", f"noise.{size}.effective_degree") for size in _list_sizes(found)]
-    return [f"{found.loc[degree, one]:.2f}; {found.loc[degree, other]:.3f}" for one, other in names]
+    row = found.loc[degree]
+    return [f"{row[one]:.2f}; {row[other]:.3f}" for one, other in names]
 
 
 def _describe_effective(found: pd.DataFrame, kind: str, degrees: list[int]) -> list[str]:
