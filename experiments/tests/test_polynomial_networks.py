@@ -23,7 +23,7 @@ DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")),
 ]
-SMALL = {"width": 12, "examples": 250, "steps": 50, "paths": 100, "nodes": 12, "degree": 8, "pairs": 2**10}
+SMALL = {"width": 8, "examples": 150, "steps": 50, "paths": 60, "nodes": 10, "degree": 8, "pairs": 2**8}
 # About what the maps measure.
 EXACT = {
     1: (0.667, 0.278, 0.667, 1.323, 0.662),
@@ -200,6 +200,7 @@ def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path, 
         ({"task_4": {"factor": 1.02}}, "does not hold"),
         ({"task_4": {"factor": 1.009}}, "holds"),
         ({"task_2": {"error": 0.02}}, "not decided"),  # the network does not fit
+        ({"task_2": {"error": float("nan")}}, "not decided"),
         ({"tasks": (1, 2, 3)}, "not decided"),
     ],
 )
@@ -212,8 +213,6 @@ def test_the_deciding_number_is_the_least_certain_rise_or_what_fails():
     failed = RECIPE.study.claim(make_results(task_4={"factor": 1.02}))
     assert failed.quantity == "ED (Chebyshev), doubled outputs over outputs"
     assert failed.value == pytest.approx(2.04)
-    misfit = RECIPE.study.claim(make_results(task_2={"error": 0.02}))
-    assert (misfit.quantity, misfit.value) == ("relative error of the worst fit", 0.02)
 
 
 def test_tables_have_the_paper_the_exact_value_and_the_network():

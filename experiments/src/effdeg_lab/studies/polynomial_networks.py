@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
@@ -283,8 +284,10 @@ class PolynomialNetworks(Study):
 
     def claim(self, results: Results) -> Verdict:
         """Judge whether the effective degree follows the degrees and the scale of the maps."""
-        worst = max(float(each.values("test_error").max()) for each in results.done)
-        if len(results.done) < len(results.methods) or worst > _LARGEST_ERROR:
+        if len(results.done) < len(results.methods):
+            return Verdict("not decided")
+        worst = float(np.max([run.value("test_error") for each in results.done for run in each.runs]))
+        if not worst <= _LARGEST_ERROR:  # which nan is not, either
             return Verdict("not decided", "relative error of the worst fit", worst, wanted=(-math.inf, _LARGEST_ERROR))
         rises = [
             judge(name, rise, (rise - _HALF_INTERVAL * stderr, rise + _HALF_INTERVAL * stderr), above=0.0)
