@@ -18,7 +18,6 @@ from effdeg_lab.studies.polynomials import (
     compute_columns,
     compute_map,
     compute_path_coefficients,
-    draw_examples,
     draw_inputs,
     integrate_columns,
 )
@@ -139,25 +138,11 @@ def test_all_terms_are_all_monomials_up_to_the_degree(variables, degree):
     assert set(found) == expected
 
 
-@pytest.mark.parametrize("terms", [1, 20])
-def test_random_terms_have_the_degree_and_none_a_higher_one(terms):
-    exponents = draw_polynomials(50, variables=10, degree=7, terms=terms).exponents
-    assert exponents.shape == (50, terms, 10)
-    assert bool((exponents.sum(-1)[:, 0] == 7).all())
-    assert int(exponents.sum(-1).max()) == 7
-    assert int(exponents.min()) == 0
-
-
 def test_random_terms_are_all_equally_likely():
     others = draw_polynomials(4000, variables=2, degree=2, terms=2).exponents[:, 1]
     _, counts = torch.unique(others, dim=0, return_counts=True)
     assert len(counts) == 6
     assert bool(((counts - 4000 / 6).abs() < 5 * math.sqrt(4000 / 6)).all())
-
-
-def test_scaled_polynomials_have_a_standard_deviation_of_one():
-    points = draw_examples("normal", 500, 3, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(draw_polynomials().scale(points)(points).std(0), torch.ones(3, dtype=torch.float64))
 
 
 def test_the_leading_coefficient_is_that_of_naive_algebra():

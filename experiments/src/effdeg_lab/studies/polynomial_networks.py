@@ -332,7 +332,7 @@ class PolynomialNetworks(Study):
         return f"relative error {run.value('test_error'):.1e}, ED {network:.3f}, exact {exact:.3f}"
 
 
-def _task_of(method: MethodRuns) -> int:
+def _get_task(method: MethodRuns) -> int:
     return int(method.method.changes["task"])
 
 
@@ -340,7 +340,7 @@ def _read_cells(results: Results) -> dict[tuple[int, str], Cell]:
     """Return what was found, by task and the name of the column."""
     cells = {}
     for method in results.done:
-        task = _task_of(method)
+        task = _get_task(method)
         closed = compute_closed_forms(task)
         for column in COLUMNS:
             stderrs = method.values(f"network.{column.name}.stderr")
@@ -368,7 +368,7 @@ def _compute_rises(results: Results) -> list[tuple[str, float, float]]:
 
 def _compute_ratios(results: Results, column: Column) -> list[float]:
     """List the ratios of networks of doubled maps to those of the maps, seed by seed."""
-    by_task = {_task_of(each): each.values(f"network.{column.name}.value") for each in results.done}
+    by_task = {_get_task(each): each.values(f"network.{column.name}.value") for each in results.done}
     return [ratio for task in by_task if task + 3 in by_task for ratio in (by_task[task + 3] / by_task[task]).dropna()]
 
 
@@ -386,7 +386,7 @@ def _tabulate_fits(results: Results) -> Table:
                 f"{abs(networks / maps - 1).max():.3%}",
                 format_duration(method.time()),
             ]
-        rows.append((method.method.title, str(DEGREES[_task_of(method)]), *cells))
+        rows.append((method.method.title, str(DEGREES[_get_task(method)]), *cells))
     notes = (
         "The error is that on fresh inputs, in units of the outputs' standard deviation: the worst output and seed.",
         "ED is compared along the same paths, in the column where it differs most.",
@@ -398,7 +398,7 @@ def _tabulate_fits(results: Results) -> Table:
 def _tabulate_cells(results: Results, columns: Sequence[Column], title: str) -> Table:
     cells, rows = _read_cells(results), []
     for method in results.methods:
-        task = _task_of(method)
+        task = _get_task(method)
         row = [method.method.title]
         for column in columns:
             row += [f"{column.paper[task - 1]:.2f}", NOTHING, method.state]
@@ -439,7 +439,7 @@ def _plot_values(results: Results, theme: str) -> "Figure":
 
     from effdeg.plots import open_figure
 
-    tasks, cells = [_task_of(each) for each in results.methods], _read_cells(results)
+    tasks, cells = [_get_task(each) for each in results.methods], _read_cells(results)
     with open_figure(theme, (11, 4.8)) as (colors, figure):
         panels = figure.subplots(2, len(COLUMNS), sharex=True, sharey="row", height_ratios=[1.3, 1])
         for column, (above, below) in zip(COLUMNS, panels.T, strict=True):
@@ -493,7 +493,7 @@ def _plot_fits(results: Results, theme: str) -> "Figure":
         axes.set_axisbelow(True)
         labels = []
         for method in results.done:
-            task = _task_of(method)
+            task = _get_task(method)
             color = (colors.ink, colors.simple, colors.complex)[(task - 1) % 3]
             for run in method.runs:
                 steps, errors = ([entry[key] for entry in run.metrics] for key in ("step", "test_error"))

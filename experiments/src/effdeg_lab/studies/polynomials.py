@@ -220,10 +220,7 @@ class RandomPolynomials:
         """Compute the Chebyshev coefficient of the total degree D along paths from the leading part P_D alone.
 
         Along x + t v/2, t from -1 to 1, the power t^D has the factor P_D(v/2) (the paper's Lemma), and t^D is
-        T_D/2^(D-1) but for lower degrees.
-
-        Args:
-            directions: The differences v of the ends of the paths (paths, variables).
+        T_D/2^(D-1) but for lower degrees. The directions v are the differences of the ends (paths, variables).
 
         Returns:
             The coefficients (paths, polynomials), and whether each vanishes: the degree along the path is then lower.
