@@ -15,6 +15,7 @@ from torch import Tensor
 
 import effdeg
 from effdeg.functional import effective_degree, fit
+from effdeg_lab.engine.loop import Turn
 from effdeg_lab.engine.settings import check_fit, check_least
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
@@ -90,7 +91,10 @@ def run_paths(settings: PathDegrees, job: Job) -> None:
     """Follow random polynomials of every total degree along paths, with and without noise."""
     state = job.start() or {"entries": [], "seconds": 0.0}
     title = f"{settings.variables} variables, seed {settings.seed}"
-    with progress_bar(title, settings.highest, enabled=job.progress) as update:
+    with (
+        Turn(job.device, announce=job.progress),
+        progress_bar(title, settings.highest, enabled=job.progress) as update,
+    ):
         for degree in range(len(state["entries"]) + 1, settings.highest + 1):
             job.stop_if_asked(lambda: state)
             begin = time.perf_counter()
@@ -206,6 +210,7 @@ class DegreesAlongPaths(Study):
                 f"The degree found is that of the highest Chebyshev coefficient above {_THRESHOLD:g} of the largest "
                 f"one; in the last column, above {_COARSE:g}.",
                 "Followed: polynomials times paths, all total degrees together.",
+                *(f"{each.method.title} failed: {each.failure}" for each in results.methods if each.failure),
             ),
             _tabulate(
                 results,

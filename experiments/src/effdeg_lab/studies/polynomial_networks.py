@@ -16,6 +16,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import effdeg
+from effdeg_lab.engine.loop import Turn
 from effdeg_lab.engine.settings import check_fit, check_least
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
@@ -175,15 +176,16 @@ def run_fit(settings: PolynomialFit, job: Job) -> None:
     state = job.start() or {"step": 0, "damping": 0.01, "seconds": 0.0, "last": {}}
     if "network" in state:
         network.load_state_dict(state["network"])
-    _train(network, inputs, fresh, settings, job, state)
-    measure = partial(measure_columns, ends=ends, settings=settings, device=job.device)
-    summary = {
-        **{key: state["last"][key] for key in ("train_error", "test_error", "step", "seconds")},
-        "parameters": sum(each.numel() for each in network.parameters()),
-        "network": measure(network),
-        "same_paths": measure(partial(compute_map, settings.task)),
-        "exact": integrate_columns(settings.task, pairs=settings.pairs, seed=settings.seed),
-    }
+    with Turn(job.device, announce=job.progress):
+        _train(network, inputs, fresh, settings, job, state)
+        measure = partial(measure_columns, ends=ends, settings=settings, device=job.device)
+        summary = {
+            **{key: state["last"][key] for key in ("train_error", "test_error", "step", "seconds")},
+            "parameters": sum(each.numel() for each in network.parameters()),
+            "network": measure(network),
+            "same_paths": measure(partial(compute_map, settings.task)),
+            "exact": integrate_columns(settings.task, pairs=settings.pairs, seed=settings.seed),
+        }
     job.finish(summary, {name: value.cpu() for name, value in network.state_dict().items()})
 
 
@@ -390,6 +392,7 @@ def _tabulate_fits(results: Results) -> Table:
     notes = (
         "The error is that on fresh inputs, in units of the outputs' standard deviation: the worst output and seed.",
         "ED is compared along the same paths, in the column where it differs most.",
+        *(f"{each.method.title} failed: {each.failure}" for each in results.methods if each.failure),
     )
     head = ("", "degree", "relative error of the fit", "ED off the map's by at most", "training")
     return Table(f"How well the networks fit: {results.heading}", head, tuple(rows), notes)
