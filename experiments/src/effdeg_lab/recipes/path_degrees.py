@@ -5,10 +5,8 @@ calls the algebraic degree brittle and goes on to the effective degree.
 Cost: 5 to 45 s per run on one core; 4 minutes in all.
 """
 
-from effdeg_lab.recipe import Recipe, Method
-from effdeg.lab.studies.polynomials.paths.run import follow_paths
-from effdeg.lab.studies.polynomials.paths.settings import PathDegrees
-from effdeg.lab.studies.polynomials.paths.study import DegreesAlongPaths
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.studies.path_degrees import DegreesAlongPaths, PathDegrees, run_paths
 
 RECIPE = Recipe(
     name="path-degrees",
@@ -17,7 +15,7 @@ RECIPE = Recipe(
     expects="With probability one the degree along a path is the total degree, so that averages over paths keep order.",
     cost="5 to 45 s per run on one CPU core, 4 min in all",
     settings=PathDegrees(),
-    train=follow_paths,
+    run=run_paths,
     methods=(
         Method("dense-2", "2 variables, all terms", {"variables": 2}),
         Method("dense-3", "3 variables, all terms"),

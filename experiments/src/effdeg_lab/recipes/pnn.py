@@ -6,11 +6,9 @@ paper's values are 0.72, 1.17, 2.92, and 1.34, 2.33, 5.30 for the doubled maps (
 Cost: 35 s per run on a core of its own; 10 minutes in all.
 """
 
-from effdeg_lab.recipe import Recipe, Method
-from effdeg.lab.studies.polynomials.networks.run import fit_and_measure
-from effdeg.lab.studies.polynomials.networks.settings import PolynomialFit
-from effdeg.lab.studies.polynomials.networks.study import PolynomialNetworks
-from effdeg.lab.studies.polynomials.networks.targets import TASKS
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.studies.polynomial_networks import PolynomialFit, PolynomialNetworks, run_fit
+from effdeg_lab.studies.polynomials import DEGREES
 
 RECIPE = Recipe(
     name="pnn",
@@ -19,8 +17,8 @@ RECIPE = Recipe(
     expects="ED rises with the degree of the map in every column and doubles with its outputs; normalized it stays.",
     cost="35 s per run on one CPU core, 10 min in all",
     settings=PolynomialFit(),
-    train=fit_and_measure,
-    methods=tuple(Method(f"task-{task}", f"Task {task}", {"task": task}) for task in TASKS),
+    run=run_fit,
+    methods=tuple(Method(f"task-{task}", f"Task {task}", {"task": task}) for task in DEGREES),
     departs=(
         "The paper names neither width nor inputs, nor how it trains and measures: here the width is 16, inputs are "
         "uniform on [-2, 2]³, from which its numbers follow, training is by Levenberg and Marquardt's method in "
