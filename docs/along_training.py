@@ -99,7 +99,7 @@ def make_table(results: Results) -> str:
     """Tabulate how degree and gap go together along training, method by method."""
     data = {"cifar10": "CIFAR-10", "digits": "100 digits"}[results.recipe.settings.to_dict()["data"]]
     lines = [
-        f"| {data}, {results.scale['epochs']} epochs, {len(results.seeds)} seeds | measured at | effective degree, "
+        f"| {data}, {results.epochs} epochs, {len(results.seeds)} seeds | measured at | effective degree, "
         "first to last | gap, first to last | correlation of both | of their changes |",
         "|---|---:|---:|---:|---:|---:|",
     ]

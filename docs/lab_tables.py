@@ -10,20 +10,26 @@ from typing import Any
 import along_training
 import numpy as np
 
-from effdeg.ranking import Ranking, rank, read_table
+from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
 from effdeg_lab.results import Results, collect, matching
 from effdeg_lab.runs import Run
+from effdeg_lab.studies.pool import (
+    DEGREES,
+    RANDOM_PIXELS,
+    REFERENCE,
+    RIVALS,
+    TARGET,
+    TEST_DEGREES,
+    ModelPool,
+    read_pool,
+)
 from effdeg_lab.tables import to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
 # From this training accuracy on a network is said to fit its training images.
 FIT = 0.99
-REFERENCE = "train_accuracy"
-# Weight decay hardly matters in these pools: models that differ in it alone are nearly copies, and resampled together.
-POOL_AXES, POOL_CLUSTERS = ("batch", "lr", "weight_decay"), ("batch", "lr")
-# The paper's other measures, of which the radius that does best is shown, and further ones.
-PAPER = ("sharpness", "adaptive_sharpness", "parameter_norm")
+# What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
 
@@ -103,7 +109,7 @@ def find_number(name: str, *where: str) -> str:
     if name == "benchmark":
         return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
     if len(where) < 3:
-        rows = make_pool(name)
+        rows = pool(name).models
         return _signed(_correlate(rows if where[1:] != ("fit",) else keep_fitted(rows), where[0]))
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
@@ -153,15 +159,15 @@ def make_results() -> str:
     """Tabulate the results of the README: the effective degree as a measure, then as a penalty."""
     lines = ["| | effective degree | for comparison |", "|---|---:|---|"]
     for title, name in (("ResNet-18s", "cifar10-resnet18-pool"), ("ViT-Tinys", "cifar10-vit-pool")):
-        rows, epochs = make_pool(name), results(name).scale["epochs"]
-        best = {kind: find_best(rows, kind) for kind in PAPER[:2]}
+        rows, epochs = pool(name).models, results(name).epochs
+        best = dict(zip(RIVALS[:2], (score.measure for score in pool(name).papers[1:3]), strict=True))
         lines.append(_format_pool(f"gap of {len(rows)} {title}, CIFAR-10, {epochs} epochs: correlation", rows, best))
         lines.append(_format_pool(f"the {len(keep_fitted(rows))} that fit", keep_fitted(rows), best))
     rows = read_digits_pool()
     best = {"sharpness": "sharpness@0.1", "adaptive_sharpness": "adaptive_sharpness@0.1"}
     lines.append(_format_pool(f"gap of {len(rows)} MLPs, digits", rows, best))
     found = results("cifar10-methods")
-    setting = f"ViT-Tiny, CIFAR-10, {found.scale['epochs']} epochs each, {len(found.seeds)} seed"
+    setting = f"ViT-Tiny, CIFAR-10, {found.epochs} epochs each, {len(found.seeds)} seed"
     lines.append(_format_accuracies(setting, "cifar10-methods", 1, 2))
     seeds = len(results("digits-methods").seeds)
     lines.append(_format_accuracies(f"MLP, 100 digits, equal time, {seeds} seeds", "digits-methods", 2, 5))
@@ -199,45 +205,26 @@ def read_digits_pool() -> list[dict[str, Any]]:
     return [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
 
 
-def make_pool(name: str) -> list[dict[str, Any]]:
-    """Return the models of a pool, one mapping each: what was varied, the gap, and all measures."""
-    rows = []
-    for run in (run for method in results(name).done for run in method.runs):
-        summary = run.summary or {}
-        row = {axis: run.settings[axis] for axis in POOL_AXES} | {key: summary[key] for key in (REFERENCE, "gap")}
-        row |= {proxy: found["value"] for proxy, found in summary["proxies"].items()}
-        # A summary's own effective degree is one on test images; those among the proxies are on training images.
-        for key, suffix in (("effective_degree", "_test"), ("effective_degree_random_pixels", "_random_pixels")):
-            row[f"effective_degree{suffix}"] = summary[key]["value"]
-            row[f"effective_degree_normalized{suffix}"] = summary[key]["normalized"]
-        rows.append(row)
-    return rows
+@cache
+def pool(name: str) -> ModelPool:
+    """Return a pool of models and how measures rank it."""
+    return read_pool(results(name))
 
 
-def keep_fitted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the networks of a pool that fit their training images."""
-    return [row for row in rows if row[REFERENCE] >= FIT]
-
-
-def find_best(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """Return the radius of a measure with the highest correlation, as the paper shows it."""
-    return max((name for name in rows[0] if name.partition("@")[0] == kind), key=lambda name: _correlate(rows, name))
-
-
-def rank_pool(rows: Sequence[Mapping[str, Any]], measures: Sequence[str]) -> Ranking:
-    """Rank the models of a pool by measures."""
-    return rank(rows, target="gap", measures=measures, hyperparameters=POOL_AXES, clusters=POOL_CLUSTERS)
+def keep_fitted(models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the models of a pool that fit their training images."""
+    return [model for model in models if model[REFERENCE] >= FIT]
 
 
 def make_pool_table(name: str) -> str:
     """Tabulate how measures rank a pool: all its networks, and those that fit their training images."""
-    rows = make_pool(name)
-    fitted = keep_fitted(rows)
-    suffixes = ("", "_test", "_random_pixels")
-    measures = [f"effective_degree{kind}{suffix}" for suffix in suffixes for kind in ("", "_normalized")]
-    measures += [find_best(rows, kind) for kind in PAPER]
-    measures += [*(each for each in OTHERS if each.removeprefix("-") in rows[0]), REFERENCE]
-    scores = [rank_pool(each, measures).scores for each in (rows, fitted)]
+    known, axes = pool(name), list(results(name).recipe.grid)
+    rows, fitted = known.models, keep_fitted(known.models)
+    measures = [*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS, *(score.measure for score in known.papers[1:])]
+    measures += [*(each for each in OTHERS if each in known.measures), REFERENCE]
+    clusters = [axis for axis in axes if axis not in known.inert]
+    ranked = rank(fitted, target=TARGET, measures=measures, hyperparameters=axes, clusters=clusters)
+    scores = [known.scores, ranked.scores]
     lines = [
         f"| correlation with the gap | all {len(rows)}: Pearson | Kendall | the {len(fitted)} that fit: Pearson | "
         "Kendall |",
@@ -255,4 +242,4 @@ def make_pool_table(name: str) -> str:
 def _correlate(rows: Sequence[Mapping[str, Any]], name: str) -> float:
     """Return Pearson's correlation of a measure with the gap; a leading minus turns the measure around."""
     sign, column = (-1, name[1:]) if name.startswith("-") else (1, name)
-    return sign * float(np.corrcoef([row[column] for row in rows], [row["gap"] for row in rows])[0, 1])
+    return sign * float(np.corrcoef([row[column] for row in rows], [row[TARGET] for row in rows])[0, 1])

@@ -179,13 +179,14 @@ def _gpu(case: str) -> dict[str, Any]:
 
 def draw_lab() -> None:
     """Draw the figures of the lab's runs: accuracies, the paper's four measures of the pool, degree and gap."""
-    methods, rows = lab_tables.results("cifar10-methods"), lab_tables.make_pool("cifar10-resnet18-pool")
+    methods, pool = lab_tables.results("cifar10-methods"), lab_tables.pool("cifar10-resnet18-pool")
     curves = methods.recipe.study.figures(methods)[0]
-    measures = ["effective_degree_normalized", *(lab_tables.find_best(rows, kind) for kind in lab_tables.PAPER)]
+    assert pool.ranking is not None
     for theme in THEMES:
-        curves.draw(theme).savefig(FIGURES / f"lab-methods-{theme}.png")
-        lab_tables.rank_pool(rows, measures).plot(measures, theme=theme).savefig(FIGURES / f"lab-pool-{theme}.png")
-        along_training.plot(lab_tables.find_tracked_runs(), theme).savefig(FIGURES / f"along-training-{theme}.png")
+        measures = pool.ranking.plot([score.measure for score in pool.papers], theme=theme)
+        along = along_training.plot(lab_tables.find_tracked_runs(), theme)
+        for name, figure in {"lab-methods": curves.draw(theme), "lab-pool": measures, "along-training": along}.items():
+            figure.savefig(FIGURES / f"{name}-{theme}.png")
 
 
 def earlier_runs() -> str:
