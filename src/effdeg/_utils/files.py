@@ -101,7 +101,7 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
     return stream.getvalue()
 
 
-def make_folder(folder: Path, what: str = "runs") -> None:
+def make_folder(folder: Path, what: str) -> None:
     """Make a folder; if that fails, the error names what should be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
