@@ -24,7 +24,7 @@ from effdeg_lab.studies.pool import (
     ModelPool,
     read_pool,
 )
-from effdeg_lab.tables import to_markdown
+from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
 # From this training accuracy on a network is said to fit its training images.
@@ -56,14 +56,14 @@ def fill(mark: str) -> str:
     """Return what belongs between a mark of a page and its end.
 
     Args:
-        mark: ``tables RECIPE``, ``verdict RECIPE`` or ``caption RECIPE-FIGURE``; or ``number RECIPE; TABLE; ROW;
-            COLUMN``, a cell by the number of its table, from 1, the name of its row and the number of its column, from
-            1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure with the gap of a pool, with
-            ``; fit`` among the models that fit; or one of the tables below.
+        mark: ``tables RECIPE``, with ``; N`` only the first N; ``verdict RECIPE`` or ``caption RECIPE-FIGURE``; or
+            ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
+            the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
+            with the gap of a pool, with ``; fit`` among the models that fit; or one of the tables below.
     """
     kind, _, rest = mark.partition(" ")
     if kind == "tables":
-        return format_tables(rest)
+        return format_tables(*rest.split("; "))
     if kind == "verdict":
         return judge(rest).word
     if kind == "caption":
@@ -86,11 +86,12 @@ def judge(name: str) -> Verdict:
     return found.recipe.study.claim(found)
 
 
-def format_tables(name: str) -> str:
-    """Return the verdict on a recipe's claim and its tables."""
+def format_tables(name: str, count: str | None = None) -> str:
+    """Return the verdict on a recipe's claim and its tables, or the first of them."""
     verdict = judge(name)
-    parts = [f"The claim: **{verdict.word}**{str(verdict).removeprefix(verdict.word)}.\n"]
-    return "\n".join([*(parts if verdict.word != "no claim" else []), *map(to_markdown, tables(name))])
+    text = f"The claim: **{verdict.word}**{escape_markdown(str(verdict).removeprefix(verdict.word))}.\n"
+    found = tables(name)[: int(count) if count else None]
+    return "\n".join([*([text] if verdict.word != "no claim" else []), *map(to_markdown, found)])
 
 
 def find_caption(name: str) -> str:
@@ -125,7 +126,8 @@ def find_runs(name: str) -> list[Run]:
     """Return the finished runs of a recipe at any scale, those that it shares with other recipes included."""
     recipe = find_recipe(name)
     found = {run.file: run for each in recipe.methods for run in matching(runs(), recipe, each) if run.finished}
-    return list(found.values())
+    planned = recipe.grid.items()
+    return [run for run in found.values() if all(run.settings[axis] in values for axis, values in planned)]
 
 
 def was_run(name: str) -> bool:
