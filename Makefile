@@ -19,14 +19,15 @@ check: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
-# The pictures of the README and the docs, from the demo's network.
+# The figures and tables of the README and the docs, from the demo's networks and from results/.
 figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py
 
 clean:
 	rm -rf .venv effdeg-demo effdeg-runs
 
-$(INSTALLED): pyproject.toml constraints.txt
+# Both packages: the library and the experiments.
+$(INSTALLED): pyproject.toml experiments/pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable './experiments[ray]'
 	touch $@

@@ -12,7 +12,7 @@ from jaxtyping import install_import_hook
 from tests import shapes  # noqa: F401  (the hook below finds it by name)
 
 # Examples in docstrings are executed in the library alone.
-collect_ignore = ["src/effdeg/__main__.py", "src/effdeg/cli", "src/effdeg/lab"]
+collect_ignore = ["src/effdeg/__main__.py", "src/effdeg/cli"]
 
 if os.environ.get("EFFDEG_CHECK_SHAPES"):
     with install_import_hook("effdeg.functional", "tests.shapes.typechecker"):

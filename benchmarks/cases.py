@@ -22,7 +22,7 @@ from effdeg.functional import (
     project,
     uniform_nodes,
 )
-from effdeg.lab.models.vit import ViT
+from effdeg_lab.models import ViT
 
 Record = dict[str, Any]
 

@@ -1,21 +1,19 @@
 """The effective degree next to the generalization gap along training: the figure and the table of docs/paper.md.
 
-Both are logged at the same epochs in ``metrics.jsonl`` when a run has ``measure_every``.
+Runs with ``measure_every`` log both at the same epochs.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from effdeg._utils.checks import pluralize
-from effdeg.lab.report.blocks import Block
-from effdeg.lab.report.figures import colours_of
-from effdeg.lab.report.lines import Line
-from effdeg.lab.store import Record
 from effdeg.plots import open_figure
+from effdeg_lab.figures import colors_of
+from effdeg_lab.results import MethodRuns, Results
+from effdeg_lab.runs import Run
 
 # Columns of the figure.
 METHODS = ("plain", "mixup", "ed")
@@ -50,7 +48,7 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def course_of(run: Record) -> Course | None:
+def find_course(run: Run) -> Course | None:
     """Return the course of a run; None if it has too few measurements."""
     entries = [entry for entry in run.metrics if entry.get("effective_degree") and "train_accuracy" in entry]
     if len(entries) < _FEWEST:
@@ -64,59 +62,54 @@ def course_of(run: Record) -> Course | None:
     )
 
 
-def courses(line: Line) -> list[Course]:
+def find_courses(method: MethodRuns) -> list[Course]:
     """Return the courses of a method's runs."""
-    return [course for run in line.runs if (course := course_of(run))]
+    return [course for run in method.runs if (course := find_course(run))]
 
 
-def find_methods(block: Block) -> list[Line]:
+def find_methods(results: Results) -> list[MethodRuns]:
     """Return the methods of the figure that have a course."""
-    return [line for line in block.done if line.row.name in METHODS and courses(line)]
+    return [each for each in results.done if each.method.name in METHODS and find_courses(each)]
 
 
-def pick(blocks: Sequence[Block]) -> Block:
-    """Return the first table of runs with the most methods to show."""
-    return max(blocks, key=lambda block: len(find_methods(block)))
-
-
-def plot(block: Block, theme: str) -> Figure:
+def plot(results: Results, theme: str) -> Figure:
     """Draw one column per method: the effective degree above, the gap below, by epochs."""
-    lines = find_methods(block)
-    with open_figure(theme, (3.4 * len(lines) + 0.6, 4.6)) as (colours, figure):
-        grid = figure.subplots(2, len(lines), sharex=True, sharey="row", squeeze=False)
-        inks = colours_of(block.recipe, theme)
-        for (above, below), line in zip(grid.T, lines, strict=True):
-            ink = inks[line.row.name]
-            for course in courses(line):
+    methods = find_methods(results)
+    with open_figure(theme, (3.4 * len(methods) + 0.6, 4.6)) as (colors, figure):
+        grid = figure.subplots(2, len(methods), sharex=True, sharey="row", squeeze=False)
+        inks = colors_of(results.recipe, theme)
+        for (above, below), each in zip(grid.T, methods, strict=True):
+            ink = inks[each.method.name]
+            for course in find_courses(each):
                 above.errorbar(course.epochs, course.degrees, course.stderrs, fmt="o-", ms=3, lw=1.2, color=ink)
                 below.plot(course.epochs, course.gaps, "o-", ms=3, lw=1.2, color=ink)
-            above.set_title(line.row.title)
+            above.set_title(each.method.title)
             below.set_xlabel("epoch")
             for axes in (above, below):
-                axes.grid(color=colours.faint, lw=0.6)
+                axes.grid(color=colors.faint, lw=0.6)
                 axes.set_axisbelow(True)
         for axes in grid[:, 0]:  # shared by the row, so only once all is drawn
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         grid[0, 0].set_ylabel("effective degree")
-        grid[1, 0].set_ylabel("training less test accuracy,\npoints")
+        grid[1, 0].set_ylabel("training minus test accuracy,\npoints")
     return figure
 
 
-def table(block: Block) -> str:
+def make_table(results: Results) -> str:
     """Tabulate how degree and gap go together along training, method by method."""
-    data = {"cifar10": "CIFAR-10", "digits": "100 digits"}.get(block.recipe.settings.data, block.recipe.settings.data)
+    data = {"cifar10": "CIFAR-10", "digits": "100 digits"}[results.recipe.settings.to_dict()["data"]]
     lines = [
-        f"| {data}, {block.epochs} epochs, {pluralize(len(block.seeds), 'seed')} | measured at | effective degree, "
+        f"| {data}, {results.epochs} epochs, {len(results.seeds)} seeds | measured at | effective degree, "
         "first to last | gap, first to last | correlation of both | of their changes |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for line in find_methods(block):
-        found = courses(line)
-        first, last = ([np.mean([getattr(each, what)[end] for each in found]) for what in _SHOWN] for end in (0, -1))
+    for each in find_methods(results):
+        found = find_courses(each)
+        first, last = ([np.mean([getattr(one, what)[end] for one in found]) for what in _SHOWN] for end in (0, -1))
         lines.append(
-            f"| {line.row.title} | {len(found[0].epochs)} epochs | {first[0]:.2f} → {last[0]:.2f} | "
-            f"{first[1]:.1f} → {last[1]:.1f} | {_each(each.levels for each in found)} | "
-            f"{_each(each.changes for each in found)} |"
+            f"| {each.method.title} | {len(found[0].epochs)} epochs | {first[0]:.2f} → {last[0]:.2f} | "
+            f"{first[1]:.1f} → {last[1]:.1f} | {_each(one.levels for one in found)} | "
+            f"{_each(one.changes for one in found)} |"
         )
     return "\n".join(lines) + "\n"
 

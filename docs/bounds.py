@@ -4,6 +4,7 @@ Run by ``make figures``; everything here is a closed form or read from ``results
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 from effdeg.demo import load_digits
@@ -82,22 +83,21 @@ def network_bounds(rows: Sequence[Mapping[str, float]]) -> list[float]:
     ]
 
 
-def network_sentence(rows: Sequence[Mapping[str, float]], pearson: float) -> str:
-    """Describe what the bound says about the networks on digits.
+def network_table(rows: Sequence[Mapping[str, float]]) -> str:
+    """Tabulate what the bound allows next to the gaps of the networks on digits.
 
     Args:
         rows: One mapping per network with ``gap`` and what ``network_bounds`` needs.
-        pearson: The correlation of the bounds with the gaps.
 
     Returns:
-        The sentence.
+        The table.
     """
     found, gaps = network_bounds(rows), [row["gap"] for row in rows]
+    correlation = statistics.correlation(found, gaps)
     return (
-        f"For the {len(rows)} networks on digits ([proxies](proxies.md#a-pool-of-27-small-networks)) the bound "
-        f"allows a gap between {min(found):.0f} and {_scientific(max(found))}, where anything above 1 says nothing; "
-        f"the gaps are {min(gaps):.2f} to {max(gaps):.2f}. Nor does it order them: its correlation with the gap is "
-        f"{pearson:.2f}.\n"
+        "| networks on digits | gap that the bound allows | gap | correlation of both |\n|---:|---:|---:|---:|\n"
+        f"| {len(rows)} | {min(found):.0f} to {_scientific(max(found))} | {min(gaps):.2f} to {max(gaps):.2f} | "
+        f"{correlation:.2f} |\n"
     )
 
 

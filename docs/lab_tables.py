@@ -1,4 +1,4 @@
-"""Tables and numbers of the docs that come from the lab's runs in ``results/lab``."""
+"""Tables and numbers of the docs that come from the runs of effdeg-lab in ``results/``."""
 
 import json
 from collections import Counter
@@ -10,220 +10,238 @@ from typing import Any
 import along_training
 import numpy as np
 
-from effdeg._utils.checks import pluralize
-from effdeg.lab import Store, all_recipes, find_recipe
-from effdeg.lab.report import RecipeResult, result_of
-from effdeg.lab.report.blocks import Block
-from effdeg.lab.report.lines import Line
-from effdeg.lab.report.pool import DEGREES, RANDOM_PIXELS, REFERENCE, TEST_DEGREES, ModelPool
-from effdeg.lab.report.shared_runs import run_and_not
-from effdeg.lab.report.text import document
-from effdeg.lab.settings import to_dict
-from effdeg.lab.store import Record
 from effdeg.ranking import rank, read_table
+from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
+from effdeg_lab.results import Results, collect, matching
+from effdeg_lab.runs import Run
+from effdeg_lab.studies.pool import (
+    DEGREES,
+    RANDOM_PIXELS,
+    REFERENCE,
+    RIVALS,
+    TARGET,
+    TEST_DEGREES,
+    ModelPool,
+    read_pool,
+)
+from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
-BENCHMARKS = RESULTS / "benchmarks" / "gpu.json"
 # From this training accuracy on a network is said to fit its training images.
 FIT = 0.99
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
 
-def tables() -> dict[str, str]:
-    """Return all tables and values by the names of their marks."""
-    return {
-        "results": results(),
-        "lab-runs": lab_runs(),
-        "engine": engine(),
-        "resnet-pool": pool_table("cifar10-resnet18-pool"),
-        "vit-pool": pool_table("cifar10-vit-pool"),
-        "recipes": recipe_table(),
-        "along-training": along_training.table(find_tracked_runs()),
-        **values(),
+@cache
+def runs() -> list[Run]:
+    """Read all runs."""
+    return RunFolder(RESULTS).read()
+
+
+@cache
+def results(name: str) -> Results:
+    """Return the results of a recipe at the scale that says most."""
+    return collect(find_recipe(name), runs())[0]
+
+
+@cache
+def tables(name: str) -> list[Table]:
+    """Return the tables of a recipe."""
+    found = results(name)
+    return found.recipe.study.tables(found)
+
+
+def fill(mark: str) -> str:
+    """Return what belongs between a mark of a page and its end.
+
+    Args:
+        mark: ``tables RECIPE``, with ``; N`` only the first N; ``verdict RECIPE`` or ``caption RECIPE-FIGURE``; or
+            ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
+            the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
+            with the gap of a pool, with ``; fit`` among the models that fit; or one of the tables below.
+    """
+    kind, _, rest = mark.partition(" ")
+    if kind == "tables":
+        return format_tables(*rest.split("; "))
+    if kind == "verdict":
+        return judge(rest).word
+    if kind == "caption":
+        return f"*{find_caption(rest)}*\n"
+    if kind == "number":
+        return find_number(*(part.strip() for part in rest.split(";")))
+    blocks = {
+        "results": make_results,
+        "recipes": make_recipe_table,
+        "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
+        "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
+        "along-training": lambda: along_training.make_table(find_tracked_runs()),
     }
+    return blocks[mark]()
 
 
-@cache
-def lab(name: str) -> RecipeResult:
-    """Return the result of an experiment from the lab's runs."""
-    return result_of(find_recipe(name), _records())
+def judge(name: str) -> Verdict:
+    """Return the verdict on a recipe's claim."""
+    found = results(name)
+    return found.recipe.study.claim(found)
 
 
-@cache
-def _records() -> list[Record]:
-    return Store(RESULTS / "lab").records()
+def format_tables(name: str, count: str | None = None) -> str:
+    """Return the verdict on a recipe's claim and its tables, or the first of them."""
+    verdict = judge(name)
+    text = f"The claim: **{verdict.word}**{escape_markdown(str(verdict).removeprefix(verdict.word))}.\n"
+    found = tables(name)[: int(count) if count else None]
+    return "\n".join([*([text] if verdict.word != "no claim" else []), *map(to_markdown, found)])
 
 
-def studies() -> list[str]:
-    """Return the names of the studies, which have pages of their own."""
-    return [name for name, recipe in all_recipes().items() if recipe.study]
+def find_caption(name: str) -> str:
+    """Return the caption of a figure, by the recipe's name and its own."""
+    for recipe in all_recipes():
+        if name.startswith(f"{recipe}-"):
+            found = results(recipe)
+            for figure in found.recipe.study.figures(found):
+                if name == f"{recipe}-{figure.name}":
+                    return figure.caption
+    raise KeyError(f"no study has the figure {name}")
 
 
-def find_tracked_runs() -> Block:
+def find_number(name: str, *where: str) -> str:
+    """Return a number that stands within a sentence; :func:`fill` explains the marks."""
+    if name == "benchmark":
+        return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
+    if len(where) < 3:
+        rows = pool(name).models
+        return _signed(_correlate(rows if where[1:] != ("fit",) else keep_fitted(rows), where[0]))
+    table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
+    return next(cells[column] for cells in table.rows if cells[0] == row)
+
+
+def find_tracked_runs() -> Results:
     """Return the runs whose effective degree was measured along training: on CIFAR-10, else on digits."""
-    found = [along_training.pick(lab(name).blocks) for name in ("cifar10-methods", "digits-methods")]
-    return next(block for block in found if along_training.find_methods(block))
+    found = [results(name) for name in ("cifar10-methods", "digits-methods")]
+    return next(each for each in found if along_training.find_methods(each))
 
 
-def models_of(block: Block) -> ModelPool:
-    """Return the models of a pool's block."""
-    assert block.pool is not None
-    return block.pool
+def find_runs(name: str) -> list[Run]:
+    """Return the finished runs of a recipe at any scale, those that it shares with other recipes included."""
+    recipe = find_recipe(name)
+    found = {run.file: run for each in recipe.methods for run in matching(runs(), recipe, each) if run.finished}
+    planned = recipe.grid.items()
+    return [run for run in found.values() if all(run.settings[axis] in values for axis, values in planned)]
 
 
-def lab_runs() -> str:
-    """Return the tables of everything that was run in the lab, and the names of what was not."""
-    run, others = run_and_not([lab(name) for name in all_recipes() if name not in studies()])
-    parts = [document(result, "markdown") for result in run]
-    missing = [
-        f"`{result.recipe.name}` ({'; '.join([result.recipe.paper, *([shares] if shares else [])])})"
-        for result, shares in others
-    ]
-    parts.append(f"Not run yet: {', '.join(missing)}.\n")
-    return "\n".join(parts)
+def was_run(name: str) -> bool:
+    """Return whether a recipe has a run of its own, not only runs that it shares with others."""
+    return any(run.recipe == name for run in find_runs(name))
 
 
-def recipe_table() -> str:
+def make_recipe_table() -> str:
     """Tabulate the planned and the finished runs of every recipe."""
-    results = [lab(name) for name in all_recipes()]
-    shared = {result.recipe.name: words or "none" for result, words in run_and_not(results)[1]}
-    lines = ["| recipe | paper | planned | in `results/lab` |", "|---|---|---|---|"]
-    for result in results:
-        recipe = result.recipe
-        runs = len(recipe.rows) * len(list(recipe.points())) * len(recipe.seeds)
-        planned = _runs(runs, to_dict(recipe.settings).get("epochs"))
-        done = Counter(run.settings.get("epochs") for _, run in result.runs)
-        found = ", ".join(_runs(count, epochs) for epochs, count in done.most_common())
-        lines.append(f"| `{recipe.name}` | {recipe.paper} | {planned} | {shared.get(recipe.name, found)} |")
+    lines = ["| recipe | paper | planned | in `results/` |", "|---|---|---|---|"]
+    for name, recipe in all_recipes().items():
+        count = len(recipe.methods) * len(list(recipe.points())) * len(recipe.seeds)
+        planned = _count_runs(count, recipe.settings.to_dict().get("epochs"))
+        by_epochs = Counter(run.settings.get("epochs", 0) for run in find_runs(name))
+        most_first = sorted(by_epochs.items(), key=lambda each: (-each[1], -each[0]))
+        found = ", ".join(_count_runs(number, epochs) for epochs, number in most_first)
+        if not was_run(name):
+            owners = Counter(run.recipe for run in find_runs(name))
+            found = (
+                ", ".join(f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()) or "none"
+            )
+        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {found} |")
     return "\n".join(lines) + "\n"
 
 
-def _runs(count: int, epochs: int | None) -> str:
-    return pluralize(count, "run") + (f" of {epochs} epochs" if epochs else "")
+def _count_runs(count: int, epochs: int | None = None) -> str:
+    return f"{count} run{'s' if count > 1 else ''}" + (f" of {epochs} epochs" if epochs else "")
 
 
-def results() -> str:
+def make_results() -> str:
     """Tabulate the results of the README: the effective degree as a measure, then as a penalty."""
     lines = ["| | effective degree | for comparison |", "|---|---:|---|"]
-    for title, name in (("ResNet-18s", "resnet18"), ("ViT-Tinys", "vit")):
-        block = lab(f"cifar10-{name}-pool").blocks[0]
-        pool = models_of(block)
-        others = {
-            "sharpness": pool.best["sharpness"].measure,
-            "adaptive sharpness": pool.best["adaptive sharpness"].measure,
-            "margin": "-margin@50",
-        }
-        setting = f"gap of {len(pool.table)} {title}, CIFAR-10, {block.epochs} epochs: correlation"
-        lines.append(_correlations(setting, pool.table, others))
-        lines.append(_correlations(f"the {len(fitted(pool))} that fit", fitted(pool), others))
-    rows = digits_pool()
-    others = {"sharpness": "sharpness@0.1", "adaptive sharpness": "adaptive_sharpness@0.1", "margin": "-margin@50"}
-    lines.append(_correlations(f"gap of {len(rows)} MLPs, digits", rows, others))
-    methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
-    setting = f"ViT-Tiny, CIFAR-10, {methods.epochs} epochs each, {pluralize(len(methods.seeds), 'seed')}"
-    lines.append(_accuracies(setting, {line.row.name: line for line in methods.done}))
-    small = lab("digits-methods").blocks[0]
-    assert small.equal_time is not None
-    setting = f"MLP, 100 digits, equal time, {pluralize(len(small.seeds), 'seed')}"
-    lines.append(_accuracies(setting, {name: line for name, (line, _) in small.equal_time.lines.items()}))
+    for title, name in (("ResNet-18s", "cifar10-resnet18-pool"), ("ViT-Tinys", "cifar10-vit-pool")):
+        rows, epochs = pool(name).models, results(name).epochs
+        best = dict(zip(RIVALS[:2], (score.measure for score in pool(name).papers[1:3]), strict=True))
+        lines.append(_format_pool(f"gap of {len(rows)} {title}, CIFAR-10, {epochs} epochs: correlation", rows, best))
+        lines.append(_format_pool(f"the {len(keep_fitted(rows))} that fit", keep_fitted(rows), best))
+    rows = read_digits_pool()
+    best = {"sharpness": "sharpness@0.1", "adaptive_sharpness": "adaptive_sharpness@0.1"}
+    lines.append(_format_pool(f"gap of {len(rows)} MLPs, digits", rows, best))
+    found = results("cifar10-methods")
+    setting = f"ViT-Tiny, CIFAR-10, {found.epochs} epochs each, {len(found.seeds)} seed"
+    lines.append(_format_accuracies(setting, "cifar10-methods", 1, 2))
+    seeds = len(results("digits-methods").seeds)
+    lines.append(_format_accuracies(f"MLP, 100 digits, equal time, {seeds} seeds", "digits-methods", 2, 5))
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
-    setting = f"MLP, 50 digits, {pluralize(len(record['seeds']), 'seed')}"
+    setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
     lines.append(f"| test accuracy, {setting} | {penalized:.1%} | plain {plain:.1%} |")
     return "\n".join(lines) + "\n"
 
 
-def _correlations(setting: str, rows: Sequence[Mapping[str, Any]], others: Mapping[str, str]) -> str:
+def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, str]) -> str:
     """Return the row of a pool: Pearson's correlations with the gap."""
-    found = ", ".join(f"{label} {_signed(_pearson(rows, name))}" for label, name in others.items())
-    raw, normalized = (_signed(_pearson(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
-    return f"| {setting} | {raw}; normalized {normalized} | {found} |"
+    shown = {kind.replace("_", " "): name for kind, name in best.items()} | {"margin": "-margin@50"}
+    others = ", ".join(f"{label} {_signed(_correlate(rows, name))}" for label, name in shown.items())
+    raw, normalized = (_signed(_correlate(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
+    return f"| {setting} | {raw}; normalized {normalized} | {others} |"
 
 
-def _accuracies(setting: str, lines: Mapping[str, Line]) -> str:
-    """Return the row of a contest: test accuracies of ED, plain training and every mixup without ED."""
-    names = {"plain": "plain", "mixup": "mixup", "mixup-0.2": "mixup (α = 0.2)", "cutmix": "CutMix"}
-    accuracy = {name: line.accuracy.mean for name, line in lines.items() if line.accuracy}
-    found = ", ".join(f"{label} {accuracy[name]:.1%}" for name, label in names.items() if name in accuracy)
-    return f"| test accuracy, {setting} | {accuracy['ed']:.1%} | {found} |"
+def _format_accuracies(setting: str, name: str, table: int, column: int) -> str:
+    """Return the row of a contest: test accuracies of ED, plain training and every mixup without ED, from a table."""
+    cells = {row[0]: row[column].split(" ")[0] for row in tables(name)[table - 1].rows}
+    found = {title: f"{float(cell):.1f}%" for title, cell in cells.items() if cell.replace(".", "").isdigit()}
+    names = {"Baseline": "plain", "Mixup": "mixup", "Mixup, α = 0.2": "mixup (α = 0.2)", "CutMix": "CutMix"}
+    others = ", ".join(f"{label} {found[title]}" for title, label in names.items() if title in found)
+    return f"| test accuracy, {setting} | {found['ED']} | {others} |"
 
 
 def _signed(number: float) -> str:
     return f"{number:.2f}".replace("-", "−")
 
 
-def digits_pool() -> list[dict[str, Any]]:
+def read_digits_pool() -> list[dict[str, Any]]:
     """Return the pool of small networks on digits, one mapping per network."""
     table = read_table(RESULTS / "pools" / "digits.csv")
     return [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
 
 
-def engine() -> str:
-    """Tabulate how fast the lab's engine trained, from the runs themselves."""
-    block = lab("cifar10-methods").blocks[0]
-    aims = {"plain": "≤ 0.8 s", "ed": "≤ 1.4 s"}
-    lines = [f"| {', '.join(block.machines)}, ViT-Tiny, batch 256 | per epoch | aim | step |", "|---|---:|---:|---:|"]
-    for line in block.done:
-        aim = aims.get(line.row.name, "")
-        lines.append(f"| {line.row.title} | {line.seconds_per_epoch:.2f} s | {aim} | {block.price(line):.2f}× |")
-    return "\n".join(lines) + "\n"
+@cache
+def pool(name: str) -> ModelPool:
+    """Return a pool of models and how measures rank it."""
+    return read_pool(results(name))
 
 
-def pool_table(name: str) -> str:
+def keep_fitted(models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the models of a pool that fit their training images."""
+    return [model for model in models if model[REFERENCE] >= FIT]
+
+
+def make_pool_table(name: str) -> str:
     """Tabulate how measures rank a pool: all its networks, and those that fit their training images."""
-    pool = models_of(lab(name).blocks[0])
-    rows = fitted(pool)
-    axes = [axis for axis in pool.axes if axis not in pool.inert]
-    best = [score.measure for score in pool.best.values()]
-    others = [measure for measure in OTHERS if measure in pool.measures]
-    names = list(dict.fromkeys([*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS, *best, *others, REFERENCE]))
-    assert pool.ranking is not None
-    every = pool.ranking.scores
-    fit = rank(rows, target="gap", measures=names, hyperparameters=pool.axes, clusters=axes).scores
+    known, axes = pool(name), list(results(name).recipe.grid)
+    rows, fitted = known.models, keep_fitted(known.models)
+    measures = [*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS, *(score.measure for score in known.papers[1:])]
+    measures += [*(each for each in OTHERS if each in known.measures), REFERENCE]
+    clusters = [axis for axis in axes if axis not in known.inert]
+    ranked = rank(fitted, target=TARGET, measures=measures, hyperparameters=axes, clusters=clusters)
+    scores = [known.scores, ranked.scores]
     lines = [
-        f"| correlation with the gap | all {len(pool.table)}: Pearson | Kendall | the {len(rows)} that fit: Pearson | "
+        f"| correlation with the gap | all {len(rows)}: Pearson | Kendall | the {len(fitted)} that fit: Pearson | "
         "Kendall |",
         "|---|---:|---:|---:|---:|",
     ]
-    for measure in names:
+    for measure in measures:
         label = "training accuracy (for reference)" if measure == REFERENCE else f"`{measure}`"
-        cells = [each for scores in (every, fit) for each in (scores[measure].pearson, scores[measure].kendall)]
+        cells = [cell for each in scores for cell in (each[measure].pearson, each[measure].kendall)]
         lines.append(f"| {label} | {' | '.join(str(cell or '–') for cell in cells)} |")
-    rest = [row[REFERENCE] for row in pool.table if row[REFERENCE] < FIT]
+    rest = [row[REFERENCE] for row in rows if row[REFERENCE] < FIT]
     note = f"Fit: {FIT:.0%} of the training images or more are right; of the others {min(rest):.0%} to {max(rest):.0%}."
     return "\n".join([*lines, "", note]) + "\n"
 
 
-def fitted(pool: ModelPool) -> list[Mapping[str, Any]]:
-    """Return the networks of a pool that fit their training images."""
-    return [row for row in pool.table if row[REFERENCE] >= FIT]
-
-
-def _pearson(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Correlate a column with the gap; an effective degree measured on test images alone goes by ``…_test``."""
-    sign, name = (-1, name[1:]) if name.startswith("-") else (1, name)
-    column = next(each for each in (name, f"{name}_test") if all(each in row for row in rows))
-    return sign * float(np.corrcoef([row[column] for row in rows], [row["gap"] for row in rows])[0, 1])
-
-
-def values() -> dict[str, str]:
-    """Return the numbers that stand within sentences."""
-    resnets, vits = (models_of(lab(f"cifar10-{name}-pool").blocks[0]) for name in ("resnet18", "vit"))
-    learned = fitted(vits)
-    methods = lab("cifar10-methods").blocks[0]
-    numbers = {
-        "resnet-ed": _pearson(resnets.table, "effective_degree"),
-        "resnet-normalized": _pearson(resnets.table, "effective_degree_normalized"),
-        "resnet-random-pixels": _pearson(resnets.table, "effective_degree_random_pixels"),
-        "resnet-normalized-random-pixels": _pearson(resnets.table, "effective_degree_normalized_random_pixels"),
-        "resnet-training": _pearson(resnets.table, REFERENCE),
-        "vit-ed": _pearson(vits.table, "effective_degree"),
-        "vit-normalized": _pearson(vits.table, "effective_degree_normalized"),
-        "vit-sharpness": _pearson(vits.table, vits.best["sharpness"].measure),
-        "vit-learned-ed": _pearson(learned, "effective_degree"),
-        "vit-learned-training": _pearson(learned, REFERENCE),
-        "step": methods.price(methods.line("ed")),
-        "step-benchmark": json.loads(BENCHMARKS.read_text())["cases"]["step_over_plain"]["ratio"],
-    }
-    return {f"value {name}": _signed(number) for name, number in numbers.items()}
+def _correlate(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Return Pearson's correlation of a measure with the gap; a leading minus turns the measure around."""
+    sign, column = (-1, name[1:]) if name.startswith("-") else (1, name)
+    return sign * float(np.corrcoef([row[column] for row in rows], [row[TARGET] for row in rows])[0, 1])

@@ -1,11 +1,12 @@
 """Draw the figures of the README and fill the tables of the docs, from the demo and from ``results/``.
 
     python docs/make_figures.py                 # everything; trains the demo's networks
-    python docs/make_figures.py lab grokking    # figures of the lab's runs and of a study alone, in seconds
+    python docs/make_figures.py lab grokking    # figures of effdeg-lab's runs and of a recipe alone, in seconds
     python docs/make_figures.py tables          # no figures
 
-Tables are always filled. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``; within a
-sentence or a table ``<!-- value name -->1.23<!-- end -->``.
+Tables and numbers are always filled in. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``;
+within a sentence ``<!-- number … -->1.23<!-- end -->``. ``lab_tables.fill`` explains the marks. All else is written by
+hand.
 """
 
 import json
@@ -19,14 +20,10 @@ from typing import Any
 import along_training
 import bounds
 import lab_tables
-import numpy as np
-from lab_tables import find_tracked_runs, lab, models_of, studies
 from matplotlib.figure import Figure
 
 from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, select_network
 from effdeg.demo._page import plot_penalty
-from effdeg.lab.report.figures import drawings, plot_curves
-from effdeg.lab.report.text import document
 from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.ranking import Ranking, rank, read_table
 
@@ -45,13 +42,9 @@ SHOWN = (
     "-mixup_margin",
     "parameter_norm",
 )
-TRAINING = {
-    "step_over_plain",
-    "step_over_same_size",
-    "many_classes",
-    "joined_forward",
-    "step_memory",
-}
+TRAINING = {"step_over_plain", "step_over_same_size", "many_classes", "joined_forward", "step_memory"}
+# Recipes with a page of their own, on which their figures are.
+STUDIES = ("estimator", "digits-estimators", "cifar10-estimators", "grokking", "mnist-cifar", "path-degrees", "pnn")
 
 
 def draw() -> None:
@@ -68,14 +61,15 @@ def draw() -> None:
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
     draw_lab()
-    draw_studies(studies())
+    draw_studies(STUDIES)
 
 
 def draw_studies(names: Iterable[str]) -> None:
-    """Draw the figures of studies that were run."""
+    """Draw the figures of recipes that were run."""
     FIGURES.mkdir(exist_ok=True)
     for name, theme in product(names, THEMES):
-        for each in drawings(lab(name).blocks[0]):
+        results = lab_tables.results(name)
+        for each in results.recipe.study.figures(results):
             each.draw(theme).savefig(FIGURES / f"{name}-{each.name}-{theme}.png")
 
 
@@ -84,7 +78,7 @@ def plot_rescaling(theme: str) -> Figure:
     rows = json.loads((ROOT / "results" / "rescaling.json").read_text())["rows"]
     base = next(row for row in rows if row["scale"] == 1)
     scales = [row["scale"] for row in rows]
-    with open_figure(theme, (8.5, 4.2)) as (colours, figure):
+    with open_figure(theme, (8.5, 4.2)) as (colors, figure):
         axes = figure.subplots()
         # The factors keep labels apart.
         for name, label, lift in (
@@ -98,9 +92,9 @@ def plot_rescaling(theme: str) -> Figure:
         ):
             along = [row[name] / base[name] for row in rows]
             stays = name in {"effective_degree", "adaptive_sharpness@0.5"}
-            colour = colours.simple if stays else colours.complex
-            axes.plot(scales, along, "o-", ms=3, lw=2.4 if name == "effective_degree" else 1.2, color=colour)
-            axes.text(18.5, along[-1] * lift, label, color=colour, va="center")
+            color = colors.simple if stays else colors.complex
+            axes.plot(scales, along, "o-", ms=3, lw=2.4 if name == "effective_degree" else 1.2, color=color)
+            axes.text(18.5, along[-1] * lift, label, color=color, va="center")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xlim(right=170)
@@ -109,7 +103,7 @@ def plot_rescaling(theme: str) -> Figure:
         axes.set(
             title="one function, rescaled: value relative to s = 1", xlabel="s: one layer times s, the next by 1/s"
         )
-        axes.grid(color=colours.faint, lw=0.6)
+        axes.grid(color=colors.faint, lw=0.6)
     return figure
 
 
@@ -125,19 +119,17 @@ def pool() -> Ranking:
 def pool_table() -> str:
     """Tabulate the ranking of the measures."""
     ranked = pool()
-    lines = ["| measure | Pearson | Kendall's τ | Ψ | sign error, mean / worst |", "|---|---|---|---|---|"]
+    lines = [
+        "| measure | Pearson | Kendall's τ | Ψ | sign error, mean / worst | effective degree against it, by τ |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, score in ranked.scores.items():
-        cells = [score.pearson, score.kendall, score.psi]
-        errors = f"{score.sign_error.value:.2f} / {score.worst_sign_error.value:.2f}"
-        lines.append(f"| `{name}` | {' | '.join(map(str, cells))} | {errors} |")
-    verdicts: dict[str, list[str]] = {"better than": [], "worse than": [], "not distinguishably from": []}
-    for name in ranked.scores:
-        if name != "effective_degree":
-            low, high = ranked.compare("effective_degree", name).interval
-            verdict = "better than" if low > 0 else "worse than" if high < 0 else "not distinguishably from"
-            verdicts[verdict].append(f"`{name}`")
-    found = "; ".join(f"{verdict} {', '.join(names)}" for verdict, names in verdicts.items() if names)
-    return "\n".join([*lines, "", f"By Kendall's τ the effective degree ranks this pool {found}."]) + "\n"
+        cells = [*map(str, (score.pearson, score.kendall, score.psi))]
+        cells.append(f"{score.sign_error.value:.2f} / {score.worst_sign_error.value:.2f}")
+        low, high = (0, 0) if name == "effective_degree" else ranked.compare("effective_degree", name).interval
+        cells.append("better" if low > 0 else "worse" if high < 0 else "–")
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def proxy_costs() -> str:
@@ -187,24 +179,18 @@ def _gpu(case: str) -> dict[str, Any]:
 
 def draw_lab() -> None:
     """Draw the figures of the lab's runs: accuracies, the paper's four measures of the pool, degree and gap."""
-    methods = max(lab("cifar10-methods").blocks, key=lambda block: block.epochs)
-    models = models_of(lab("cifar10-resnet18-pool").blocks[0])
-    assert models.ranking is not None
+    methods, pool = lab_tables.results("cifar10-methods"), lab_tables.pool("cifar10-resnet18-pool")
+    curves = methods.recipe.study.figures(methods)[0]
+    assert pool.ranking is not None
     for theme in THEMES:
-        plot_curves(methods, theme=theme).savefig(FIGURES / f"lab-methods-{theme}.png")
-        models.ranking.plot(models.panels()[:4], theme=theme).savefig(FIGURES / f"lab-pool-{theme}.png")
-        along_training.plot(find_tracked_runs(), theme).savefig(FIGURES / f"along-training-{theme}.png")
-
-
-def network_bounds() -> str:
-    """Describe what a classical bound says about the pool of small networks."""
-    rows = lab_tables.digits_pool()
-    pearson = float(np.corrcoef(bounds.network_bounds(rows), [row["gap"] for row in rows])[0, 1])
-    return bounds.network_sentence(rows, pearson)
+        measures = pool.ranking.plot([score.measure for score in pool.papers], theme=theme)
+        along = along_training.plot(lab_tables.find_tracked_runs(), theme)
+        for name, figure in {"lab-methods": curves.draw(theme), "lab-pool": measures, "along-training": along}.items():
+            figure.savefig(FIGURES / f"{name}-{theme}.png")
 
 
 def earlier_runs() -> str:
-    """Tabulate two longer runs that are older than the lab."""
+    """Tabulate two longer runs that are older than effdeg-lab."""
     lines = [
         "| CIFAR-10, ViT-Tiny, 150 epochs, one seed | test accuracy | training accuracy | effective degree | step |",
         "|---|---|---|---|---|",
@@ -227,26 +213,29 @@ def contest_findings() -> str:
 
 
 def render_pages() -> dict[Path, str]:
-    """Return the text of every page with the tables made from ``results/`` between their marks."""
-    tables = {"benchmarks": benchmarks(), "conditioning": conditioning(), "damping": damping(), "training": training()}
-    tables |= {"earlier-runs": earlier_runs(), "contest": contest_findings(), "pool": pool_table()}
-    tables |= {"proxy_costs": proxy_costs(), "shared": shared(), "baseline_costs": baseline_costs()}
-    tables |= {"bounds": bounds.polynomial_table(), "network-bounds": network_bounds(), **lab_tables.tables()}
-    for name in studies():
-        tables[name] = document(lab(name), "markdown")
-        tables |= {f"caption {name}-{each.name}": f"*{each.caption}*\n" for each in drawings(lab(name).blocks[0])}
-    pages = {}
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        text = page.read_text()
-        for name, table in tables.items():
-            text = re.sub(
-                rf"(<!-- {name} -->\n?).*?(<!-- end -->)",
-                lambda found, table=table: found[1] + table + found[2],
-                text,
-                flags=re.DOTALL,
-            )
-        pages[page] = text
-    return pages
+    """Return the text of every page with what is made from ``results/`` between its marks."""
+    blocks: dict[str, Callable[[], str]] = {
+        "benchmarks": benchmarks,
+        "conditioning": conditioning,
+        "damping": damping,
+        "training": training,
+        "earlier-runs": earlier_runs,
+        "contest": contest_findings,
+        "pool": pool_table,
+        "proxy_costs": proxy_costs,
+        "shared": shared,
+        "baseline_costs": baseline_costs,
+        "bounds": bounds.polynomial_table,
+        "network-bounds": lambda: bounds.network_table(lab_tables.read_digits_pool()),
+    }
+
+    def fill(found: re.Match[str]) -> str:
+        mark = found[2]
+        return found[1] + (blocks[mark]() if mark in blocks else lab_tables.fill(mark)) + found[3]
+
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pattern = re.compile(r"(<!-- (?!end )(.+?) -->\n?).*?(<!-- end -->)", re.DOTALL)
+    return {page: pattern.sub(fill, page.read_text()) for page in pages}
 
 
 def benchmarks() -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from effdeg.lab import all_recipes
+from effdeg_lab import Run, all_recipes
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]
 ABSENT = {"Table 2", "Table 3", "Table 4", "Figure 3", "Figure 5", "Figure 6", "Figure 8"}
 
 
@@ -50,7 +51,7 @@ def test_tables_are_those_of_the_results(docs):
         assert text == page.read_text(), f"{page.name} is not what results/ give: python docs/make_figures.py tables"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_mark_is_filled_and_every_link_leads_somewhere(page):
     text = page.read_text()
     assert not re.findall(r"<!-- (?!end)[^>]* -->\n?<!-- end -->", text)
@@ -105,13 +106,11 @@ def test_the_papers_map_has_every_table_figure_and_recipe():
 
 def test_the_papers_map_says_what_was_run(docs):
     """A row without runs is not called done, nor one with runs not run."""
-    tables = docs("lab_tables")
-    own, _ = tables.run_and_not([tables.lab(name) for name in all_recipes()])
-    run = {result.recipe.name for result in own}
+    was_run = docs("lab_tables").was_run
     for name, (command, _, status) in _map().items():
-        recipe = re.search(r"effdeg lab sweep ([\w-]+)", command)
+        recipe = re.search(r"effdeg-lab sweep ([\w-]+)", command)
         if recipe and "," not in status:
-            assert status in ({"done", "done smaller"} if recipe[1] in run else {"not run"}), name
+            assert status in ({"done", "done smaller"} if was_run(recipe[1]) else {"not run"}), name
         if not recipe:
             assert status == ("absent" if name in ABSENT else "done"), name
 
@@ -149,7 +148,7 @@ def test_the_bound_of_networks_is_the_published_one(docs):
 
 
 def test_degree_and_gap_along_training(docs):
-    course_of, record = docs("along_training").course_of, docs("effdeg.lab.store").Record
+    find_course = docs("along_training").find_course
     entries = [
         {
             "epoch": epoch,
@@ -160,10 +159,9 @@ def test_degree_and_gap_along_training(docs):
         for epoch in (1, 2, 5)
     ]
     unmeasured = {"epoch": 3, "train_accuracy": 0.9, "test_accuracy": 0.1}
-    run = record(ROOT, {}, {}, [*entries, unmeasured], None, None, "Training")
-    course = course_of(run)
+    course = find_course(Run(ROOT, "recipe", "ed", "Training", {}, {}, [*entries, unmeasured]))
     assert list(course.epochs) == [1, 2, 5]
     assert course.gaps == pytest.approx([2, 4, 10])
     assert course.levels == pytest.approx(1)
     assert math.isnan(course.changes)  # two changes always lie on a line
-    assert course_of(record(ROOT, {}, {}, entries[:2], None, None, "Training")) is None
+    assert find_course(Run(ROOT, "recipe", "ed", "Training", {}, {}, entries[:2])) is None

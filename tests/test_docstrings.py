@@ -7,8 +7,9 @@ from importlib import import_module
 import pytest
 
 PACKAGES = [
-    *("effdeg", "effdeg.baselines", "effdeg.functional", "effdeg.measure", "effdeg.proxies", "effdeg.ranking"),
-    *("effdeg.train", "effdeg.integrations.huggingface", "effdeg.integrations.lightning"),
+    *("effdeg", "effdeg.baselines", "effdeg.demo", "effdeg.functional", "effdeg.io", "effdeg.measure"),
+    *("effdeg.plots", "effdeg.proxies", "effdeg.ranking", "effdeg.train"),
+    *("effdeg.integrations.huggingface", "effdeg.integrations.lightning"),
 ]
 
 

@@ -1,22 +1,26 @@
-"""The house: imports point down, every module has a test, and no class name has two meanings."""
+"""The house: imports point down, every module has a test, no class name has two meanings.
+
+The experiments are a house of their own: they use what is public here, and nothing here uses them.
+"""
 
 import ast
+import importlib
 from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "effdeg"
-# The lab is a house of its own.
-MODULES = sorted(file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "lab")
+MODULES = sorted(SOURCE.rglob("*.py"))
+LAB = TESTS.parent / "experiments" / "src" / "effdeg_lab"
 
 # From the roof to the ground; "effdeg" is the package itself, with its public names. A module imports from lower
 # floors and its own folder.
 FLOORS = [
     {"__main__"},
     {"cli"},
-    {"lab"},
     {"demo"},
     {"effdeg"},
     {"integrations"},
@@ -35,7 +39,6 @@ FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in fol
 # Modules without a test file of their own name, by the file that covers them.
 COVERED_BY = {
     "cli/test_demo.py": ["demo/_page.py"],
-    "cli/test_lab.py": ["cli/_lab_options.py", "cli/_lab_recipes.py", "cli/_lab_run.py", "cli/_lab_sweep.py"],
     "cli/test_start.py": ["__main__.py", "_version.py"],
     "functional/test_fitting.py": ["_utils/shapes.py"],
     "integrations/test_frameworks.py": ["_models/frameworks.py"],
@@ -49,17 +52,21 @@ def name_of(file):
     return file.relative_to(SOURCE).as_posix()
 
 
-def imports(tree):
-    """Yield every import of effdeg at run time: the folder or module of effdeg, and whether the import is late."""
+def find_imports(tree):
+    """Return all import statements but those for type checkers."""
     unused = {
         id(each)
         for branch in ast.walk(tree)
         if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
         for each in ast.walk(branch)
     }
-    for each in ast.walk(tree):
-        if id(each) in unused or not isinstance(each, ast.Import | ast.ImportFrom):
-            continue
+    found = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
+    return [each for each in found if id(each) not in unused]
+
+
+def imports(tree):
+    """Yield every import of effdeg at run time: the folder or module of effdeg, and whether the import is late."""
+    for each in find_imports(tree):
         names = [alias.name for alias in each.names]
         if isinstance(each, ast.ImportFrom):
             names = [f"effdeg.{name}" for name in names] if each.module == "effdeg" else [each.module or ""]
@@ -131,3 +138,80 @@ def test_no_class_name_has_two_meanings():
     # Both measure a model during training, each in its framework.
     del found["MeasureCallback"]
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def find_private_names(tree):
+    """Return what a module uses of effdeg that is not public: in no ``__all__``, or with an underscore."""
+    found = []
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Import):
+            found += [alias.name for alias in each.names if alias.name.startswith("effdeg.") and "._" in alias.name]
+        if isinstance(each, ast.ImportFrom) and (each.module or "").split(".")[0] == "effdeg":
+            public = "._" not in each.module and vars(importlib.import_module(each.module)).get("__all__")
+            # A module of effdeg is as public as its name.
+            modules = {file.stem for file in SOURCE.glob("[a-z]*")} if each.module == "effdeg" else set()
+            names = [alias.name for alias in each.names]
+            found += [f"{each.module}.{name}" for name in names if not public or name not in {*public, *modules}]
+        if isinstance(each, ast.Attribute) and each.attr.startswith("_") and not each.attr.startswith("__"):
+            found += [ast.unparse(each)] if ast.unparse(each).startswith("effdeg.") else []
+    return found
+
+
+def test_the_lab_uses_only_public_names():
+    found = {file.name: find_private_names(ast.parse(file.read_text())) for file in LAB.rglob("*.py")}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import effdeg\neffdeg.measure, effdeg.__version__", []),
+        ("from effdeg import measure, ranking, plots", []),
+        ("from effdeg.io import to_json, replace_nonfinite", ["effdeg.io.replace_nonfinite"]),
+        ("from effdeg.ranking._tables import read_table", ["effdeg.ranking._tables.read_table"]),
+        ("def late():\n    import effdeg._utils.checks", ["effdeg._utils.checks"]),
+        ("from effdeg import _utils", ["effdeg._utils"]),
+        ("import effdeg\neffdeg._utils", ["effdeg._utils"]),
+        ("from effdeg_lab.runs import Run", []),
+    ],
+)
+def test_a_private_name_is_found(code, found):
+    assert find_private_names(ast.parse(code)) == found
+
+
+def test_the_library_does_not_use_the_lab():
+    assert [name_of(file) for file in MODULES if "effdeg_lab" in file.read_text()] == []
+
+
+def find_cycle(sources):
+    """Return modules, given by name and code, that import each other in a circle; None if there are none."""
+    graph = {name: set() for name in sources}
+    for name, code in sources.items():
+        tree = ast.parse(code)
+        for each in find_imports(tree):
+            if each in tree.body:  # a late import closes no circle
+                modules = [alias.name for alias in each.names]
+                if isinstance(each, ast.ImportFrom):
+                    modules = [each.module, *(f"{each.module}.{alias}" for alias in modules)]
+                graph[name] |= {module for module in modules if module in sources and module != name}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return None
+
+
+def test_the_lab_has_no_import_cycle():
+    sources = {}
+    for file in LAB.rglob("*.py"):
+        parts = file.relative_to(LAB.parent).with_suffix("").parts
+        sources[".".join(parts).removesuffix(".__init__")] = file.read_text()
+    assert "effdeg_lab.runs" in sources
+    assert find_cycle(sources) is None
+
+
+def test_a_cycle_is_found():
+    typing = "if TYPE_CHECKING:\n    from lab.a import A"
+    assert find_cycle({"lab.a": "from lab import b", "lab.b": typing}) is None
+    assert find_cycle({"lab.a": "from lab import b", "lab.b": "def late():\n    import lab.a"}) is None
+    assert set(find_cycle({"lab.a": "from lab import b", "lab.b": "from lab.a import A"})) == {"lab.a", "lab.b"}

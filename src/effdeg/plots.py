@@ -28,10 +28,26 @@ if TYPE_CHECKING:
     from effdeg.measure._comparison import Comparison
     from effdeg.measure._tracing import Trace
 
+__all__ = ["THEMES", "Theme", "open_figure", "plot_comparison", "plot_measurement", "plot_method"]
+
 
 @dataclass(frozen=True)
 class Theme:
-    """The colors of a figure: background, ink, faint lines, Okabe and Ito's for simple and complex, and steepness."""
+    """The colors of a figure.
+
+    Attributes:
+        ground: The background.
+        ink: Text and axes.
+        faint: Grids.
+        simple: Okabe and Ito's blue, for what is simple.
+        complex: Okabe and Ito's vermilion, for what is complex.
+        steep: Where the outputs change.
+
+    Example:
+        >>> from effdeg.plots import THEMES
+        >>> THEMES["light"].simple
+        '#0072b2'
+    """
 
     ground: str
     ink: str
@@ -49,7 +65,23 @@ THEMES = {
 
 @contextmanager
 def open_figure(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, Figure]]:
-    """Open a figure in a theme, ``"light"`` or ``"dark"``, without changing the user's matplotlib settings."""
+    """Open a figure in a theme without changing the user's matplotlib settings.
+
+    Args:
+        theme: ``"light"`` or ``"dark"``.
+        size: Width and height in inches.
+
+    Yields:
+        The colors of the theme and the empty figure.
+
+    Raises:
+        ValueError: If there is no such theme.
+
+    Example:
+        >>> from effdeg.plots import open_figure
+        >>> with open_figure("dark", (4, 3)) as (colors, figure):
+        ...     lines = figure.subplots().plot([0, 1], [0, 1], color=colors.simple)
+    """
     check_choice("theme", theme, THEMES)
     colors = THEMES[theme]
     inked = ("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color", "xtick.color", "ytick.color")
@@ -72,6 +104,22 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
     From left to right: the paths between examples, on the two main directions of the data, strong where the outputs
     change; the outputs that vary most along a simple and a complex path (those at the tenth and ninetieth percentile),
     with the fitted polynomials; these polynomials' coefficients; and the spectrum over all paths.
+
+    Args:
+        trace: The outputs along paths, from :func:`effdeg.trace`.
+        theme: ``"light"`` or ``"dark"``.
+        fit_settings: Settings of :meth:`effdeg.Trace.fit`.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import torch
+        >>> import effdeg
+        >>> from effdeg.plots import plot_method
+        >>> trace = effdeg.trace(torch.nn.Linear(8, 3), torch.randn(20, 8), paths=10, nodes=20)
+        >>> len(plot_method(trace, degree=5).axes)
+        6
     """
     measured = trace.fit(**fit_settings)
     settings = measured.settings
@@ -101,7 +149,23 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
 
 
 def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figure:
-    """Draw the spectrum with its 95% intervals, and how the effective degree is distributed over paths."""
+    """Draw the spectrum with its 95% intervals, and how the effective degree is distributed over paths.
+
+    Args:
+        measurement: What :func:`effdeg.measure` found.
+        theme: ``"light"`` or ``"dark"``.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import torch
+        >>> import effdeg
+        >>> from effdeg.plots import plot_measurement
+        >>> model, x = torch.nn.Linear(8, 3), torch.randn(20, 8)
+        >>> len(plot_measurement(effdeg.measure(model, x, paths=10, nodes=20, degree=5)).axes)
+        2
+    """
     with open_figure(theme, (8.5, 3.4)) as (colors, figure):
         left, right = figure.subplots(1, 2)
         _draw_spectrum(left, measurement, colors)
@@ -119,7 +183,23 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
 
 
 def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure:
-    """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is."""
+    """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is.
+
+    Args:
+        comparison: What :func:`effdeg.compare` found.
+        theme: ``"light"`` or ``"dark"``.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import torch
+        >>> import effdeg
+        >>> from effdeg.plots import plot_comparison
+        >>> models, x = {"a": torch.nn.Linear(8, 3), "b": torch.nn.Linear(8, 3)}, torch.randn(20, 8)
+        >>> len(plot_comparison(effdeg.compare(models, x, paths=10, nodes=20, degree=5)).axes)
+        2
+    """
     names, apart = comparison.ranking, comparison.above_simplest()
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     with open_figure(theme, (8.5, 1.6 + 0.38 * len(names))) as (colors, figure):

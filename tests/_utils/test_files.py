@@ -35,10 +35,10 @@ def test_what_is_written_into_a_stream():
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
-    make_folder(tmp_path / "a" / "b")
-    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b", "figures")
+    make_folder(tmp_path / "a" / "b", "figures")
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"runs cannot be kept in .*file: it is a file\."):
-        make_folder(tmp_path / "file")
+    with pytest.raises(OSError, match=r"figures cannot be kept in .*file: it is a file\."):
+        make_folder(tmp_path / "file", "figures")
     with pytest.raises(OSError, match=r"figures cannot be kept in .*inside: Not a directory\."):
         make_folder(tmp_path / "file" / "inside", "figures")

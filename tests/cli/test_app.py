@@ -64,7 +64,7 @@ def test_a_model_that_fails_says_so_and_where_on_request(run, tmp_path, monkeypa
     np.save(tmp_path / "bad.npy", np.zeros((5, 7), dtype=np.float32))
     code, _, err = run("measure", SMALL, "--data", tmp_path / "bad.npy")
     assert code == 2
-    assert "RuntimeError, probably raised by the code of a model or recipe; effdeg --traceback" in err
+    assert "RuntimeError, probably raised by the code of a model; effdeg --traceback" in err
     monkeypatch.setattr(sys, "argv", ["effdeg", "--traceback", "measure", SMALL, "--data", str(tmp_path / "bad.npy")])
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         main()

@@ -1,7 +1,6 @@
 """How the program starts and ends, in processes of its own."""
 
 import importlib
-import json
 import signal
 import subprocess
 import sys
@@ -57,15 +56,9 @@ def test_the_names_of_the_library_are_found_when_they_are_used():
     assert imported(code, "effdeg.train._penalty") == "['effdeg.train._penalty']"
 
 
-@pytest.mark.parametrize("module", ["effdeg.__main__", "effdeg.lab.__main__"])
-def test_importing_a_main_module_runs_nothing(module):
+def test_importing_the_main_module_runs_nothing():
+    module = "effdeg.__main__"
     assert imported(f"sys.argv = ['x', '--version']\nimport {module}", module) == f"['{module}']"
-
-
-def test_the_lab_as_a_module():
-    command = [sys.executable, "-m", "effdeg.lab", "list", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "digits-methods" in [recipe["name"] for recipe in json.loads(done.stdout)]
 
 
 def test_an_interrupt_ends_with_130(tmp_path):

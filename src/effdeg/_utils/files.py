@@ -15,7 +15,24 @@ PARTIAL = ".partial"
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Write a file so that at any moment either the old or the complete new one is on the disk."""
+    """Write a file so that at any moment either the old or the complete new one is on the disk.
+
+    Args:
+        file: The file, in a folder that exists.
+        content: What it should hold.
+
+    Raises:
+        OSError: If it cannot be written, as on a full disk. The old file is then unchanged.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from effdeg.io import write_atomically
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_atomically(Path(folder, "notes.txt"), b"complete")
+        ...     Path(folder, "notes.txt").read_text()
+        'complete'
+    """
     # Another process may be writing the same file.
     partial = file.with_name(f"{file.name}.{os.getpid()}{PARTIAL}")
     try:
@@ -36,12 +53,44 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 
 def write_figure(figure: "Figure", file: Path) -> None:
-    """Write a figure in the format that the suffix names."""
+    """Write a figure in the format that the suffix names, completely or not at all.
+
+    Args:
+        figure: The figure.
+        file: The file, with a suffix that matplotlib knows, such as ``.png``, ``.svg`` or ``.pdf``.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from effdeg.io import write_figure
+        >>> from effdeg.plots import open_figure
+        >>> with tempfile.TemporaryDirectory() as folder, open_figure("light", (2, 1)) as (_, figure):
+        ...     write_figure(figure, Path(folder, "empty.svg"))
+        ...     Path(folder, "empty.svg").exists()
+        True
+    """
     write_atomically(file, dump(lambda stream: figure.savefig(stream, format=file.suffix[1:])))
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write JSON for people and programs: indented, with null for NaN and infinities."""
+    """Write JSON for people and programs: indented, with null for NaN and infinities, completely or not at all.
+
+    Args:
+        file: The file, in a folder that exists.
+        value: Dicts, lists, tuples, strings, numbers, booleans and None.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from effdeg.io import write_json
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_json(Path(folder, "result.json"), {"accuracy": 0.9, "loss": float("nan")})
+        ...     print(Path(folder, "result.json").read_text(), end="")
+        {
+         "accuracy": 0.9,
+         "loss": null
+        }
+    """
     write_atomically(file, json.dumps(replace_nonfinite(value), indent=1, allow_nan=False).encode() + b"\n")
 
 
@@ -52,7 +101,7 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
     return stream.getvalue()
 
 
-def make_folder(folder: Path, what: str = "runs") -> None:
+def make_folder(folder: Path, what: str) -> None:
     """Make a folder; if that fails, the error names what should be kept there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +111,13 @@ def make_folder(folder: Path, what: str = "runs") -> None:
 
 
 def to_json(value: Any) -> str:
-    """Return JSON in one line, with null for NaN and infinities, which JSON does not have."""
+    """Return JSON in one line, with null for NaN and infinities, which JSON does not have.
+
+    Example:
+        >>> from effdeg.io import to_json
+        >>> to_json({"losses": (0.5, float("inf"))})
+        '{"losses": [0.5, null]}'
+    """
     return json.dumps(replace_nonfinite(value), allow_nan=False)
 
 

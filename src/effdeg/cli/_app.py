@@ -1,11 +1,10 @@
 """The command ``effdeg``."""
 
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from effdeg._utils.imports import importing_from_here
 from effdeg._version import __version__
@@ -15,26 +14,10 @@ from effdeg.cli._measure import measure
 from effdeg.cli._output import print_to_stderr, use_spellings
 from effdeg.cli._rank import rank
 
-
-class _Lab(TyperGroup):
-    """The commands of the lab, which are imported, and torch with them, only when one of them is called."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from effdeg.cli import _lab as lab
-
-        self.commands = typer.main.get_group(lab.group).commands
-        return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        # A method may also come from --set or --equal-time.
-        _use_spellings_of(command, exceptions={"method"})
-        return name, command, rest
-
-
 app = typer.Typer(
     name="effdeg",
     help="How simple is the function my network has learned? The effective degree of any PyTorch model.",
+    epilog="The experiments are a package of their own: effdeg-lab.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,7 +25,6 @@ app = typer.Typer(
 )
 for _command in (measure, compare, rank, demo):
     app.command()(_command)
-app.add_typer(typer.Typer(cls=_Lab, no_args_is_help=True), name="lab", help="The paper's experiments, to be run again.")
 
 
 _state = {"traceback": False}
@@ -69,10 +51,10 @@ def _options(
     _use_spellings_of(command.commands[context.invoked_subcommand])
 
 
-def _use_spellings_of(command: Any, exceptions: Container[str] = ()) -> None:
-    """Let messages spell settings as the options of this command, with exceptions."""
+def _use_spellings_of(command: Any) -> None:
+    """Let messages spell settings as the options of this command."""
     options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
-    use_spellings({each.name: each.opts[0] for each in options if each.name not in exceptions})
+    use_spellings({each.name: each.opts[0] for each in options})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -88,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for note in getattr(error, "__notes__", ()):
             print_to_stderr(note)
         if not isinstance(error, _PLAIN):
-            origin = "probably raised by the code of a model or recipe; effdeg --traceback … shows where"
+            origin = "probably raised by the code of a model; effdeg --traceback … shows where"
             print_to_stderr(f"({type(error).__name__}, {origin})", "[dim]")
         raise SystemExit(2) from error
 

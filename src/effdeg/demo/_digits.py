@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 POOL = 797
+"""The number of digits in the pool, from which the labelled ones are taken."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class Digits:
 
     Digits are rows of 64 pixels in [0, 1], labels lie between 0 and 9. The pool has 797 digits, the labelled ones among
     them; the other 1,000 are held out.
+
+    Example:
+        >>> from effdeg.demo import load_digits
+        >>> load_digits(per_class=2, seed=0).labels.bincount()
+        tensor([2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
     """
 
     labelled: Tensor
@@ -33,7 +39,7 @@ def load_digits(*, per_class: int, seed: int) -> Digits:
     """Split the digits into a pool without labels, a few labelled ones from it, and the rest, which is held out.
 
     Args:
-        per_class: The number of labelled digits in each of the 10 classes.
+        per_class: The number of labelled digits in each of the 10 classes; all of the pool with :data:`POOL`.
         seed: Determines the split.
 
     Returns:

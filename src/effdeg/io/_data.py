@@ -26,9 +26,18 @@ _CHANNELS = {1, 3, 4}
 
 
 class LoadedData(NamedTuple):
-    """Examples from a file or folder: a tensor, a dict of tensors, or a data set of images.
+    """Examples from a file or folder, as :func:`load_data` returns them.
 
-    ``preprocessing`` describes in words what was done to them; None if nothing was.
+    Attributes:
+        inputs: A tensor, a dict of tensors, or a data set of images.
+        source: The file or folder.
+        preprocessing: What was done to the examples, in words; None if nothing was.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.io import LoadedData
+        >>> LoadedData(torch.zeros(5, 3), "zeros.npy", None).inputs.shape
+        torch.Size([5, 3])
     """
 
     inputs: Any
@@ -44,6 +53,9 @@ class ImageOptions:
         size: Resize images to this many pixels in height and width; None leaves them as they are.
         mean: One number, or one for each channel.
         std: One positive number, or one for each channel.
+
+    Raises:
+        ValueError: If ``std`` is not positive.
 
     Example:
         >>> from PIL import Image

@@ -131,7 +131,7 @@ class Penalty(nn.Module):
         """Return a cheaper configuration than the paper's, with one point per path (weight 7), with changes.
 
         It is not in the paper. It was compared with the efficient configuration once (CIFAR-10, one seed, 36 of the
-        paper's 300 epochs; ``effdeg lab table cifar10-methods --runs results/lab``): a step cost less, the accuracy was
+        paper's 300 epochs; ``effdeg-lab table cifar10-methods --runs results``): a step cost less, the accuracy was
         about the same, and the network less simple.
         """
         return cls.efficient(**{"degree": 2, "nodes": 3, **changes})

@@ -1,0 +1,56 @@
+"""The README's worked example is one short file, and all commands work with it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+NAME = "smoothing:RECIPE"
+SHORT = ("--set", "steps=10")
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(code.splitlines()) <= 60
+    (tmp_path / "smoothing.py").write_text(code)
+    return tmp_path
+
+
+def call(folder, *arguments):
+    """Run a command in a folder, as a user does."""
+    done = subprocess.run(
+        [sys.executable, "-m", "effdeg_lab", *arguments],
+        cwd=folder,
+        env=os.environ | {"EFFDEG_RUNS": "runs"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_worked_example_runs(experiment):
+    call(experiment, "run", NAME, "--method", "smoothed", *SHORT)
+    first = (experiment / "runs" / "smoothing_RECIPE" / "smoothed-0-steps=10.jsonl").read_text()
+    call(experiment, "sweep", NAME, "--seeds", "0,1", *SHORT)
+    files = sorted((experiment / "runs").glob("*/*.jsonl"))
+    assert [file.stem for file in files] == [
+        f"{method}-{seed}-steps=10" for method in ("plain", "smoothed") for seed in (0, 1)
+    ]
+    assert files[2].read_text() == first, "what is finished is not run again"
+    assert all("summary" in json.loads(file.read_text().splitlines()[-1]) for file in files)
+    table = call(experiment, "table", NAME, "--format", "markdown")
+    assert re.search(r"\| smoothing 0\.1 \| 0\.\d+ \| \d\.\d+ \| \d\.\d+ \|", table)
+    assert "smoothed minus plain" in table
+
+
+def test_every_command_is_explained():
+    commands = re.findall(r"^\| `effdeg-lab (\w+)", README.read_text(), flags=re.MULTILINE)
+    assert commands == ["list", "show", "run", "sweep", "status", "table", "report"]

@@ -1,1 +1,0 @@
-"""One experiment per file, each in a constant ``RECIPE``; :mod:`effdeg.lab.registry` finds them by itself."""

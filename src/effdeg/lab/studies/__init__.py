@@ -1,1 +1,0 @@
-"""Experiments that tell their results in their own way: a package each."""

@@ -1,1 +1,0 @@
-"""Networks that are polynomials, trained to fit maps whose effective degree is known (appendix I)."""
