@@ -223,8 +223,12 @@ class Results:
 def describe_departures(own: Settings, found: Mapping[str, Any]) -> list[str]:
     """Describe how values differ from a recipe's settings, leaving out the seed and what is only recorded."""
     plain = own.to_dict()
+
+    def write(value: Any) -> str:
+        return f"{len(value)} values" if isinstance(value, list) and len(value) > 3 else format_setting(value)
+
     return [
-        f"{name} {format_setting(value)} (recipe: {format_setting(plain[name])})"
+        f"{name} {write(value)} (recipe: {write(plain[name])})"
         for name, value in found.items()
         if name != "seed" and name not in _RECORDING and value != plain[name]
     ]

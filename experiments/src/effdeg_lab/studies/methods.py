@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -89,6 +89,26 @@ class Methods(Study):
             caption = "The effective degree during training, measured more coarsely than in the table."
             found.append(StudyFigure("degrees", caption, lambda theme: _plot_degrees(results, theme)))
         return found
+
+    def numbers(self, results: Results) -> dict[str, Any]:
+        """Return accuracies, differences from the first method, times and prices, by method."""
+        at = results.equal_time
+        found = {}
+        for each in results.done:
+            spread, difference, degree = each.spread(), results.difference(each), read_degree(each)
+            reached = at.found.get(each.method.name) if at else None
+            at_time = reached and reached[0].spread()
+            found[each.method.name] = {
+                "accuracy": spread and asdict(spread),
+                "difference": difference and asdict(difference),
+                "effective_degree": degree and {"value": degree[0], "stderr": degree[1]},
+                "seconds": each.time(),
+                "milliseconds_per_step": each.time("milliseconds_per_step"),
+                "price": measure_price(results, each),
+                "at_equal_time": at_time and reached and asdict(at_time) | {"epochs": reached[1]},
+            }
+        time = at and {"reference": at.reference.name, "seconds": at.seconds}
+        return {"by_method": found, "equal_time": time}
 
     def headline(self, run: Run) -> str:
         """Return the accuracy."""

@@ -1,7 +1,7 @@
 """A pool of models: which measure follows the generalization gap?"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import pvariance
 from typing import Any
@@ -157,6 +157,16 @@ class Pool(Study):
             "for reference, then those that rank best."
         )
         return [StudyFigure("panels", caption, lambda theme: ranking.plot(shown, theme=theme))]
+
+    def numbers(self, results: Results) -> dict[str, Any]:
+        """Return the models, their ranking, and the tests between measures."""
+        pool = read_pool(results)
+        return {
+            "models": [dict(model) for model in pool.models],
+            "ranking": pool.ranking and pool.ranking.to_dict(),
+            "given_training_accuracy": pool.given_training,
+            "comparisons": [asdict(each) for each in pool.compare()],
+        }
 
     def headline(self, run: Run) -> str:
         """Return the accuracy and the gap."""

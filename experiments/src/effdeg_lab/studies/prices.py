@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from effdeg_lab.results import Difference, MethodRuns, Results
 from effdeg_lab.studies import StudyFigure
@@ -85,6 +85,10 @@ class Prices(m.Methods):
             f"Dotted: {LIMIT} times that, and {SHARE:.0%} of the full gain; filled: the best within the limit."
         )
         return [StudyFigure("prices", caption, lambda theme: self._plot(results, theme))]
+
+    def numbers(self, results: Results) -> dict[str, Any]:
+        """Return the numbers by method, and the shares of the full gain."""
+        return super().numbers(results) | {"share_of_gain": self.measure_shares(results)}
 
     def measure_shares(self, results: Results) -> dict[str, float]:
         """Return each method's share of the full gain; empty where seeds do not show that there is one."""
