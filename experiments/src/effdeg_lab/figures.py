@@ -15,8 +15,8 @@ from effdeg_lab.recipe import Recipe
 
 # After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.
 _COLORS = {
-    "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8"),
-    "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff"),
+    "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
+    "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
 }
 _SIZE = 8.5
 _LINE_HEIGHT = 1.3 * _SIZE

@@ -165,6 +165,9 @@ def to_text(report: Report, language: Literal["markdown", "latex"]) -> str:
             found.append(table)
             label = f"tab:{report.anchor}-{len(found)}"
             parts.append((tables.to_markdown(table) if markdown else tables.to_latex(table, label)).rstrip("\n"))
+    if report.tuning:
+        label = f"tab:{report.anchor}-tuning"
+        parts.append(tables.to_markdown(report.tuning) if markdown else tables.to_latex(report.tuning, label))
     if recipe.departs:
         parts.append(escape(f"Not the paper's: {recipe.departs}"))
     return "\n\n".join(parts) + "\n"
@@ -212,7 +215,7 @@ def render_page(reports: Sequence[Report]) -> str:
         loader=jinja2.PackageLoader("effdeg_lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals |= {"list_tables": list_tables, "list_figures": _list_figures, "signs": SIGNS}
-    environment.filters["code"] = lambda text: Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", Markup.escape(text)))
+    environment.filters["code"] = _mark_code
     shown = [report for report in reports if report.shown]
     return environment.get_template("report.html.j2").render(
         shown=shown,
@@ -222,6 +225,10 @@ def render_page(reports: Sequence[Report]) -> str:
         machines=sorted({name for report in shown for results in report.results for name in results.machines}),
         version=effdeg.__version__,
     )
+
+
+def _mark_code(text: str) -> Markup:
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
 def _list_figures(results: Results) -> list[tuple[str, Markup]]:

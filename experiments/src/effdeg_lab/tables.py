@@ -88,7 +88,7 @@ def to_terminal(table: Table, width: int) -> rich.table.Table:
         if room >= max((len(row[0]) if breaks is None else _LEAST_NAME) for row in table.rows):
             break
     found = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, padding))
-    found.add_column(escape(table.columns[0]))
+    found.add_column(escape(table.columns[0]), overflow="fold")
     for head, size in zip(table.columns[1:], widths, strict=True):
         found.add_column(escape(head), justify="right", width=size, overflow="fold")
     for number, row in enumerate(rows):

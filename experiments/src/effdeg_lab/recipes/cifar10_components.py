@@ -22,7 +22,7 @@ RECIPE = Recipe(
     ),
     departs=(
         f"{TRAINING_DEPARTS} The paper gives one number per method, without a spread. The mean over 3, 2 or 1 "
-        "components is larger than the mean over 10 outputs, so that the same weight counts for more with few components; the "
-        "paper does not say whether it changed the weight, and here it stays."
+        "components is larger than the mean over 10 outputs, so that the same weight counts for more with few "
+        "components; the paper does not say whether it changed the weight, and here it stays."
     ),
 )

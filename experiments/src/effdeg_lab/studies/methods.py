@@ -82,7 +82,7 @@ class Methods(Study):
         if any(_read_curve(each, "epoch", "test_accuracy") for each in results.done):
             caption = f"{tested} accuracy during training, by epochs and by time. Thin lines are single seeds."
             found.append(StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)))
-        caption = f"{tested} accuracy here and in the paper; bars are standard deviations over seeds."
+        caption = f"{tested} accuracy, and the paper's where it has one; bars are standard deviations over seeds."
         found.append(StudyFigure("accuracies", caption, lambda theme: _plot_accuracies(results, theme)))
         curves = [_read_curve(each, "epoch", "effective_degree") for each in results.done]
         if any(curve is not None and curve[0].shape[1] > 2 for curve in curves):
