@@ -133,7 +133,7 @@ class MethodRuns:
     def time(self, key: str = "seconds") -> float | None:
         """Return the mean of a time; None where runs shared their device, which slows some more than others."""
         spread = None if any(run.environment.get("shared") for run in self.runs) else self.spread(key)
-        return spread and spread.mean
+        return None if spread is None else spread.mean
 
 
 @dataclass(frozen=True, eq=False)

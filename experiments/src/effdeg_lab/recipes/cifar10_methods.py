@@ -99,13 +99,13 @@ RECIPE = Recipe(
     departs=(
         f"{TRAINING_DEPARTS} Weights and radii are tuned on 5,000 held-out training images in short runs; the paper "
         "chose those of SAM, ASAM and the Jacobian by their accuracy on the test set, and does not name the chosen "
-        "ones. The grids are the paper's; the table of tuning has what was tried of them. Mixup has the paper's "
-        "α = 1. The weights of ED are tried at two or three values each, of which the paper says nothing. ED is the "
-        "efficient configuration, with its number of Table 10; the 90.82 ± 0.11 of Table 1 is the precise one (15 nodes, degree 7, as many pairs as "
-        "examples, λ = 2). The paper does not say which one ED without anchors is. The Jacobian is taken on a quarter "
-        "of every fourth batch, at four times the weight, since with all of it a step costs 8 times a plain one; its "
-        "weight is constant. Mixup with α = 0.2, ED with 3 nodes (degree 2) and Mixup + ED, whose α is not tuned, are "
-        "not in the paper."
+        "ones. The grids are the paper's; the table of tuning has what was tried of them. Mixup has the paper's α = "
+        "1. The weights of ED are tried at two or three values each, of which the paper says nothing. ED is the "
+        "efficient configuration, with its number of Table 10; the 90.82 ± 0.11 of Table 1 is the precise one (15 "
+        "nodes, degree 7, as many pairs as examples, λ = 2). The paper does not say which one ED without anchors is. "
+        "The Jacobian is taken on a quarter of every fourth batch, at four times the weight, since with all of it a "
+        "step costs 8 times a plain one; its weight is constant. Mixup with α = 0.2, ED with 3 nodes (degree 2) and "
+        "Mixup + ED, whose α is not tuned, are not in the paper."
     ),
     tuning=TUNING,
     equal_time="ed",

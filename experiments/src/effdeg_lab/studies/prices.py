@@ -34,14 +34,17 @@ class Prices(m.Methods):
         """Judge whether the best cheap method keeps enough of the full gain, seed by seed where they share seeds."""
         best, whole = self._find_best(results), results.difference(results.find(self.full))
         if best is None or whole is None or not self._full_gain(results):
-            title = results.find(self.full).method.title
-            points = whole and 100 * whole.value
-            return Verdict("not decided", f"gain of “{title}”, points:" if whole else "", points)
-        plain, full = results.methods[0].values(self.needs), results.find(self.full).values(self.needs)
+            if whole is None:
+                return Verdict("not decided")
+            quantity = f"gain of “{results.find(self.full).method.title}”, points:"
+            return Verdict("not decided", quantity, 100 * whole.value)
+        plain, full, kept = (
+            each.values("test_accuracy") for each in (results.methods[0], results.find(self.full), best)
+        )
         wanted = (plain + SHARE * (full - plain)).dropna()
-        if wanted.empty:
+        if wanted.empty:  # they share no seed
             return Verdict("not decided")
-        short = Difference.of(dict(best.values(self.needs)), dict(wanted))
+        short = Difference.of(dict(kept), dict(wanted))
         interval = short.interval and (100 * short.interval[0], 100 * short.interval[1])
         quantity = f"{best.method.title} over {SHARE:.0%} of the gain, points:"
         return judge(quantity, 100 * short.value, interval, above=0.0)
