@@ -72,7 +72,7 @@ POOL = Recipe(
     paper="Figure 0",
     expects="ED ranks best.",
     cost="nothing",
-    settings=Toy(epochs=5),
+    settings=Toy(epochs=5, alpha=2.0),
     run=METHODS.run,
     study=Pool(),
     methods=(Method("plain", "MLP"),),
