@@ -13,7 +13,7 @@ from markupsafe import Markup
 import effdeg
 from effdeg_lab import tables
 from effdeg_lab.recipe import Recipe
-from effdeg_lab.results import Results, collect, describe_departures, matching
+from effdeg_lab.results import Results, collect, describe_departures, find_kept, matching
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.methods import format_duration, format_values, write_sweep_command
@@ -133,7 +133,7 @@ def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | 
     found = [
         (method.name, run)
         for method in recipe.methods
-        for run in matching(runs, recipe, method, changes=changes)
+        for run in find_kept(runs, recipe, method, changes)
         if run.finished
     ]
     final = {run.file for _, run in found}

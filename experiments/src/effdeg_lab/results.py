@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -253,36 +253,21 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     kind = type(recipe.settings)
     asked = recipe.resolve(recipe.methods[0], changes).to_dict()
     own = {name: asked[name] for name in kind.scale_names()}
-    found = {
-        method.name: [
-            run
-            for run in matching(runs, recipe, method, changes=changes)
-            if all(kind.complete(run.settings)[key] == asked[key] for key in changes)
-        ]
-        for method in recipe.methods
-    }
-    scales = {
-        json.dumps(scale): scale
-        for own_runs in found.values()
-        for run in own_runs
-        if run.finished
-        for scale in [_scale(run, kind)]
-    } or {json.dumps(own): own}
+    found = {method.name: find_kept(runs, recipe, method, changes) for method in recipe.methods}
     choices = {method.name: choose(recipe, method, runs, changes) for method in recipe.methods}
+    scales: list[dict[str, Any]] = []
+    for run in (run for own_runs in found.values() for run in own_runs if run.finished):
+        if (scale := _scale(run, kind)) not in scales:
+            scales.append(scale)
     results = []
-    for scale in scales.values():
+    for scale in scales or [own]:
+        at_scale = {name: [run for run in own_runs if _scale(run, kind) == scale] for name, own_runs in found.items()}
         methods = [
-            _collect_method(
-                recipe,
-                method,
-                [run for run in found[method.name] if _scale(run, kind) == scale],
-                choices[method.name],
-                changes,
-            )
+            _collect_method(recipe, method, at_scale[method.name], choices[method.name], changes)
             for method in recipe.methods
         ]
         results.append(Results(recipe, scale, tuple(methods)))
-    results = [Results(each.recipe, each.scale, each.methods, _equal_time(each, results)) for each in results]
+    results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
     most = max(each.size for each in results)
 
     def order(each: Results) -> tuple[bool, bool, int, int, int]:
@@ -290,6 +275,14 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
         return each.size == 1 < most, 2 * each.size < most, -each.epochs, -each.size, departures
 
     return sorted(results, key=order)
+
+
+def find_kept(runs: Iterable[Run], recipe: Recipe, method: Method, changes: Mapping[str, Any] | None) -> list[Run]:
+    """Find the runs of a method's result that have some settings, of scale too."""
+    asked = {key: recipe.resolve(method, changes).to_dict()[key] for key in changes or {}}
+    complete = type(recipe.settings).complete
+    found = matching(runs, recipe, method, changes=changes)
+    return [run for run in found if asked.items() <= complete(run.settings).items()]
 
 
 def _collect_method(
@@ -311,9 +304,9 @@ def _collect_method(
     )
     (values, picked), *others = groups
     # Older versions may have left a second run with the same settings.
-    points = {(*(kind.complete(run.settings)[axis] for axis in recipe.grid), run.seed): run for run in reversed(picked)}
+    points = {(run.seed, *(kind.complete(run.settings)[axis] for axis in recipe.grid)): run for run in reversed(picked)}
     also = tuple((each, Spread.of(run.value("test_accuracy") for run in other)) for each, other in others)
-    ordered = tuple(points[point] for point in sorted(points))
+    ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
     return MethodRuns(method, ordered, "run", values_used=values, choice=choice, also=also)
 
 
@@ -341,12 +334,9 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     """Find what methods reach in the time of ``recipe.equal_time``, by default the one with the longest step."""
     if len(results.done) < 2 or results.recipe.grid:
         return None
-    name = results.recipe.equal_time
-    reference = (
-        max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
-        if name is None
-        else results.find(name)
-    )
+    reference = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
+    if results.recipe.equal_time is not None:
+        reference = results.find(results.recipe.equal_time)
     seconds = reference.time()
     if not seconds:
         return None
@@ -354,22 +344,20 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     for each in results.methods:
         if each is reference:
             continue
-        times: dict[int, tuple[float, MethodRuns]] = {}
+        times: list[tuple[float, int, MethodRuns]] = []
         for scale in scales:
             other = scale.find(each.method.name)
             same = all(scale.scale[key] == value for key, value in results.scale.items() if key != "epochs")
             same_values = not each.runs or each.values_used == other.values_used
             # Times can be compared on the same machines only.
             if same and same_values and other.machines == reference.machines and (time := other.time()) is not None:
-                times[scale.epochs] = (time / seconds, other)
-        within = {epochs: share for epochs, (share, _) in times.items() if _SHORTEST <= share <= _LONGEST}
+                times.append((time / seconds, scale.epochs, other))
+        times.sort(key=lambda timed: timed[0])
+        within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
         if within:
-            epochs = max(within, key=lambda epochs: within[epochs])
-            found[each.method.name] = (times[epochs][1], epochs)
-        elif times:
-            share, other = min(times.values(), key=lambda timed: timed[0])
-            if share > _LONGEST:
-                longer[each.method.name] = other
+            found[each.method.name] = (within[-1][2], within[-1][1])
+        elif times and times[0][0] > _LONGEST:
+            longer[each.method.name] = times[0][2]
     return EqualTime(reference.method, seconds, found, longer)
 
 
@@ -398,17 +386,13 @@ def matching(
     together = {**(recipe.tuning if tuning else {}), **changes}
     if tuning and together.get("held_out", 0) < 1:
         return []
-    settings = recipe.resolve(method, together)
-    kind = type(settings)
+    kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
     free = {"seed", *kind.scale_names()} | ({*method.tune, *recipe.grid} - changes.keys())
-    wanted = {key: value for key, value in settings.to_dict().items() if key not in free}
-    names = settings.to_dict().keys()
     found = []
     for run in runs:
-        complete = kind.complete(run.settings)
+        complete = kind.complete(run.settings) if run.kind == kind.__name__ else {}
         # A setting that is not known here may have changed everything.
-        known = run.kind == kind.__name__ and complete.keys() == names
-        if known and all(complete[key] == value for key, value in wanted.items()):
+        if complete.keys() == settings.keys() and all(complete[key] == settings[key] for key in settings.keys() - free):
             found.append(run)
     return found
 
@@ -434,16 +418,13 @@ def choose(
     def epochs_of(runs: list[Run]) -> int:
         return int(kind.complete(runs[0].settings).get("epochs", 0))
 
-    picked = max(
-        scales.values(),
-        key=lambda runs: (len(_group_by_values(runs, kind, method)) > 1, epochs_of(runs), len(runs)),
-    )
-    places = {key: list(values) for key, values in method.tune.items()}
-
     def place(values: Mapping[str, Any]) -> list[int]:
         """Sort as the recipe lists them; what a user added comes last."""
-        return [known.index(values[key]) if values[key] in known else len(known) for key, known in places.items()]
+        return [known.index(values[key]) if values[key] in known else len(known) for key, known in method.tune.items()]
 
+    picked = max(
+        scales.values(), key=lambda runs: (len(_group_by_values(runs, kind, method)) > 1, epochs_of(runs), len(runs))
+    )
     groups = sorted(_group_by_values(picked, kind, method), key=lambda group: place(group[0]))
     tried = [(values, statistics.fmean(map(_score, found))) for values, found in groups]
     best, score = max(tried, key=lambda pair: pair[1])

@@ -52,17 +52,21 @@ class Methods(Study):
         """Judge the paper's order, in the pairs that the paper's numbers distinguish."""
         reported = [each for each in results.methods if each.method.paper]
         done = [each for each in reported if each.runs]
-        pairs = [_Pair.of(results, *two) for two in combinations(sorted(done, key=_reported_mean, reverse=True), 2)]
+        pairs = list(combinations(sorted(done, key=_reported_mean, reverse=True), 2))
         if not reported:
             return self._judge_gain(results, "no claim")
         if not pairs:
             return self._judge_gain(results, "not decided")
         candidate = self._find_candidate(results)
         # The first of several undecided pairs is the one that is shown.
-        pairs.sort(key=lambda pair: {pair.better, pair.worse} != {candidate, results.methods[0]})
-        verdict = judge_all([pair.judge_order() for pair in pairs if pair.distinguished])
-        if not any(pair.distinguished for pair in pairs):
-            verdict = judge_all([pair.judge_closeness() for pair in pairs])
+        pairs.sort(key=lambda pair: {*pair} != {candidate, results.methods[0]})
+        apart = [pair for pair in pairs if _reported_mean(pair[0]) - _reported_mean(pair[1]) > _reported_spread(*pair)]
+        verdict = judge_all(_judge(results, *pair, above=0.0) for pair in apart)
+        if not apart:
+            spreads = [_reported_spread(*pair) for pair in pairs]
+            verdict = judge_all(
+                _judge(results, *pair, above=-spread, below=spread) for pair, spread in zip(pairs, spreads, strict=True)
+            )
         incomplete = len(done) < len(reported) and verdict.word == "holds"
         return replace(verdict, word="not decided") if incomplete else verdict
 
@@ -119,42 +123,25 @@ class Methods(Study):
 
     def _judge_gain(self, results: Results, word: Any) -> Verdict:
         candidate, first = self._find_candidate(results), results.methods[0]
-        gain = results.difference(candidate)
-        return replace(_judge(candidate, first, gain), word=word) if gain else Verdict(word)
+        return replace(_judge(results, candidate, first), word=word)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """Two methods of the paper, and how far apart they are there and here, in points of percent."""
-
-    better: MethodRuns
-    worse: MethodRuns
-    spread: float
-    distinguished: bool
-    difference: Difference
-
-    @classmethod
-    def of(cls, results: Results, better: MethodRuns, worse: MethodRuns) -> "_Pair":
-        one, other, difference = better.method.paper, worse.method.paper, results.difference(better, worse)
-        assert one is not None and other is not None and difference is not None  # noqa: PT018
-        stated = one.std is not None and other.std is not None
-        spread = math.hypot(one.std or 0.0, other.std or 0.0) if stated else _UNSTATED_SPREAD
-        return cls(better, worse, spread, one.mean - other.mean > spread, difference)
-
-    def judge_order(self) -> Verdict:
-        return _judge(self.better, self.worse, self.difference, above=0.0)
-
-    def judge_closeness(self) -> Verdict:
-        return _judge(self.better, self.worse, self.difference, above=-self.spread, below=self.spread)
-
-
-def _judge(one: MethodRuns, other: MethodRuns, difference: Difference, **bounds: float) -> Verdict:
-    low_high = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
-    return judge(f"{one.method.title} over {other.method.title}, points:", 100 * difference.value, low_high, **bounds)
+def _judge(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float) -> Verdict:
+    difference = results.difference(one, other)
+    if difference is None:
+        return Verdict("not decided")
+    interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
+    return judge(f"{one.method.title} over {other.method.title}, points:", 100 * difference.value, interval, **bounds)
 
 
 def _reported_mean(each: MethodRuns) -> float:
     return each.method.paper.mean if each.method.paper else -math.inf
+
+
+def _reported_spread(one: MethodRuns, other: MethodRuns) -> float:
+    """Return the spread of a difference in the paper, in points of percent, or what replaces it."""
+    stds = [each.method.paper and each.method.paper.std for each in (one, other)]
+    return _UNSTATED_SPREAD if None in stds else math.hypot(*(std or 0.0 for std in stds))
 
 
 def tested_on(results: Results) -> str:
@@ -385,60 +372,59 @@ def _draw_curve(axes: "Axes", x: np.ndarray, y: np.ndarray, color: str) -> tuple
     return end
 
 
-def _plot_curves(results: Results, theme: str) -> "Figure":
-    from effdeg.plots import open_figure
+def _draw_methods(
+    axes: "Axes", results: Results, theme: str, along: str, what: str, units: tuple[float, float]
+) -> None:
+    """Draw what was logged of each method, with its name at the end of its curve; ``units`` scale both axes."""
+    from effdeg.plots import THEMES
     from effdeg_lab.figures import Label, colors_of, label_ends
 
-    with open_figure(theme, (11, 3.9)) as (look, figure):
+    labels = []
+    for each in results.done:
+        curve = _read_curve(each, along, what)
+        if curve is not None:
+            color = colors_of(results.recipe, theme)[each.method.name]
+            end = _draw_curve(axes, curve[0] / units[0], curve[1] / units[1], color)
+            text = (
+                f"{each.method.title} {end[1]:.2f}"
+                if (along, what) == ("epoch", "test_accuracy")
+                else each.method.title
+            )
+            labels.append(Label(text, *end, color))
+    ends = [label.y for label in labels]
+    low, high = axes.get_ylim()
+    if what == "test_accuracy" and ends:  # show where training ends, not the rise from nothing
+        span = max(ends) - min(ends)
+        axes.set_ylim(max(low, min(ends) - max(2.5 * span, 4.0)), min(high, max(ends) + max(0.3 * span, 1.0)))
+    else:
+        axes.set_ylim(0, 1.05 * high)
+    axes.set_xlim(0, max((label.x for label in labels), default=1.0) * 1.02)
+    axes.grid(color=THEMES[theme].faint, lw=0.6)
+    axes.set_axisbelow(True)
+    label_ends(axes, labels)
+
+
+def _plot_curves(results: Results, theme: str) -> "Figure":
+    from effdeg.plots import open_figure
+
+    with open_figure(theme, (11, 3.9)) as (_, figure):
         by_epoch, by_time = figure.subplots(1, 2)
-        colors = colors_of(results.recipe, theme)
         longest = max(each.time() or 0.0 for each in results.done)
         unit, name = (60.0, "minutes") if longest > 120 else (1.0, "seconds")
-        for axes, along, scale in ((by_epoch, "epoch", 1.0), (by_time, "seconds", unit)):
-            labels = []
-            for each in results.done:
-                curve = _read_curve(each, along, "test_accuracy")
-                if curve is not None:
-                    color = colors[each.method.name]
-                    end = _draw_curve(axes, curve[0] / scale, 100 * curve[1], color)
-                    text = f"{each.method.title} {end[1]:.2f}" if along == "epoch" else each.method.title
-                    labels.append(Label(text, *end, color))
-            _show_ends(axes, [label.y for label in labels])
-            axes.set_xlim(0, max((label.x for label in labels), default=1.0) * 1.02)
-            axes.grid(color=look.faint, lw=0.6)
-            axes.set_axisbelow(True)
-            label_ends(axes, labels)
+        _draw_methods(by_epoch, results, theme, "epoch", "test_accuracy", (1.0, 0.01))
+        _draw_methods(by_time, results, theme, "seconds", "test_accuracy", (unit, 0.01))
         by_epoch.set(title=f"{tested_on(results)} accuracy, %", xlabel="epoch")
         by_time.set(title="the same by time", xlabel=f"{name} of training on {results.machines[0]}")
     return figure
 
 
-def _show_ends(axes: "Axes", ends: Sequence[float]) -> None:
-    """Show the accuracies at which training ends, not the rise from nothing."""
-    if ends:
-        low, high = axes.get_ylim()
-        span = max(ends) - min(ends)
-        axes.set_ylim(max(low, min(ends) - max(2.5 * span, 4.0)), min(high, max(ends) + max(0.3 * span, 1.0)))
-
-
 def _plot_degrees(results: Results, theme: str) -> "Figure":
     from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, colors_of, label_ends
 
-    with open_figure(theme, (7.2, 3.6)) as (look, figure):
+    with open_figure(theme, (7.2, 3.6)) as (_, figure):
         axes = figure.subplots()
-        labels = []
-        for each in results.done:
-            curve = _read_curve(each, "epoch", "effective_degree")
-            if curve is not None:
-                color = colors_of(results.recipe, theme)[each.method.name]
-                labels.append(Label(each.method.title, *_draw_curve(axes, *curve, color), color))
-        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-        axes.set_xlim(0, max(label.x for label in labels) * 1.02)
-        axes.grid(color=look.faint, lw=0.6)
-        axes.set_axisbelow(True)
+        _draw_methods(axes, results, theme, "epoch", "effective_degree", (1.0, 1.0))
         axes.set(title="effective degree", xlabel="epoch")
-        label_ends(axes, labels)
     return figure
 
 
