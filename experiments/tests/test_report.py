@@ -9,6 +9,7 @@ from toy_results import METHODS, POOL, PRICES, make_run
 from typer.testing import CliRunner
 
 import effdeg_lab.cli_report
+import effdeg_lab.recipe
 from effdeg.io import to_json
 from effdeg.plots import THEMES
 from effdeg.ranking import read_table
@@ -154,8 +155,7 @@ def test_text_and_plain_numbers(runs):
 @pytest.fixture
 def call(tmp_path, runs, monkeypatch):
     """Return a function that calls a command on a folder of runs."""
-    monkeypatch.setattr(effdeg_lab.cli_report, "find_recipe", RECIPES.__getitem__)
-    monkeypatch.setattr(effdeg_lab.cli_report, "all_recipes", lambda: RECIPES)
+    monkeypatch.setattr(effdeg_lab.recipe, "find_recipe", RECIPES.__getitem__)
     monkeypatch.chdir(tmp_path)
     for run in [*runs, *(make_run(POOL, "plain", 0.8 + point["lr"], **point) for point in POOL.points())]:
         header = {key: getattr(run, key) for key in ("recipe", "method", "kind", "settings", "environment")}

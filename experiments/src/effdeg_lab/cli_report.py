@@ -1,20 +1,17 @@
-"""``effdeg-lab table`` and ``effdeg-lab report``: what was run, next to what the paper found."""
+"""``effdeg-lab table`` and ``report``. Commands import what they need, so that ``--help`` does not wait for torch."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import pandas as pd
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg.io import to_json, write_atomically, write_figure
-from effdeg_lab import tables
-from effdeg_lab.recipe import all_recipes, find_recipe
-from effdeg_lab.report import Report, list_tables, render_page, report_on, to_dict, to_text
-from effdeg_lab.runs import Run, RunFolder
 from effdeg_lab.settings import format_setting
-from effdeg_lab.studies.pool import Pool, read_pool
+
+if TYPE_CHECKING:
+    from effdeg_lab.report import Report
+    from effdeg_lab.runs import Run
 
 RUNS = Path("effdeg-runs")
 
@@ -27,8 +24,10 @@ Name = Annotated[
 Runs = Annotated[Path, typer.Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
 
 
-def read_runs(folder: Path) -> list[Run]:
+def read_runs(folder: Path) -> "list[Run]":
     """Read the runs in a folder; raise if there is no such folder, or no run in it."""
+    from effdeg_lab.runs import RunFolder
+
     found = RunFolder(folder).read() if folder.is_dir() else []
     if not found:
         what = "it is a file" if folder.is_file() else "there is no such folder"
@@ -60,6 +59,13 @@ def table(
     ] = None,
 ) -> None:
     """Show what was found of a recipe next to the paper's numbers."""
+    import pandas as pd
+
+    from effdeg.io import to_json, write_atomically, write_figure
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.report import report_on, to_dict, to_text
+    from effdeg_lab.studies.pool import Pool, read_pool
+
     recipe = find_recipe(name)
     kept = recipe.settings.parse(changes or ())
     _check_file("--plot", plot, {".png", ".pdf", ".svg"})
@@ -99,6 +105,10 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
 ) -> None:
     """Write one page with all results, which needs no other file and no network."""
+    from effdeg.io import write_atomically
+    from effdeg_lab.recipe import all_recipes, find_recipe
+    from effdeg_lab.report import render_page, report_on
+
     recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
     _check_file("--out", out, {".html"})
     found = read_runs(runs)
@@ -111,7 +121,10 @@ def report(
     console.print(f"written: {escape(str(out))}", soft_wrap=True)
 
 
-def _print(report: Report, runs: Path, kept: dict[str, Any]) -> None:
+def _print(report: "Report", runs: Path, kept: dict[str, Any]) -> None:
+    from effdeg_lab.report import list_tables
+    from effdeg_lab.tables import to_terminal
+
     console, recipe = Console(highlight=False), report.recipe
     console.print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)} ({escape(recipe.paper)})")
     console.print(f"[dim]the paper: {escape(recipe.expects)}[/]")
@@ -123,11 +136,11 @@ def _print(report: Report, runs: Path, kept: dict[str, Any]) -> None:
         if results.departures:
             console.print(f"[dim]not the recipe's: {escape('; '.join(results.departures))}[/]")
         for each in list_tables(results):
-            console.print(tables.to_terminal(each, console.width))
+            console.print(to_terminal(each, console.width))
             for note in each.notes:
                 console.print(f"[dim]{escape(note)}[/]")
     if report.tuning:
-        console.print(tables.to_terminal(report.tuning, console.width))
+        console.print(to_terminal(report.tuning, console.width))
     for results in report.alone:
         where = " ".join(f"--set {key}={format_setting(results.scale[key])}" for key in ("epochs",) if results.epochs)
         console.print(f"also run: {escape(results.done[0].method.title)}, {escape(results.heading)} ({where} shows it)")
