@@ -196,8 +196,10 @@ def test_runs_that_tune_are_kept_apart():
 
 
 def test_grids_changes_and_other_versions():
-    assert fits(POOL.settings.change({"lr": 0.3}), "plain", POOL)
-    assert not fits(POOL.settings.change({"lr": 0.3}), "plain", POOL, changes={"lr": 0.1})
+    assert fits(POOL.settings.change({"lr": 0.01, "batch": 40}), "plain", POOL)
+    assert not fits(POOL.settings.change({"lr": 0.01, "batch": 40}), "plain", POOL, changes={"lr": 0.1})
+    assert not fits(POOL.settings.change({"lr": 0.3, "batch": 40}), "plain", POOL)  # not a point of the grid
+    assert fits(POOL.settings.change({"lr": 0.3, "batch": 40}), "plain", POOL, changes={"lr": 0.3})
     assert not fits(METHODS.resolve(ED), changes={"weight": 3.0})
     assert fits(Toy(), "plain", without=["lr", "epochs"])  # they are newer than the run
     assert not fits(Toy(), "plain", extra={"unheard_of": None})

@@ -387,12 +387,14 @@ def matching(
     if tuning and together.get("held_out", 0) < 1:
         return []
     kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
-    free = {"seed", *kind.scale_names()} | ({*method.tune, *recipe.grid} - changes.keys())
+    free = {"seed", *kind.scale_names(), *(method.tune.keys() - changes.keys())}
+    allowed = {key: (value,) for key, value in settings.items() if key not in free}
+    allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
     found = []
     for run in runs:
         complete = kind.complete(run.settings) if run.kind == kind.__name__ else {}
         # A setting that is not known here may have changed everything.
-        if complete.keys() == settings.keys() and all(complete[key] == settings[key] for key in settings.keys() - free):
+        if complete.keys() == settings.keys() and all(complete[key] in values for key, values in allowed.items()):
             found.append(run)
     return found
 
