@@ -94,6 +94,11 @@ def test_the_page_says_what_was_found(page):
     assert "methods/mixup-" in text
 
 
+def test_figures_are_drawn_once_for_both_themes(page):
+    assert page.count("light-dark(") > 100
+    assert 'class="in-dark"' not in page
+
+
 def test_a_recipe_that_shares_all_its_runs_is_shown(runs):
     other = replace(METHODS, name="other", methods=METHODS.methods[:2], study=type(METHODS.study)(), equal_time=None)
     assert report_on(other, runs).shown

@@ -252,7 +252,7 @@ def _draw_svg(figure: StudyFigure, theme: str) -> str:
 
     stream = io.BytesIO()
     # Without the date and with a fixed salt the same runs give the same page.
-    with mpl.rc_context({"svg.hashsalt": f"{figure.name}-{theme}"}):
+    with mpl.rc_context({"svg.hashsalt": figure.name}):
         figure.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
     svg = stream.getvalue().decode()
     # A hundredth of a point is more than a screen shows.
