@@ -45,7 +45,7 @@ _TIGHTER = (
     (re.compile(r" (?=\()|(?<=,) "), 0),
     (re.compile(r" (?=[(±])|(?<=,) "), 0),
 )
-_LEAST_NAME = 16
+_LEAST_NAME = 13
 _TO_LATEX = str.maketrans(_LATEX)
 
 
@@ -150,5 +150,6 @@ def _width(cell: str) -> int:
 
 
 def _wrap_name(name: str, width: int) -> str:
-    lines = textwrap.wrap(name.replace("_", "_ "), width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(line.replace("_ ", "_") for line in lines)
+    """Break a name at spaces and after underscores and ``@``."""
+    lines = textwrap.wrap(re.sub(r"([_@])", r"\1 ", name), width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(re.sub(r"([_@]) ", r"\1", line) for line in lines)

@@ -1,8 +1,8 @@
 """A pool of models: which measure follows the generalization gap?"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from statistics import pvariance
 from typing import Any
 
@@ -72,18 +72,18 @@ class ModelPool:
     def papers(self) -> list[Score]:
         """The paper's four measures, the effective degree first, each as the variant with the highest correlation."""
         variants = (self.degrees, *((name,) for name in RIVALS))
-        found = [self._find_highest(lambda name, own=own: name.partition("@")[0] in own) for own in variants]
+        found = [self.find_highest(partial(_is_variant, variants=own)) for own in variants]
         return [score for score in found if score] if found[0] else []
 
     @property
     def best_rival(self) -> Score | None:
         """The measure with the highest correlation among all that are no effective degree."""
-        return self._find_highest(lambda name: name != REFERENCE and not name.startswith("effective_degree"))
+        return self.find_highest(lambda name: name != REFERENCE and not name.startswith("effective_degree"))
 
     @property
     def reference(self) -> Score | None:
         """How training accuracy alone ranks the pool; None where it is the same for all."""
-        return self._find_highest(lambda name: name == REFERENCE)
+        return self.find_highest(lambda name: name == REFERENCE)
 
     @cached_property
     def given_training(self) -> dict[str, float | None]:
@@ -105,7 +105,8 @@ class ModelPool:
                 found.append(self.ranking.compare(along, between, "pearson"))
         return found
 
-    def _find_highest(self, wanted: Any) -> Score | None:
+    def find_highest(self, wanted: Callable[[str], bool]) -> Score | None:
+        """Find the measure with the highest Pearson correlation among those with certain names."""
         known = [score for name, score in self.scores.items() if wanted(name) and score.pearson]
         return max(known, key=_pearson, default=None)
 
@@ -145,7 +146,7 @@ class Pool(Study):
         """Return the gap against the measures: the paper's four first, then those for reference, then the best."""
         pool = read_pool(results)
         ranking = pool.ranking
-        noise = pool._find_highest(lambda name: name in RANDOM_PIXELS)
+        noise = pool.find_highest(lambda name: name in RANDOM_PIXELS)
         names = [score.measure for score in (*pool.papers, noise, pool.reference) if score]
         # Shortened, the names of the two variants along random pixels look alike: the better one is enough.
         names += [name for name, score in pool.scores.items() if score.kendall and name not in RANDOM_PIXELS]
@@ -295,6 +296,10 @@ def _list_ranges(pool: ModelPool, results: Results) -> Table:
 def _list_skipped(pool: ModelPool) -> Iterable[Table]:
     if pool.skipped:
         yield Table("Not measured when these were run", ("measure", "reason"), tuple(pool.skipped.items()))
+
+
+def _is_variant(name: str, variants: Sequence[str]) -> bool:
+    return name.partition("@")[0] in variants  # what follows is a radius
 
 
 def _judge(advantage: Advantage) -> Verdict:
