@@ -27,6 +27,8 @@ def test_nothing_was_run():
     assert (results.epochs, results.seeds, results.machines, results.equal_time) == (20, [], [], None)
     assert results.departures == []
     assert results.methods[0].spread() is None
+    with pytest.raises(ValueError, match=r"'edd' is not a method of methods. Did you mean 'ed'"):
+        results.find("edd")
 
 
 def test_a_method_averages_its_seeds():

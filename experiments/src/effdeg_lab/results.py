@@ -209,6 +209,7 @@ class Results:
 
     def find(self, name: str) -> MethodRuns:
         """Find a method by its name."""
+        self.recipe.method(name)  # raises with suggestions if there is none
         return next(each for each in self.methods if each.method.name == name)
 
     def difference(

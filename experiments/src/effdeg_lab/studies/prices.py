@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from effdeg_lab.results import Difference, MethodRuns, Results
@@ -28,7 +28,7 @@ class Prices(m.Methods):
         full: The method whose gain over the first is the full one.
     """
 
-    full: str = ""
+    full: str = field(kw_only=True)
 
     def claim(self, results: Results) -> Verdict:
         """Judge whether the best cheap method keeps enough of the full gain, seed by seed where they share seeds."""
