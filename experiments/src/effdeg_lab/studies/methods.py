@@ -14,7 +14,7 @@ from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.tables import NOTHING, Table, bold_largest
-from effdeg_lab.verdicts import Verdict, judge, judge_all
+from effdeg_lab.verdicts import Verdict, Word, judge, judge_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +121,7 @@ class Methods(Study):
     def _find_candidate(self, results: Results) -> MethodRuns:
         return results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
 
-    def _judge_gain(self, results: Results, word: Any) -> Verdict:
+    def _judge_gain(self, results: Results, word: Word) -> Verdict:
         candidate, first = self._find_candidate(results), results.methods[0]
         return replace(_judge(results, candidate, first), word=word)
 
