@@ -1,14 +1,26 @@
 """From runs on disk to what a recipe's study looks at: the finished runs of each method, at one scale."""
 
+import json
+import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import pandas as pd
+from scipy.stats import t as student
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.runs import Run
+from effdeg_lab.settings import Settings, format_setting
+
+State = Literal["run", "not run", "not finished", "failed"]
+
+# Settings of scale that change what is recorded of a run, not how it ends.
+_RECORDING = {"evaluate_every", "measure_every", "measure_also"}
+# A run counts as one of equal time if it took between these shares of the reference's time.
+_SHORTEST, _LONGEST = 0.8, 1.05
 
 
 @dataclass(frozen=True)
@@ -29,14 +41,49 @@ class Spread:
     std: float | None
     count: int
 
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Summarize the values of several seeds."""
+        values = list(values)
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one method is above another: a 95% interval by Student's t, paired by seed where they share seeds."""
+    """How far one method is above another: a 95% interval by Student's t, paired by seed where they share seeds.
+
+    There is no interval if either has a single seed, or if all seeds agree to the last digit: that is an accident of
+    counting, not certainty.
+    """
 
     value: float
     interval: tuple[float, float] | None
     paired: bool
+
+    @classmethod
+    def of(cls, one: Mapping[int, float], other: Mapping[int, float]) -> "Difference":
+        """Compare two sets of values, each given by seed."""
+        shared = Spread.of(one[seed] - other[seed] for seed in one if seed in other) if {*one} & {*other} else None
+        if shared and shared.std is not None:
+            stderr = shared.std / math.sqrt(shared.count)
+            return cls(shared.mean, _interval(shared.mean, stderr, shared.count), paired=True)
+        left, right = Spread.of(one.values()), Spread.of(other.values())
+        value = left.mean - right.mean
+        if left.std is None or right.std is None:
+            return cls(value, None, paired=False)
+        stderr = math.sqrt(left.std**2 / left.count + right.std**2 / right.count)
+        # The degrees of freedom of the smaller side: cautious where the sides vary differently.
+        return cls(value, _interval(value, stderr, min(left.count, right.count)), paired=False)
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+def _interval(value: float, stderr: float, count: int) -> tuple[float, float] | None:
+    margin = float(student.ppf(0.975, count - 1)) * stderr
+    return (value - margin, value + margin) if stderr > 1e-12 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +102,7 @@ class MethodRuns:
 
     method: Method
     runs: tuple[Run, ...]
-    state: Literal["run", "not run", "not finished", "failed"]
+    state: State
     failure: str | None = None
     values_used: Mapping[str, Any] | None = None
     choice: Choice | None = None
@@ -64,15 +111,46 @@ class MethodRuns:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The summaries as a data frame, indexed by seed, with dotted columns such as ``effective_degree.value``."""
-        raise NotImplementedError
+        frame = pd.json_normalize([run.summary or {} for run in self.runs])
+        return frame.set_index(pd.Index([run.seed for run in self.runs], name="seed"))
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The machines that it was run on."""
+        return tuple(dict.fromkeys(run.machine for run in self.runs))
 
     def values(self, key: str) -> "pd.Series[float]":
-        """Return a number of the summaries by seed."""
-        raise NotImplementedError
+        """Return a number of the summaries by seed, nan where a run does not have it."""
+        if key not in self.frame:
+            return pd.Series(math.nan, index=self.frame.index, name=key)
+        return self.frame[key].astype(float)
 
     def spread(self, key: str = "test_accuracy") -> Spread | None:
-        """Return a number's mean over seeds and standard deviation; None if the method was not run."""
-        raise NotImplementedError
+        """Return a number's mean and deviation over seeds; None if the method was not run or a run lacks it."""
+        values = self.values(key)
+        return None if values.empty or values.isna().any() else Spread.of(values)
+
+    def time(self, key: str = "seconds") -> float | None:
+        """Return the mean of a time; None where runs shared their device, which slows some more than others."""
+        spread = None if any(run.environment.get("shared") for run in self.runs) else self.spread(key)
+        return None if spread is None else spread.mean
+
+
+@dataclass(frozen=True, eq=False)
+class EqualTime:
+    """What methods reach in the training time of one of them. Only ends of finished runs count.
+
+    Attributes:
+        reference: The method whose time is given to all.
+        seconds: That time.
+        found: By name, the longest runs of a method that took 80 to 105% of that time, and their epochs.
+        longer: By name, the shortest runs of the methods whose runs all took longer.
+    """
+
+    reference: Method
+    seconds: float
+    found: Mapping[str, tuple[MethodRuns, int]]
+    longer: Mapping[str, MethodRuns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +161,28 @@ class Results:
         recipe: The recipe.
         scale: The settings of scale that all these runs share.
         methods: Every method of the recipe, run or not.
+        equal_time: What the methods reach in equal time; None if the reference was not run, or nothing else.
     """
 
     recipe: Recipe
     scale: Mapping[str, Any]
     methods: tuple[MethodRuns, ...]
+    equal_time: EqualTime | None = None
 
     @property
     def done(self) -> list[MethodRuns]:
         """The methods that were run."""
         return [each for each in self.methods if each.runs]
+
+    @property
+    def size(self) -> int:
+        """How many methods were run; of a pool, how many models."""
+        return sum(len(each.runs) for each in self.methods) if self.recipe.grid else len(self.done)
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of the runs; 0 if they have none."""
+        return int(self.scale.get("epochs", 0))
 
     @property
     def seeds(self) -> list[int]:
@@ -107,26 +197,50 @@ class Results:
     @property
     def heading(self) -> str:
         """Epochs, seeds and machines, in one line."""
-        raise NotImplementedError
+        parts = [f"{self.epochs} epochs"] if self.epochs else []
+        if self.seeds:
+            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {', '.join(map(str, self.seeds))}")
+        return ", ".join([*parts, *self.machines])
 
     @property
     def departures(self) -> list[str]:
         """How the scale differs from the recipe's, as ``epochs 36 (recipe: 300)`` each."""
-        raise NotImplementedError
+        return describe_departures(self.recipe.settings, self.scale) if self.done else []
 
     def find(self, name: str) -> MethodRuns:
         """Find a method by its name."""
+        self.recipe.method(name)  # raises with suggestions if there is none
         return next(each for each in self.methods if each.method.name == name)
 
     def difference(
         self, one: MethodRuns, other: MethodRuns | None = None, key: str = "test_accuracy"
     ) -> Difference | None:
         """Compare a method with another, by default the first; None if they are the same or either was not run."""
-        raise NotImplementedError
+        other = other or self.methods[0]
+        values = [dict(each.values(key).dropna()) for each in (one, other)]
+        return None if one is other or not all(values) else Difference.of(*values)
+
+
+def describe_departures(own: Settings, found: Mapping[str, Any]) -> list[str]:
+    """Describe how values differ from a recipe's settings, leaving out the seed and what is only recorded."""
+    plain = own.to_dict()
+
+    def write(value: Any) -> str:
+        return f"{len(value)} values" if isinstance(value, list) and len(value) > 3 else format_setting(value)
+
+    return [
+        f"{name} {write(value)} (recipe: {write(plain[name])})"
+        for name, value in found.items()
+        if name != "seed" and name not in _RECORDING and value != plain[name]
+    ]
 
 
 def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> list[Results]:
     """Sort the runs of a recipe by scale and method, the scale that says most first.
+
+    A scale comes first by its epochs, but those with less than half as many methods as the fullest come after it: a
+    longer run of a method or two must not push aside the table that has them all. A method alone at its scale, with
+    nothing to compare it with, comes last.
 
     Args:
         recipe: The recipe.
@@ -136,7 +250,116 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     Returns:
         One entry for each scale; a single one in which nothing was run if there is nothing.
     """
-    raise NotImplementedError
+    changes = changes or {}
+    kind = type(recipe.settings)
+    asked = recipe.resolve(recipe.methods[0], changes).to_dict()
+    own = {name: asked[name] for name in kind.scale_names()}
+    found = {method.name: find_kept(runs, recipe, method, changes) for method in recipe.methods}
+    choices = {method.name: choose(recipe, method, runs, changes) for method in recipe.methods}
+    scales: list[dict[str, Any]] = []
+    for run in (run for own_runs in found.values() for run in own_runs if run.finished):
+        if (scale := _scale(run, kind)) not in scales:
+            scales.append(scale)
+    results = []
+    for scale in scales or [own]:
+        at_scale = {name: [run for run in own_runs if _scale(run, kind) == scale] for name, own_runs in found.items()}
+        methods = [
+            _collect_method(recipe, method, at_scale[method.name], choices[method.name], changes)
+            for method in recipe.methods
+        ]
+        results.append(Results(recipe, scale, tuple(methods)))
+    results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
+    most = max(each.size for each in results)
+
+    def order(each: Results) -> tuple[bool, bool, int, int, int]:
+        departures = sum(each.scale[key] != own[key] for key in own)
+        return each.size == 1 < most, 2 * each.size < most, -each.epochs, -each.size, departures
+
+    return sorted(results, key=order)
+
+
+def find_kept(runs: Iterable[Run], recipe: Recipe, method: Method, changes: Mapping[str, Any] | None) -> list[Run]:
+    """Find the runs of a method's result that have some settings, of scale too."""
+    asked = {key: recipe.resolve(method, changes).to_dict()[key] for key in changes or {}}
+    complete = type(recipe.settings).complete
+    found = matching(runs, recipe, method, changes=changes)
+    return [run for run in found if asked.items() <= complete(run.settings).items()]
+
+
+def _collect_method(
+    recipe: Recipe, method: Method, runs: Sequence[Run], choice: Choice | None, changes: Mapping[str, Any]
+) -> MethodRuns:
+    """Take the runs with the tuned values if there are any; else the method's own; else those with most seeds.
+
+    Values are never chosen by their test accuracy.
+    """
+    kind, needs = type(recipe.settings), recipe.study.needs
+    usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
+    if not usable:
+        return MethodRuns(method, (), *_explain_absence(runs), choice=choice)
+    own = recipe.resolve(method, changes).to_dict()
+    preferred = [*([choice.changes] if choice else []), {key: own[key] for key in method.tune}]
+    groups = sorted(
+        _group_by_values(usable, kind, method),
+        key=lambda group: (*(group[0] != values for values in preferred), -len(group[1])),
+    )
+    (values, picked), *others = groups
+    # Older versions may have left a second run with the same settings.
+    points = {(run.seed, *(kind.complete(run.settings)[axis] for axis in recipe.grid)): run for run in reversed(picked)}
+    also = tuple((each, Spread.of(run.value("test_accuracy") for run in other)) for each, other in others)
+    ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
+    return MethodRuns(method, ordered, "run", values_used=values, choice=choice, also=also)
+
+
+def _group_by_values(
+    runs: Iterable[Run], kind: type[Settings], method: Method
+) -> list[tuple[dict[str, Any], list[Run]]]:
+    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    for run in runs:
+        complete = kind.complete(run.settings)
+        values = {key: complete[key] for key in method.tune}
+        groups.setdefault(json.dumps(values), (values, []))[1].append(run)
+    return list(groups.values())
+
+
+def _explain_absence(runs: Sequence[Run]) -> tuple[State, str | None]:
+    if not runs:
+        return "not run", None
+    failures = [run.failure for run in runs if run.failure]
+    if len(failures) < len(runs):
+        return "not finished", None
+    return "failed", failures[-1].strip().splitlines()[-1]
+
+
+def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
+    """Find what methods reach in the time of ``recipe.equal_time``, by default the one with the longest step."""
+    if len(results.done) < 2 or results.recipe.grid:
+        return None
+    reference = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
+    if results.recipe.equal_time is not None:
+        reference = results.find(results.recipe.equal_time)
+    seconds = reference.time()
+    if not seconds:
+        return None
+    found, longer = {reference.method.name: (reference, results.epochs)}, {}
+    for each in results.methods:
+        if each is reference:
+            continue
+        times: list[tuple[float, int, MethodRuns]] = []
+        for scale in scales:
+            other = scale.find(each.method.name)
+            same = all(scale.scale[key] == value for key, value in results.scale.items() if key != "epochs")
+            same_values = not each.runs or each.values_used == other.values_used
+            # Times can be compared on the same machines only.
+            if same and same_values and other.machines == reference.machines and (time := other.time()) is not None:
+                times.append((time / seconds, scale.epochs, other))
+        times.sort(key=lambda timed: timed[0])
+        within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
+        if within:
+            found[each.method.name] = (within[-1][2], within[-1][1])
+        elif times and times[0][0] > _LONGEST:
+            longer[each.method.name] = times[0][2]
+    return EqualTime(reference.method, seconds, found, longer)
 
 
 def matching(
@@ -147,12 +370,76 @@ def matching(
     tuning: bool = False,
     changes: Mapping[str, Any] | None = None,
 ) -> list[Run]:
-    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the grid."""
-    raise NotImplementedError
+    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the grid.
+
+    Args:
+        runs: The runs.
+        recipe: The recipe.
+        method: The method.
+        tuning: Find the runs that tune the method instead of those that its result comes from.
+        changes: How a user's runs differ from the recipe. A tuned setting or an axis of the grid that is named here
+            must be equal, too.
+
+    Returns:
+        The runs. None of them tunes without held-out examples.
+    """
+    changes = changes or {}
+    together = {**(recipe.tuning if tuning else {}), **changes}
+    if tuning and together.get("held_out", 0) < 1:
+        return []
+    kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
+    free = {"seed", *kind.scale_names(), *(method.tune.keys() - changes.keys())}
+    allowed = {key: (value,) for key, value in settings.items() if key not in free}
+    allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
+    found = []
+    for run in runs:
+        complete = kind.complete(run.settings) if run.kind == kind.__name__ else {}
+        # A setting that is not known here may have changed everything.
+        if complete.keys() == settings.keys() and all(complete[key] in values for key, values in allowed.items()):
+            found.append(run)
+    return found
 
 
 def choose(
     recipe: Recipe, method: Method, runs: Iterable[Run], changes: Mapping[str, Any] | None = None
 ) -> Choice | None:
-    """Choose the tuned values of a method by the finished runs that tune it; None if there are none."""
-    raise NotImplementedError
+    """Choose the tuned values of a method by the finished runs that tune it; None if there are none.
+
+    Of several scales the longest counts at which several values were tried: a single value was not tuned, it may be the
+    run of another recipe on held-out examples.
+    """
+    if not method.tune:
+        return None
+    kind = type(recipe.settings)
+    scales: dict[str, list[Run]] = {}
+    for run in matching(runs, recipe, method, tuning=True, changes=changes):
+        if run.finished:
+            scales.setdefault(json.dumps(_scale(run, kind)), []).append(run)
+    if not scales:
+        return None
+
+    def epochs_of(runs: list[Run]) -> int:
+        return int(kind.complete(runs[0].settings).get("epochs", 0))
+
+    def place(values: Mapping[str, Any]) -> list[int]:
+        """Sort as the recipe lists them; what a user added comes last."""
+        return [known.index(values[key]) if values[key] in known else len(known) for key, known in method.tune.items()]
+
+    picked = max(
+        scales.values(), key=lambda runs: (len(_group_by_values(runs, kind, method)) > 1, epochs_of(runs), len(runs))
+    )
+    groups = sorted(_group_by_values(picked, kind, method), key=lambda group: place(group[0]))
+    tried = [(values, statistics.fmean(map(_score, found))) for values, found in groups]
+    best, score = max(tried, key=lambda pair: pair[1])
+    return Choice(best, score, tried, epochs_of(picked))
+
+
+def _score(run: Run) -> float:
+    """Return the accuracy on held-out examples; a run that ended without one went wrong and must not be chosen."""
+    accuracy = run.value("test_accuracy")
+    return 0.0 if math.isnan(accuracy) else accuracy
+
+
+def _scale(run: Run, kind: type[Settings]) -> dict[str, Any]:
+    complete = kind.complete(run.settings)
+    return {name: complete[name] for name in kind.scale_names()}

@@ -1,12 +1,9 @@
-"""Table 6 of the paper: ED by Legendre polynomials instead of Chebyshev's, for ViT-Tiny on CIFAR-10.
+"""Table 6 of the paper: ED by Legendre polynomials instead of Chebyshev's, for ViT-Tiny on CIFAR-10."""
 
-Expected: Chebyshev 90.18 ± 0.14, Legendre 89.89 ± 1.29: no difference beyond the noise.
-Cost on one H200: about eight minutes per run of 300 epochs.
-"""
-
-from effdeg_lab.recipe import Recipe, Reported, Method
-from effdeg_lab.recipes.cifar10_methods import ED, SETTINGS, TRAINING_DEPARTS
 from effdeg_lab.engine import train
+from effdeg_lab.recipe import Method, Recipe, Reported
+from effdeg_lab.recipes.cifar10_methods import ED, SETTINGS, TRAINING_DEPARTS
+from effdeg_lab.studies.methods import Methods
 
 RECIPE = Recipe(
     name="cifar10-basis",
@@ -16,6 +13,7 @@ RECIPE = Recipe(
     cost="8 min per run on one H200",
     settings=SETTINGS,
     run=train,
+    study=Methods(),
     methods=(
         Method("chebyshev", "Chebyshev", ED, Reported(90.18, 0.14)),
         Method("legendre", "Legendre", {**ED, "basis": "legendre"}, Reported(89.89, 1.29)),

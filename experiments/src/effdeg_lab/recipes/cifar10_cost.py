@@ -1,22 +1,18 @@
-"""The price list of ED, which the paper leaves as future work: accuracy against the time of a step, on CIFAR-10.
+"""What ED costs, which the paper leaves as future work: accuracy against the time of a step, on CIFAR-10."""
 
-Expected: the paper has the efficient configuration alone, at 9.75 s per epoch against 6.14 s (appendix G). Aim: 95% of
-its gain at 1.25 times the plain step or less.
-Cost on one H200: about five minutes per plain run of 300 epochs, five and a half to fifteen with ED.
-"""
-
-from effdeg_lab.recipe import Recipe, Method
-from effdeg_lab.recipes.cifar10_methods import ED, PLAIN, SETTINGS, TRAINING_DEPARTS, TUNING
 from effdeg_lab.engine import train
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.recipes.cifar10_methods import ED, PLAIN, SETTINGS, TRAINING_DEPARTS, TUNING
+from effdeg_lab.studies.prices import Prices
 
-# Every line has its own best weight: fewer nodes see less, fewer pairs and steps see it less often.
+# Every method has its own best weight: fewer nodes see less, fewer pairs and steps see it less often.
 WEIGHTS = {"weight": (7.0, 20.0, 50.0)}
 # More degrees weigh more.
 HIGH_DEGREE_WEIGHTS = {"weight": (2.0, 7.0, 20.0)}
 THREE = {**ED, "nodes": 3, "degree": 2}
 
 
-def _nodes(nodes: int) -> Method:
+def _use_nodes(nodes: int) -> Method:
     changes = {**ED, "nodes": nodes, "degree": nodes - 1}
     return Method(f"nodes-{nodes}", f"{nodes} nodes, degree {nodes - 1}", changes, tune=HIGH_DEGREE_WEIGHTS)
 
@@ -32,11 +28,12 @@ RECIPE = Recipe(
     cost="5 min per plain run on one H200, 5.5 to 15 with ED",
     settings=SETTINGS,
     run=train,
+    study=Prices(full="ed"),
     methods=(
         Method("plain", "Baseline", PLAIN),
         Method("ed", "ED: 4 nodes, degree 3, pairs ½ batch", ED, tune=WEIGHTS),
         Method("nodes-3", "3 nodes, degree 2", THREE, tune=WEIGHTS),
-        *(_nodes(nodes) for nodes in (5, 6, 7, 8)),
+        *(_use_nodes(nodes) for nodes in (5, 6, 7, 8)),
         Method("pairs-eighth", "pairs ⅛ batch", {**ED, "pairs": 0.125}, tune=WEIGHTS),
         Method("pairs-quarter", "pairs ¼ batch", {**ED, "pairs": 0.25}, tune=WEIGHTS),
         Method("pairs-all", "pairs 1 batch", {**ED, "pairs": 1.0}, tune=WEIGHTS),
@@ -53,7 +50,7 @@ RECIPE = Recipe(
             tune=WEIGHTS,
         ),
     ),
-    departs=f"{TRAINING_DEPARTS} All lines but the first two are not in the paper.",
+    departs=f"{TRAINING_DEPARTS} All methods but the first two are not in the paper.",
     tuning=TUNING,
-    study="prices",
+    equal_time="ed",
 )

@@ -1,13 +1,9 @@
-"""Table 8 of the paper: where on its paths ED is sampled, for ViT-Tiny on CIFAR-10.
+"""Table 8 of the paper: where on its paths ED is sampled, for ViT-Tiny on CIFAR-10."""
 
-Expected: with 4 nodes and degree 3 cosine 89.99, Chebyshev 89.47, uniform 89.23; with 15 nodes and degree 14 cosine
-89.90, Chebyshev 90.40, and uniform 78.42, which is unstable there.
-Cost on one H200: about eight minutes per run of 300 epochs with 4 nodes, about 26 with 15.
-"""
-
-from effdeg_lab.recipe import Recipe, Reported, Method
-from effdeg_lab.recipes.cifar10_methods import ED, SETTINGS, TRAINING_DEPARTS
 from effdeg_lab.engine import train
+from effdeg_lab.recipe import Method, Recipe, Reported
+from effdeg_lab.recipes.cifar10_methods import ED, SETTINGS, TRAINING_DEPARTS
+from effdeg_lab.studies.methods import Methods
 
 FINE = {**ED, "nodes": 15, "degree": 14, "weight": 2.0}
 
@@ -19,6 +15,7 @@ RECIPE = Recipe(
     cost="8 min per run with 4 nodes on one H200, 26 with 15 nodes",
     settings=SETTINGS,
     run=train,
+    study=Methods(),
     methods=(
         Method("cosine-4", "4 nodes, degree 3: cosine", ED, Reported(89.99)),
         Method("chebyshev-4", "4 nodes, degree 3: Chebyshev", {**ED, "sampling": "chebyshev"}, Reported(89.47)),
@@ -28,7 +25,7 @@ RECIPE = Recipe(
         Method("uniform-15", "15 nodes, degree 14: uniform", {**FINE, "sampling": "uniform"}, Reported(78.42)),
     ),
     departs=(
-        f"{TRAINING_DEPARTS} The paper gives one number per line, without a spread, and names neither the weight nor "
+        f"{TRAINING_DEPARTS} The paper gives one number per method, without a spread, and names neither the weight nor "
         "the pairs: here, with 15 nodes, the weight of its precise configuration (2), and as many paths as half of "
         "the batch throughout. It does not say what its uniform nodes are: here they are equispaced, both ends "
         "included."

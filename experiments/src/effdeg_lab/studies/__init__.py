@@ -6,7 +6,7 @@ is written by people, in the docs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from effdeg_lab.runs import Run
 from effdeg_lab.tables import Table
@@ -28,7 +28,13 @@ class StudyFigure:
 
 
 class Study:
-    """What a recipe shows. It is asked only about results in which something was run."""
+    """What a recipe shows. It is asked only about results in which something was run.
+
+    Attributes:
+        needs: A number that the summary of a run must have, or the run went wrong and is left out.
+    """
+
+    needs: ClassVar[str | None] = None
 
     def claim(self, results: "Results") -> Verdict:
         """Judge the claim."""
@@ -41,6 +47,10 @@ class Study:
     def figures(self, results: "Results") -> list[StudyFigure]:
         """Return the figures, the most telling first; only their ``draw`` may import matplotlib."""
         return []
+
+    def numbers(self, results: "Results") -> dict[str, Any]:
+        """Return what ``table --format json`` shows besides the summaries of the runs."""
+        return {}
 
     def headline(self, run: Run) -> str:
         """Summarize a finished run in a few words."""

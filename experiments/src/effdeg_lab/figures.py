@@ -1,0 +1,139 @@
+"""What the studies' figures share: one color for each method, and labels next to what they name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
+
+from effdeg.plots import THEMES
+from effdeg_lab.recipe import Recipe
+
+# After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.
+_COLORS = {
+    "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
+    "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
+}
+_SIZE = 8.5
+_LINE_HEIGHT = 1.3 * _SIZE
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text, the point that it names, in the units of the data, and its color."""
+
+    text: str
+    x: float
+    y: float
+    color: str
+
+
+def colors_of(recipe: Recipe, theme: str) -> dict[str, str]:
+    """Return a color for each method, the same in all figures; ``equal_time`` or else the second is blue."""
+    first, *others = [method.name for method in recipe.methods]
+    others.sort(key=lambda name: name != recipe.equal_time)
+    cycle = [THEMES[theme].simple, *_COLORS[theme]]
+    return {first: THEMES[theme].ink} | {name: cycle[index % len(cycle)] for index, name in enumerate(others)}
+
+
+def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
+    """Write labels in a column to the right of the axes, each near the height of its point and joined to it.
+
+    Call it when everything is drawn: it fixes the limits of the axes.
+    """
+    if not labels:
+        return
+    axes.set_xlim(axes.get_xlim())
+    axes.set_ylim(axes.get_ylim())
+    to_share = axes.transScale + axes.transLimits
+    heights = to_share.transform([(label.x, label.y) for label in labels])[:, 1]
+    points_high = _figure_of(axes).get_figheight() * 0.72 * 72
+    places = spread_apart(heights, _LINE_HEIGHT / points_high)
+    for label, height, place in zip(labels, heights, places, strict=True):
+        right = axes.get_xlim()[1]
+        axes.plot([label.x, right], [label.y] * 2, ":", color=label.color, lw=0.9, alpha=0.6, zorder=1)
+        axes.annotate(
+            label.text,
+            (1.0, height),
+            (1.07, place),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            color=label.color,
+            fontsize=_SIZE,
+            va="center",
+            arrowprops=_leader(label.color) | {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0},
+            annotation_clip=False,
+        )
+
+
+def label_points(axes: Axes, labels: Sequence[Label]) -> None:
+    """Write labels next to their points, where they cover neither each other nor another point.
+
+    Call it when everything is drawn: it fixes the limits of the axes.
+    """
+    figure = _figure_of(axes)
+    axes.set_xlim(axes.get_xlim())
+    axes.set_ylim(axes.get_ylim())
+    figure.draw_without_rendering()  # the layout decides how many points the axes have
+    labels = sorted(labels, key=lambda label: -label.y)
+    points = axes.transData.transform([(label.x, label.y) for label in labels]) * 72 / figure.dpi
+    left, bottom, right, top = np.asarray(axes.get_window_extent().extents) * 72 / figure.dpi
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    # A label at the height of its point is read most easily.
+    offsets = sorted(
+        product((7, -7, 24, -24, 44, -44), (0, 8, -8, 16, -16, 24, -24)), key=lambda at: np.hypot(at[0], 2 * at[1])
+    )
+    for label, (x, y) in zip(labels, points, strict=True):
+        width = TextPath((0, 0), label.text, size=_SIZE).get_extents().width + 2
+        boxes = []
+        for across, up in offsets:
+            start, base = x + across - (width if across < 0 else 0), y + up - _LINE_HEIGHT / 2
+            boxes.append((start, base, start + width, base + _LINE_HEIGHT))
+        free = [box for box in boxes if not any(_overlap(box, other) for other in taken)]
+        inside = [box for box in free if left <= box[0] and bottom <= box[1] and box[2] <= right and box[3] <= top]
+        box = (inside or free or boxes)[0]
+        taken.append(box)
+        axes.annotate(
+            label.text,
+            (label.x, label.y),
+            (box[0] - x, box[1] + _LINE_HEIGHT / 2 - y),
+            textcoords="offset points",
+            color=label.color,
+            fontsize=_SIZE,
+            va="center",
+            arrowprops=_leader(label.color) | {"shrinkA": 0, "shrinkB": 3},
+            bbox={"fc": axes.get_facecolor(), "ec": "none", "pad": 0.5},
+        )
+
+
+def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float]:
+    """Move places apart until neighbors have a gap, staying between 0 and 1 while there is room."""
+    order = np.argsort(wanted, kind="stable")
+    places = np.asarray(wanted, dtype=float)[order]
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + gap)
+    top = max(1.0, gap * (len(places) - 1))
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], top)
+        top = places[index] - gap
+    found = np.empty_like(places)
+    found[order] = places
+    return [float(place) for place in found]
+
+
+def _figure_of(axes: Axes) -> Figure:
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure), "labels need axes of a figure, not of a part of one"
+    return figure
+
+
+def _leader(color: str) -> dict[str, Any]:
+    return {"arrowstyle": "-", "color": color, "lw": 0.6, "alpha": 0.6}
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

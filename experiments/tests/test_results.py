@@ -1,0 +1,236 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from toy_results import METHODS, POOL, Toy, make_run
+
+from effdeg_lab.results import Difference, Spread, choose, collect, matching
+from effdeg_lab.runs import Run
+
+ED = METHODS.method("ed")
+
+
+def means(runs, changes=None):
+    """Return the accuracy of the first method by scale, in the order of scales."""
+    found = collect(METHODS, runs, changes)
+    return [
+        (each.epochs, each.scale["limit"], spread and spread.mean)
+        for each in found
+        for spread in [each.methods[0].spread()]
+    ]
+
+
+def test_nothing_was_run():
+    (results,) = collect(METHODS, [])
+    assert [each.state for each in results.methods] == ["not run"] * 4
+    assert (results.epochs, results.seeds, results.machines, results.equal_time) == (20, [], [], None)
+    assert results.departures == []
+    assert results.methods[0].spread() is None
+    with pytest.raises(ValueError, match=r"'edd' is not a method of methods. Did you mean 'ed'"):
+        results.find("edd")
+
+
+def test_a_method_averages_its_seeds():
+    accuracies = [0.80, 0.83, 0.81]
+    runs = []
+    for seed, accuracy in enumerate(accuracies):
+        runs.append(make_run(METHODS, "plain", accuracy, step=1 + 0.1 * seed, degree=3 + seed, seed=seed))
+        runs.append(make_run(METHODS, "ed", accuracy + 0.02 + 0.001 * seed, step=2.2, seed=seed))
+    (results,) = collect(METHODS, runs[::-1])
+    plain, ed = results.find("plain"), results.find("ed")
+    assert plain.spread() == Spread(pytest.approx(np.mean(accuracies)), pytest.approx(np.std(accuracies, ddof=1)), 3)
+    assert list(plain.frame.index) == [0, 1, 2]
+    assert list(plain.values("effective_degree.value")) == [3, 4, 5]
+    assert plain.values("unknown").isna().all()
+    assert plain.spread("unknown") is None
+    assert plain.time() == pytest.approx(22)
+    assert results.difference(ed).value == pytest.approx(0.021)
+    assert results.difference(ed).significant
+    assert results.difference(plain) is None
+    assert results.difference(results.find("sam")) is None
+    assert results.heading == "20 epochs, seeds 0, 1, 2, Thinking Machine"
+
+
+def test_results_are_of_one_scale():
+    runs = [
+        make_run(METHODS, name, 0.8 + epochs / 1000, epochs=epochs) for epochs in (10, 40) for name in ("plain", "ed")
+    ]
+    runs += [make_run(METHODS, name, 0.7, epochs=10, limit=50) for name in ("plain", "ed")]
+    runs.append(make_run(METHODS, "plain", 0.9, epochs=10, lr=0.5))
+    assert means(runs) == [(40, None, pytest.approx(0.84)), (10, None, pytest.approx(0.81)), (10, 50, 0.7)]
+    assert [epochs for epochs, *_ in means(runs, {"epochs": 10})] == [10, 10]
+    assert means(runs, {"epochs": 10, "limit": 50}) == [(10, 50, 0.7)]
+    assert means(runs, {"lr": 0.5}) == [(10, None, 0.9)]
+    assert collect(METHODS, runs)[2].departures == ["epochs 10 (recipe: 20)", "limit 50 (recipe: none)"]
+
+
+def test_a_long_run_of_one_method_does_not_push_the_table_aside():
+    runs = [make_run(METHODS, name, 0.8, epochs=10) for name in ("plain", "mixup", "sam", "ed")]
+    runs += [make_run(METHODS, name, 0.9, epochs=30) for name in ("plain", "ed")]
+    runs.append(make_run(METHODS, "mixup", 0.95, epochs=300))
+    assert [each.epochs for each in collect(METHODS, runs)] == [30, 10, 300]
+    runs.append(make_run(METHODS, "sam", 0.9, epochs=300))
+    assert [each.epochs for each in collect(METHODS, runs)] == [300, 30, 10]
+
+
+def test_tuned_values_are_shown_and_never_the_best_on_the_test_set():
+    runs = []
+    for weight, tuned, final in ((7.0, 0.70, 0.95), (20.0, 0.75, 0.85), (3.0, 0.6, 0.99)):
+        runs.append(make_run(METHODS, "ed", tuned, weight=weight, held_out=100, epochs=10))
+        runs.append(make_run(METHODS, "ed", final, weight=weight))
+    each = collect(METHODS, runs)[0].find("ed")
+    assert each.values_used == each.choice.changes == {"weight": 20.0}
+    assert each.spread().mean == 0.85
+    assert {values["weight"]: spread.mean for values, spread in each.also} == {7.0: 0.95, 3.0: 0.99}
+    assert collect(METHODS, runs, {"weight": 3.0})[0].find("ed").spread().mean == 0.99
+
+
+def test_without_tuning_the_own_values_are_shown_else_those_with_most_seeds():
+    runs = [make_run(METHODS, "ed", 0.85, weight=3.0, seed=seed) for seed in (0, 1)]
+    runs.append(make_run(METHODS, "ed", 0.95, weight=20.0))
+    assert collect(METHODS, runs)[0].find("ed").values_used == {"weight": 3.0}
+    runs.append(make_run(METHODS, "ed", 0.80, weight=7.0))
+    assert collect(METHODS, runs)[0].find("ed").values_used == {"weight": 7.0}
+
+
+def test_runs_that_did_not_end():
+    runs = [make_run(METHODS, "plain", 0.8), make_run(METHODS, "plain", None, seed=1)]
+    runs.append(make_run(METHODS, "mixup", 0.8, finished=False))
+    runs.append(
+        replace(make_run(METHODS, "sam", 0.8, finished=False), failure="Traceback\nRuntimeError: it diverged\n")
+    )
+    (results,) = collect(METHODS, runs)
+    assert [each.state for each in results.methods] == ["run", "not finished", "failed", "not run"]
+    assert results.find("sam").failure == "RuntimeError: it diverged"
+    assert results.seeds == [0]  # the other one has no accuracy
+
+
+def find_times(runs, epochs=10, recipe=METHODS):
+    at = next(each for each in collect(recipe, runs) if each.epochs == epochs).equal_time
+    return at, {name: (each.spread().mean, count) for name, (each, count) in at.found.items()}
+
+
+def test_equal_time_takes_the_longest_that_is_not_longer():
+    runs = [make_run(METHODS, "ed", 0.88, step=2.0, epochs=10), make_run(METHODS, "plain", 0.80, epochs=10)]
+    runs += [
+        make_run(METHODS, "plain", accuracy, epochs=count) for count, accuracy in ((17, 0.81), (20, 0.83), (22, 0.9))
+    ]
+    runs += [make_run(METHODS, "mixup", accuracy, step=2.5, epochs=count) for count, accuracy in ((10, 0.8), (4, 0.85))]
+    runs += [make_run(METHODS, "sam", accuracy, step=4.0, epochs=count) for count, accuracy in ((10, 0.8), (8, 0.85))]
+    at, found = find_times(runs)
+    assert (at.reference.name, at.seconds) == ("ed", 20)
+    assert found == {"ed": (0.88, 10), "plain": (0.83, 20)}
+    # Mixup took more time with 10 epochs and less with 4: it could have been given the time.
+    assert {name: each.time() for name, each in at.longer.items()} == {"sam": 32}
+
+
+def test_equal_time_compares_like_with_like():
+    runs = []
+    for seed, accuracy in ((0, 0.82), (1, 0.84)):
+        runs.append(make_run(METHODS, "ed", 0.88, step=2.0 + seed, epochs=10, seed=seed))
+        runs.append(make_run(METHODS, "plain", 0.80, epochs=10, seed=seed))
+        runs.append(make_run(METHODS, "plain", accuracy, epochs=25, seed=seed))
+    runs += [make_run(METHODS, "mixup", 0.8, epochs=10), make_run(METHODS, "mixup", 0.9, epochs=25, alpha=0.2)]
+    runs.append(make_run(METHODS, "sam", 0.9, epochs=25, device="a faster machine"))
+    at, found = find_times(runs)
+    assert at.seconds == 25
+    assert found == {"ed": (0.88, 10), "plain": (pytest.approx(0.83), 25)}
+
+
+def test_without_a_reference_the_longest_step_sets_the_time():
+    recipe = replace(METHODS, methods=METHODS.methods[:3], equal_time=None)
+    runs = [make_run(recipe, name, 0.8, step=step) for name, step in (("plain", 1.0), ("mixup", 1.1), ("sam", 2.0))]
+    assert collect(recipe, runs)[0].equal_time.reference.name == "sam"
+
+
+def test_runs_that_shared_a_device_have_no_times():
+    (results,) = collect(METHODS, [make_run(METHODS, name, 0.8, shared=True) for name in ("plain", "ed")])
+    assert results.machines == ["Thinking Machine (shared)"]
+    assert results.equal_time is None
+    assert {each.time() for each in results.done} == {None}
+
+
+def test_shared_seeds_are_paired():
+    found = Difference.of({0: 0.84, 1: 0.86, 2: 0.85, 7: 0.1}, {1: 0.82, 0: 0.81, 2: 0.80})
+    differences = [0.03, 0.04, 0.05]
+    assert (found.value, found.paired, found.significant) == (pytest.approx(0.04), True, True)
+    assert found.interval == pytest.approx(stats.t.interval(0.95, 2, np.mean(differences), stats.sem(differences)))
+
+
+def test_other_seeds_are_not_paired():
+    found = Difference.of({0: 0.84, 1: 0.86}, {2: 0.82, 3: 0.83, 4: 0.81})
+    stderr = np.sqrt(np.var([0.84, 0.86], ddof=1) / 2 + np.var([0.82, 0.83, 0.81], ddof=1) / 3)
+    assert (found.paired, found.significant) == (False, False)
+    assert found.interval == pytest.approx(stats.t.interval(0.95, 1, 0.03, stderr))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [({0: 0.85}, {0: 0.8}), ({0: 0.85}, {0: 0.78, 1: 0.82}), ({0: 0.841, 1: 0.853}, {0: 0.801, 1: 0.813})],
+)
+def test_a_single_seed_and_seeds_that_agree_by_accident_give_no_interval(one, other):
+    assert Difference.of(one, other).interval is None
+
+
+def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, **options):
+    stored = {key: value for key, value in settings.to_dict().items() if key not in without} | (extra or {})
+    run = Run(None, "methods", name, "Toy", stored, {}, [])
+    return matching([run], recipe, recipe.method(name), **options) == [run]
+
+
+def test_runs_of_any_scale_and_tuned_value_belong_to_a_method():
+    own = METHODS.resolve(ED)
+    assert fits(own)
+    assert fits(own.change({"seed": 5, "epochs": 100, "weight": 50.0}))
+    assert not fits(own.change({"lr": 0.2}))
+    assert not fits(own, "plain")
+    assert not fits(Toy(weight=3.0), "plain")  # it is not tuned there
+
+
+def test_runs_that_tune_are_kept_apart():
+    tuning = METHODS.resolve(ED, {"held_out": 100, "weight": 3.0})
+    assert fits(tuning, tuning=True)
+    assert not fits(tuning)
+    assert not fits(METHODS.resolve(ED), tuning=True)
+    assert not fits(tuning, recipe=replace(METHODS, tuning={}), tuning=True)
+    assert not fits(METHODS.resolve(ED), tuning=True, changes={"held_out": 0})  # never on the test set
+
+
+def test_grids_changes_and_other_versions():
+    assert fits(POOL.settings.change({"lr": 0.01, "batch": 40}), "plain", POOL)
+    assert not fits(POOL.settings.change({"lr": 0.01, "batch": 40}), "plain", POOL, changes={"lr": 0.1})
+    assert not fits(POOL.settings.change({"lr": 0.3, "batch": 40}), "plain", POOL)  # not a point of the grid
+    assert fits(POOL.settings.change({"lr": 0.3, "batch": 40}), "plain", POOL, changes={"lr": 0.3})
+    assert not fits(METHODS.resolve(ED), changes={"weight": 3.0})
+    assert fits(Toy(), "plain", without=["lr", "epochs"])  # they are newer than the run
+    assert not fits(Toy(), "plain", extra={"unheard_of": None})
+    with pytest.raises(ValueError, match=r"'rl' is not a setting. Did you mean 'lr'"):
+        fits(Toy(), changes={"rl": 0.3})
+
+
+def tune(*scores, **changes):
+    return [
+        make_run(METHODS, "ed", score, weight=weight, held_out=100, **{"epochs": 10, **changes})
+        for weight, score in scores
+    ]
+
+
+def test_the_best_on_held_out_examples_is_chosen():
+    runs = tune((20.0, 0.75), (7.0, 0.70), (3.0, 0.72), (5.0, None)) + tune((7.0, 0.76), seed=1)
+    choice = choose(METHODS, ED, runs)
+    assert (choice.changes, choice.score, choice.epochs) == ({"weight": 20.0}, 0.75, 10)
+    # In the order of the recipe, then what a user has added; a run without an accuracy went wrong.
+    assert choice.tried == [
+        ({"weight": 7.0}, pytest.approx(0.73)),
+        *(({"weight": w}, s) for w, s in ((20.0, 0.75), (3.0, 0.72), (5.0, 0.0))),
+    ]
+    assert choose(METHODS, METHODS.method("plain"), runs) is None
+    assert choose(METHODS, ED, [make_run(METHODS, "ed", 0.9)]) is None
+
+
+def test_the_longest_tuning_of_several_values_counts():
+    runs = tune((7.0, 0.70), (20.0, 0.75)) + tune((7.0, 0.9), epochs=100)
+    assert choose(METHODS, ED, runs).epochs == 10
+    runs += tune((20.0, 0.8), epochs=100)
+    assert (choose(METHODS, ED, runs).epochs, choose(METHODS, ED, runs).changes) == (100, {"weight": 7.0})
