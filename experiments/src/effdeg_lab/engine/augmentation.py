@@ -88,7 +88,11 @@ class Cuts:
 def soften(labels: Tensor, classes: int) -> Tensor:
     """Return class ids as one-hot labels, and soft labels as they are."""
     # Not torch's one_hot, which waits for the GPU to check the ids.
-    return labels if labels.is_floating_point() else (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+    return (
+        labels
+        if labels.is_floating_point()
+        else (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+    )
 
 
 def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:

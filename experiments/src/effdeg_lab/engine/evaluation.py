@@ -130,7 +130,7 @@ def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision
     training = model.training
     model.eval()
     with autocast(split.labels.device, precision):
-        for inputs in split.inputs.split(_CHUNK):
+        for inputs in torch.split(split.inputs, _CHUNK):
             yield model(examples.normalize(inputs)).float()
     model.train(training)
 
@@ -140,8 +140,8 @@ def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: 
     """Return the accuracy and the mean loss."""
     device = split.labels.device
     right, loss = torch.zeros((), device=device), torch.zeros((), device=device)
-    chunks = zip(_predict(model, examples, split, precision), split.labels.split(_CHUNK), strict=True)
-    for outputs, labels in chunks:
+    chunks = torch.split(split.labels, _CHUNK)
+    for outputs, labels in zip(_predict(model, examples, split, precision), chunks, strict=True):
         right += (outputs.argmax(1) == labels).sum()
         loss += cross_entropy(outputs, labels, reduction="sum")
     return float(right) / len(split), float(loss) / len(split)

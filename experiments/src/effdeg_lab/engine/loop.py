@@ -108,7 +108,7 @@ class Loop:
         Args:
             data: The fingerprint of the data, which must be the same in all parts of a run.
         """
-        surroundings = {"data": data} if data is not None else {}
+        surroundings: State = {} if data is None else {"data": data}
         if shares_gpu(self._device):
             surroundings["shared"] = True
         self._data = data

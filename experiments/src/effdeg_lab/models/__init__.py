@@ -7,12 +7,13 @@ import math
 from torch import nn
 
 from effdeg.io import find_code
+from effdeg_lab.models.decoder import Decoder
 from effdeg_lab.models.mlp import MLP
 from effdeg_lab.models.resnet import ResNet18
 from effdeg_lab.models.vit import ViT
 from effdeg_lab.settings import suggest
 
-__all__ = ["MLP", "ResNet18", "ViT", "make_model"]
+__all__ = ["MLP", "Decoder", "ResNet18", "ViT", "make_model"]
 
 _NAMES = ("vit-tiny", "resnet18", "mlp")
 
@@ -32,8 +33,8 @@ def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     if name == "mlp":
         return MLP(math.prod(shape), classes)
     if ":" in name:
-        channels = {"channels": shape[0]} if len(shape) == 3 else {}
-        return _make_from_code(name, {"classes": classes, "num_classes": classes, **channels})
+        image = {"channels": shape[0]} if len(shape) == 3 else {}
+        return _make_from_code(name, {"classes": classes, "num_classes": classes, **image})
     if name not in _NAMES:
         raise ValueError(f"model={name!r} is not known. {suggest(name, _NAMES)} Your own is package.module:callable.")
     if len(shape) != 3:
