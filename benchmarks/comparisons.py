@@ -9,9 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import device, interleaved, seconds
 from effdeg import baselines, proxies
-from effdeg.lab.models.resnet import ResNet18
-from effdeg.lab.models.vit import ViT
-from effdeg.lab.training.capture import CapturedStep
+from effdeg_lab.engine.step import CapturedStep
+from effdeg_lab.models import ResNet18, ViT
 
 Record = dict[str, Any]
 Data = tuple[Tensor, Tensor]

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from benchmarks.steps import Loss, ordinary_step, penalty_loss, plain_loss
 from benchmarks.timing import interleaved
 from effdeg import Penalty
-from effdeg.lab.models.vit import ViT
-from effdeg.lab.training.capture import CapturedStep
+from effdeg_lab.engine.step import CapturedStep
+from effdeg_lab.models import ViT
 
 Record = dict[str, Any]
 REPLAYS = 20

@@ -81,7 +81,9 @@ def test_penalties_with_other_ends_are_captured(ends, compiled):
     examples = make_picture_examples("cuda")
     assert examples.shape == (3, *SIZE)
     one, two = (
-        float(train_steps(settings, captured=captured, steps=200, examples=examples, rate=0.0, weight=float)[1].penalties)
+        float(
+            train_steps(settings, captured=captured, steps=200, examples=examples, rate=0.0, weight=float)[1].penalties
+        )
         for captured in (True, False)
     )
     assert one == pytest.approx(two, rel=0.1)

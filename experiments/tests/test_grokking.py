@@ -282,7 +282,11 @@ def test_moments():
     course = Course(make_run(norms=[10, 11, 12, 6, 20, 19, *range(21, 30)]))
     assert [course.steps[at] for at in (course.memorized, *course.transition)] == [40, 640, 1280]
     # The loss is highest after 160 steps; the spike after 5,120 is not what drops.
-    assert [course.steps[at] for at in (course.drop, course.peak_before_drop(), course.peak(DEGREE))] == [1280, 640, 640]
+    assert [course.steps[at] for at in (course.drop, course.peak_before_drop(), course.peak(DEGREE))] == [
+        1280,
+        640,
+        640,
+    ]
     assert course.reaches("validation_accuracy", 1.1) is None
     assert course.largest_fall("parameter_norm") == 0.5
     assert course.values(NORMALIZED).tolist() == [1.0] * 15
@@ -335,7 +339,8 @@ def test_tables():
     steps, degrees, measures = RECIPE.study.tables(results)
     cells = {row[0]: row[1:] for row in steps.rows}
     assert cells["30%, no weight decay"] == (
-        "40", "1,280 to 2,560 (2 of 3)", "2,560 to 5,120 (2 of 3)", "160 (2 of 3)", "1,280 (2 of 3)", "640 (2 of 3)", "640",
+        "40", "1,280 to 2,560 (2 of 3)", "2,560 to 5,120 (2 of 3)", "160 (2 of 3)", "1,280 (2 of 3)", "640 (2 of 3)",
+        "640",
     )  # fmt: skip
     assert cells["50%, no weight decay"] == ("40", *["never"] * 5, "163,840")
     assert cells["50%, weight decay 1"] == ("not run", *["–"] * 6)

@@ -1,7 +1,6 @@
 """From the settings of a run to its regularizer, with paths between examples or to ends of their own.
 
-The penalties of this module are called as :class:`effdeg.Penalty` is, and their points join the batch in one forward
-pass.
+The penalties of this module are called as :class:`effdeg.Penalty` is.
 """
 
 from collections.abc import Callable
@@ -25,6 +24,10 @@ _JOINING: dict[str, Callable[[DeviceExamples], Callable[..., Any]]] = {
     "cutmix": lambda examples: partial(cutmix, classes=examples.classes),
     "swap-simple-half": lambda examples: partial(swap_half, half=find_simple_half(examples)),
 }
+
+
+PointMaker = Callable[[Tensor, Tensor], list[Points]]
+"""Makes the points of paths from a batch and its labels."""
 
 
 def make_regularizer(settings: Training, *, classes: int = 10) -> Method:
@@ -63,10 +66,15 @@ def fit_to_examples(made: Method, settings: Training, examples: DeviceExamples) 
         assert isinstance(made.penalty, Penalty)
         if settings.ends != "random-pixels" and len(examples.shape) != 3:
             raise ValueError(f"ends={settings.ends} is for images; {settings.data} has features.")
-        made = replace(made, penalty=_ENDS[settings.ends](made.penalty, examples))
+        made = replace(made, penalty=penalize_to_ends(settings.ends, made.penalty, examples))
     if settings.augment in _JOINING:
         made = replace(made, mix=_JOINING[settings.augment](examples))
     return made
+
+
+def penalize_to_ends(ends: str, penalty: Penalty, examples: DeviceExamples) -> nn.Module:
+    """Return the penalty along paths to other ends than two examples."""
+    return PenaltyToEnds(penalty, _ENDS[ends](penalty, examples))
 
 
 def can_compile_penalty(settings: Training) -> bool:
@@ -75,82 +83,69 @@ def can_compile_penalty(settings: Training) -> bool:
     return not hooks and "jacobian" not in settings.regularizer.split("+")
 
 
-class RandomPixels(nn.Module):
-    """Paths between images of noise."""
+class PenaltyToEnds(nn.Module):
+    """The effective degree along paths to ends of their own; the larger one where there are two sets of paths."""
 
-    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:
+    def __init__(self, penalty: Penalty, make_points: PointMaker) -> None:
         super().__init__()
-        self.penalty, self._examples = penalty, examples
-
-    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return the batch's outputs and the effective degree along the paths."""
-        points = self.penalty.points(self._examples.draw_noise(x))
-        outputs = model(points.append_to(x))
-        return points.first_rows(outputs), self.penalty.degree(outputs, points)
-
-
-class SimpleHalf(nn.Module):
-    """Paths from an example to itself with the simple half of another: every dependence on that half is penalized."""
-
-    pixels: Tensor
-
-    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:
-        super().__init__()
-        self.penalty = penalty
-        self.register_buffer("pixels", find_simple_half(examples), persistent=False)
-
-    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return the batch's outputs and the effective degree along the paths."""
-        first, second = self.penalty.draw_pairs(x).unbind(1)
-        points = _make_points(self.penalty, x[first], torch.where(self.pixels, x[second], x[first]))
-        outputs, values = _run(model, x, [points])
-        return outputs, self.penalty.degree(values[0], points)
-
-
-class CutEnds(nn.Module):
-    """Paths from an example to itself with a part of another, whose label is mixed by area and anchors that end."""
-
-    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:
-        super().__init__()
-        self.penalty, self._classes = penalty, examples.classes
+        self.penalty, self._make_points = penalty, make_points
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the batch's outputs and the effective degree along the paths."""
-        first, second = self.penalty.draw_pairs(x).unbind(1)
-        cuts, soft = Cuts.draw(len(first), x), soften(y, self._classes)
+        """Return the batch's outputs and the effective degree along the paths, from one forward pass."""
+        several = self._make_points(x, y)
+        outputs = model(torch.cat([x, *(points.inputs for points in several)]))
+        batch, *values = outputs.split([len(x), *map(len, several)])
+        degrees = [self.penalty.degree(each, points) for each, points in zip(values, several, strict=True)]
+        return batch, degrees[0] if len(degrees) == 1 else torch.maximum(*degrees)
+
+
+def _between_random_pixels(penalty: Penalty, examples: DeviceExamples) -> PointMaker:
+    """Join images of noise."""
+    return lambda x, _: [penalty.points(examples.draw_noise(x))]
+
+
+def _vary_simple_half(penalty: Penalty, examples: DeviceExamples) -> PointMaker:
+    """Join an example and itself with the simple half of another: every dependence on that half is penalized."""
+    half = find_simple_half(examples)
+
+    def make(x: Tensor, _: Tensor) -> list[Points]:
+        first, second = (x[end] for end in penalty.draw_pairs(x).unbind(1))
+        return [_join(penalty, first, torch.where(half, second, first))]
+
+    return make
+
+
+def _vary_cut(penalty: Penalty, examples: DeviceExamples) -> PointMaker:
+    """Join an example and itself with a part of another; the label is mixed by area and anchors that end."""
+
+    def make(x: Tensor, y: Tensor) -> list[Points]:
+        first, second = penalty.draw_pairs(x).unbind(1)
+        cuts, soft = Cuts.draw(len(first), x), soften(y, examples.classes)
         labels = torch.cat([soft[first], cuts.mix(soft[second], soft[first])])
-        points = _make_points(self.penalty, x[first], cuts.join(x[second], x[first]), labels)
-        outputs, values = _run(model, x, [points])
-        return outputs, self.penalty.degree(values[0], points)
+        return [_join(penalty, x[first], cuts.join(x[second], x[first]), labels)]
+
+    return make
 
 
-class Balanced(nn.Module):
-    """Paths that vary one part of the images, and paths that vary the rest: the larger effective degree of the two.
+def _vary_either_part(penalty: Penalty, _: DeviceExamples) -> PointMaker:
+    """Vary a part of the images, and vary the rest: what the outputs depend on more is penalized.
 
-    Of a random cut, the same for the whole batch, the part that the outputs depend on more is penalized.
+    The cut is random, and the same for the whole batch.
     """
 
-    def __init__(self, penalty: Penalty, examples: DeviceExamples) -> None:  # noqa: ARG002
-        super().__init__()
-        self.penalty = penalty
-
-    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return the batch's outputs and the larger of the two effective degrees."""
-        first, second = (x[end] for end in self.penalty.draw_pairs(x).unbind(1))
+    def make(x: Tensor, _: Tensor) -> list[Points]:
+        first, second = (x[end] for end in penalty.draw_pairs(x).unbind(1))
         cuts = Cuts.draw(1, x)
-        either = [
-            _make_points(self.penalty, first, end) for end in (cuts.join(second, first), cuts.join(first, second))
-        ]
-        outputs, values = _run(model, x, either)
-        part, rest = (self.penalty.degree(each, points) for each, points in zip(values, either, strict=True))
-        return outputs, torch.maximum(part, rest)
+        return [_join(penalty, first, end) for end in (cuts.join(second, first), cuts.join(first, second))]
+
+    return make
 
 
-_ENDS: dict[str, Callable[[Penalty, DeviceExamples], nn.Module]] = {
-    "random-pixels": RandomPixels,
-    "simple-half": SimpleHalf,
-    "cuts": CutEnds,
-    "balanced": Balanced,
+_ENDS: dict[str, Callable[[Penalty, DeviceExamples], PointMaker]] = {
+    "random-pixels": _between_random_pixels,
+    "simple-half": _vary_simple_half,
+    "cuts": _vary_cut,
+    "balanced": _vary_either_part,
 }
 
 
@@ -169,14 +164,7 @@ def _check_ends(settings: Training, penalty: nn.Module | None) -> None:
         raise ValueError(f"ends={ends} goes with sampling=cosine or chebyshev, at=none and batchnorm=joint only.")
 
 
-def _make_points(penalty: Penalty, first: Tensor, second: Tensor, labels: Tensor | None = None) -> Points:
+def _join(penalty: Penalty, first: Tensor, second: Tensor, labels: Tensor | None = None) -> Points:
     """Make the points of paths from each image of ``first`` to the one in the same place of ``second``."""
     places = torch.arange(len(first), device=first.device)
     return penalty.points(torch.cat([first, second]), labels, pairs=torch.stack([places, len(first) + places], dim=1))
-
-
-def _run(model: nn.Module, x: Tensor, several: list[Points]) -> tuple[Tensor, list[Tensor]]:
-    """Run the batch and all points in one forward pass; return the outputs of the batch, and those of the points."""
-    outputs = model(torch.cat([x, *(points.inputs for points in several)]))
-    batch, *values = outputs.split([len(x), *map(len, several)])
-    return batch, values

@@ -33,8 +33,8 @@ RECIPE = Recipe(
         "The paper names the task, the share, the optimizer, its rate and decay, and the settings of ED; all else is "
         "that of Power et al. (2022), except for three things: batches that are not full are left out, the network is "
         "not asked for the end of the line after the answer, and it chooses among numbers only. The paper does not say "
-        "how many steps; Power et al. need close to a million for 50% without weight decay, and find that weight decay 1 "
-        "generalizes from least data. The paper does not say between which equations its paths lead: here between "
+        "how many steps; Power et al. need close to a million for 50% without weight decay, and find that weight decay "
+        "1 generalizes from least data. The paper does not say between which equations its paths lead: here between "
         "validation equations. Sharpness is that of the loss on all training equations, in float64."
     ),
     study=GrokkingStudy(),
