@@ -169,6 +169,17 @@ def test_proxies_at_the_end(tmp_path):
     assert len(values | {found["effective_degree"]["value"]}) == 3
 
 
+def test_a_run_that_is_killed_while_it_evaluates_proxies_does_not_train_again(tmp_path, monkeypatch):
+    settings = small(proxies=("parameter_norm",))
+    whole = carry_out(tmp_path / "whole", settings)
+    monkeypatch.setattr(classify, "measure_proxies", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(tmp_path / "killed", settings)
+    monkeypatch.undo()
+    monkeypatch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
+    assert_same_end(whole, carry_out(tmp_path / "killed", settings))
+
+
 def test_other_nodes_and_degrees_at_the_end(tmp_path):
     done = carry_out(tmp_path, small(measure_also=(" 4 / 3", "15/7")))
     model = make_model("mlp", shape=(64,), classes=10)

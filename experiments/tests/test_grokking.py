@@ -57,11 +57,11 @@ def small(**changes):
 @pytest.mark.parametrize("prime", [2, 7])
 def test_every_equation_is_true_and_there_once(operation, prime):
     equations = list_equations(operation, prime)
-    for (x, sign, y, equals), answer in zip(equations.tokens.tolist(), equations.answers.tolist(), strict=True):
+    for (x, sign, y, equals), answer in zip(equations.inputs.tolist(), equations.labels.tolist(), strict=True):
         assert TRUTHS[operation](x, y, answer) % prime == 0
         assert 0 <= answer < prime
         assert (sign, equals) == (prime, prime + 1)
-    pairs = {(x, y) for x, _, y, _ in equations.tokens.tolist()}
+    pairs = {(x, y) for x, _, y, _ in equations.inputs.tolist()}
     assert pairs == {(x, y) for x in range(prime) for y in range(prime) if y or operation != "divide"}
     assert len(equations) == len(pairs) == Grokking(operation=operation, prime=7).equations or prime != 7
 
@@ -70,13 +70,13 @@ def test_what_is_trained_on_does_not_validate_and_nothing_is_lost():
     settings = Grokking(prime=11, seed=3)
     train, validation = split_equations(settings, CPU)
     assert len(train) == settings.train_equations == round(0.3 * 110)
-    seen, kept = ({tuple(row) for row in part.tokens.tolist()} for part in (train, validation))
+    seen, kept = ({tuple(row) for row in part.inputs.tolist()} for part in (train, validation))
     assert not seen & kept
     assert len(seen | kept) == 110
-    x, _, y, _ = validation.tokens.unbind(1)
-    assert bool(((validation.answers * y - x) % 11 == 0).all())
+    x, _, y, _ = validation.inputs.unbind(1)
+    assert bool(((validation.labels * y - x) % 11 == 0).all())
     other, _ = split_equations(Grokking(prime=11, seed=4), CPU)
-    assert not torch.equal(train.tokens, other.tokens)
+    assert not torch.equal(train.inputs, other.inputs)
 
 
 def test_the_defaults_are_the_papers():
@@ -128,7 +128,7 @@ def test_steps_are_those_of_adamw_by_hand(tmp_path):
         # An epoch is one batch: half of 21, rounded up, is 11.
         order = torch.randperm(21, generator=torch.Generator().manual_seed(number - 1))[:11]
         rate = 0.02 * min(1.0, number / 10)
-        loss = cross_entropy(twin(equations.tokens[order]), equations.answers[order])
+        loss = cross_entropy(twin(equations.inputs[order]), equations.labels[order])
         gradients = torch.autograd.grad(loss, list(twin.parameters()))
         with torch.no_grad():
             for weight, gradient, (mean, square) in zip(twin.parameters(), gradients, moments, strict=True):
@@ -183,10 +183,10 @@ def case():
 def test_losses_accuracies_and_the_norm(case):
     model, equations, validation, found = case
     for name, part in (("train", equations), ("validation", validation)):
-        logits = model(part.tokens).detach().double()
-        chosen = logits.log_softmax(1)[range(len(part)), part.answers]
+        logits = model(part.inputs).detach().double()
+        chosen = logits.log_softmax(1)[range(len(part)), part.labels]
         assert found[f"{name}_loss"] == pytest.approx(-float(chosen.mean()), rel=1e-6)
-        assert found[f"{name}_accuracy"] == float((logits.argmax(1) == part.answers).double().mean())
+        assert found[f"{name}_accuracy"] == float((logits.argmax(1) == part.labels).double().mean())
     squares = sum(float((weight.detach().double() ** 2).sum()) for weight in model.parameters())
     assert found["parameter_norm"] == pytest.approx(math.sqrt(squares))
 
@@ -194,11 +194,11 @@ def test_losses_accuracies_and_the_norm(case):
 def test_the_effective_degree_is_along_paths_between_embedded_equations(case):
     """By numpy's own least squares, from the network run behind its embedding."""
     model, _, validation, found = case
-    trace = grokking.effdeg.trace(model, validation.tokens, paths=8, nodes=16, at="embed")
+    trace = grokking.effdeg.trace(model, validation.inputs, paths=8, nodes=16, at="embed")
     raw, normalized, degrees = [], [], np.arange(7)[:, None]
     for pair, alpha in zip(trace.pairs.tolist(), trace.alpha.expand(8, 16).double().numpy(), strict=True):
         with torch.no_grad():
-            one, other = model.embed(validation.tokens[pair])
+            one, other = model.embed(validation.inputs[pair])
             x = torch.stack([node * one + (1 - node) * other for node in alpha.tolist()])
             x = model.blocks[1](model.blocks[0](x, last=False), last=True)
             logits = model.answer(x[:, -1]).double()
@@ -217,7 +217,7 @@ def test_sharpness_is_the_rise_of_the_training_loss_a_step_up(case, adaptive):
     model, equations, _, found = case
     model = deepcopy(model).double()
     weights = dict(model.named_parameters())
-    loss = cross_entropy(model(equations.tokens), equations.answers)
+    loss = cross_entropy(model(equations.inputs), equations.labels)
     gradients = dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
     # As in ASAM, |w| + 0.01 for weights and 1 for biases.
     scales = {
@@ -226,7 +226,7 @@ def test_sharpness_is_the_rise_of_the_training_loss_a_step_up(case, adaptive):
     }
     norm = sum(float((scales[name] * gradients[name]).square().sum()) for name in weights) ** 0.5
     moved = {name: weights[name] + 0.05 * scales[name] ** 2 * gradients[name] / norm for name in weights}
-    risen = cross_entropy(torch.func.functional_call(model, moved, (equations.tokens,)), equations.answers)
+    risen = cross_entropy(torch.func.functional_call(model, moved, (equations.inputs,)), equations.labels)
     name = "adaptive_sharpness" if adaptive else "sharpness"
     assert found[name] == pytest.approx(float((risen - loss).detach()), rel=1e-3)
 

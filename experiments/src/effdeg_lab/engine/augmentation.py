@@ -28,16 +28,7 @@ def add_border(images: Tensor, augment: Augment) -> Tensor:
 
 
 def crop_batch(images: Tensor, batch: Tensor, augment: Augment) -> Tensor:
-    """Pick a batch out of images with a border, each cropped at random and, with ``crop-flip``, half of them flipped.
-
-    Args:
-        images: All images, as :func:`add_border` returns them.
-        batch: The indices of the batch.
-        augment: What is done to them.
-
-    Returns:
-        The batch.
-    """
+    """Pick a batch out of images with a border, each cropped at random and, with ``crop-flip``, flipped or not."""
     if augment == "none":
         return images[batch]
     channels, height, width = images.shape[1], *(side - 2 * BORDER for side in images.shape[2:])
@@ -111,13 +102,8 @@ def find_simple_half(examples: "DeviceExamples") -> Tensor:
     """Find the half of the images from which a linear function tells the classes far better than from the other half.
 
     Ridge regression on coarse pixels is tried on the upper, the lower, the left and the right half of some training
-    examples. It looks at nothing else, so that every run on the same data finds the same half.
-
-    Args:
-        examples: The examples of a run, which are images.
-
-    Returns:
-        The pixels of that half, 1 × height × width, on the device of the examples.
+    examples. It looks at nothing else, so that every run on the same data finds the same half. The result marks its
+    pixels, 1 × height × width.
     """
     _, height, width = examples.shape
     upper = (torch.arange(height) < height // 2).view(1, height, 1).expand(1, height, width)

@@ -43,6 +43,7 @@ def train(settings: Training, job: Job) -> None:
             summary = _summarize(loop, task, examples, settings)
         # Not within the turn: proxies take long, and leave much of a GPU to the next run.
         if settings.proxies:
+            loop.save()
             summary["effective_degree_random_pixels"] = measure_on_noise(model, examples, settings)
             untrained = make_network(settings, examples, job.device)
             shows = job.progress and loop.first_process

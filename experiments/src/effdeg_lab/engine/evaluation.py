@@ -57,15 +57,8 @@ def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float
 def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Measure the effective degree of a trained model, on examples it was not trained on.
 
-    Args:
-        model: The trained model.
-        examples: The examples of the run.
-        settings: The settings of the run.
-
-    Returns:
-        ``effective_degree``; and ``measured_also``, if other nodes and degrees are asked for, along the same pairs: by
-        ``nodes/degree`` the same values, how those of single paths correlate with the main measurement, and what the
-        main measurement's nodes give at this degree.
+    ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of single paths
+    correlate with the main measurement, and what the main measurement's nodes give at this degree.
     """
     inputs = _get_inputs(examples)
     main = _trace(model, inputs, settings, settings.measure_nodes)
@@ -74,7 +67,7 @@ def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Trainin
     for setting in settings.measure_also:
         nodes, degree = parse_nodes_and_degree(setting)
         fits = _fit(_trace(model, inputs, settings, nodes), degree)
-        at_degree = _get_values(*_fit(main, degree))
+        at_degree = fit_trace(main, degree)
         also[setting] = _get_values(*fits) | {
             "per_path_correlation": _correlate(fits[0].per_path, raw.per_path),
             "normalized_per_path_correlation": _correlate(fits[1].per_path_normalized, logits.per_path_normalized),
@@ -84,13 +77,18 @@ def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Trainin
     return {"effective_degree": _get_values(raw, logits)} | ({"measured_also": also} if also else {})
 
 
+def fit_trace(trace: Trace, degree: int) -> dict[str, float]:
+    """Return the effective degree as the paper measures it, raw of probabilities and normalized of logits."""
+    return _get_values(*_fit(trace, degree))
+
+
 def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Measure the effective degree of a trained model along paths between images of noise."""
     inputs = _get_inputs(examples)
     with torch.random.fork_rng(devices=[inputs.device] if inputs.device.type == "cuda" else []):
         torch.manual_seed(0)
         noise = examples.draw_noise(inputs)
-    return _get_values(*_fit(_trace(model, noise, settings, settings.measure_nodes), settings.measure_degree))
+    return fit_trace(_trace(model, noise, settings, settings.measure_nodes), settings.measure_degree)
 
 
 def measure_proxies(
@@ -98,15 +96,7 @@ def measure_proxies(
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on training examples, and the effective degree on the same.
 
-    Args:
-        model: The trained model.
-        untrained: The model with its first weights.
-        examples: The examples of the run.
-        settings: The settings of the run.
-        progress: Show progress.
-
-    Returns:
-        Values by name, and why others were skipped.
+    Returns values by name, and why others were skipped. Distances are those from the untrained model.
     """
     split = examples.train.first(settings.proxy_examples)
     table = proxies.evaluate(
@@ -156,7 +146,6 @@ def _trace(model: nn.Module, inputs: Tensor, settings: Training, nodes: int) -> 
 
 
 def _fit(trace: Trace, degree: int) -> tuple[Measurement, Measurement]:
-    """Fit as the paper does: probabilities, whose raw value counts, and logits, whose normalized one does."""
     return trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
 
 

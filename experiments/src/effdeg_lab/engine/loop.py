@@ -105,8 +105,7 @@ class Loop:
     def start(self, data: str | None = None) -> None:
         """Open the run, read its last checkpoint, and compile, which needs the GPU for moments only.
 
-        Args:
-            data: The fingerprint of the data, which must be the same in all parts of a run.
+        The fingerprint of the data must be the same whenever a run is continued.
         """
         surroundings: State = {} if data is None else {"data": data}
         if shares_gpu(self._device):
@@ -141,6 +140,20 @@ class Loop:
                     if shows and time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES:
                         update(self.step, task.describe(self.last) if self.last else "")
                         shown = time.perf_counter()
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        state = self._step.state() | {
+            "step": self.step,
+            "seconds": self.seconds,
+            "last": self.last,
+            "data": self._data,
+            "penalized": self._penalized,
+            "random": _get_random_states(self._device),
+        }
+        if self.first_process:
+            self._job.save(state)
+        self._saved = time.perf_counter()
 
     def finish(self, summary: State) -> None:
         """End the run with this summary and the weights."""
@@ -229,22 +242,9 @@ class Loop:
             stop, at_risk = (bool(_sum_over_processes(torch.tensor(float(each)))) for each in (stop, at_risk))
         if stop or at_risk:
             with self._clock_stopped():
-                state = self._get_state()
-                if self.first_process:
-                    self._job.save(state)
-            self._saved = time.perf_counter()
+                self.save()
         if stop:
             raise StoppedError
-
-    def _get_state(self) -> State:
-        return self._step.state() | {
-            "step": self.step,
-            "seconds": self.seconds,
-            "last": self.last,
-            "data": self._data,
-            "penalized": self._penalized,
-            "random": _get_random_states(self._device),
-        }
 
 
 @contextmanager

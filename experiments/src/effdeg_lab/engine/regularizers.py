@@ -31,15 +31,7 @@ PointMaker = Callable[[Tensor, Tensor], list[Points]]
 
 
 def make_regularizer(settings: Training, *, classes: int = 10) -> Method:
-    """Make the regularizer of a run, checking its settings.
-
-    Args:
-        settings: The settings of the run.
-        classes: The number of classes, which mixup needs to know.
-
-    Returns:
-        The regularizer.
-    """
+    """Make the regularizer of a run, checking its settings; mixup needs to know the number of classes."""
     name = settings.regularizer
     parts = name.split("+")
     if "embedding-mixup" in parts:

@@ -89,15 +89,9 @@ class Step:
         size: int,
         wrapper: nn.Module | None = None,
     ) -> None:
-        """Set up a step.
+        """Set up steps on ``size`` examples, of which ``batch`` returns inputs and labels by their indices.
 
-        Args:
-            model: The model.
-            regularizer: The regularizer.
-            batch: Returns the examples of given indices, and their labels.
-            options: How to compute.
-            size: Examples per step.
-            wrapper: What to call instead of the model, such as DDP around it.
+        A ``wrapper`` is called instead of the model, such as DDP around it.
         """
         self._model, self._regularizer, self._options = model, regularizer, options
         self._wrapper = model if wrapper is None else wrapper
@@ -148,11 +142,7 @@ class Step:
         }
 
     def restore(self, state: State) -> None:
-        """Put everything back into the memory where it is, which graphs have captured.
-
-        Args:
-            state: What :meth:`state` returned; an optimizer's state that is empty starts anew.
-        """
+        """Put a state back into the memory that graphs have captured; an empty one of the optimizer starts anew."""
         self._model.load_state_dict(state["model"])
         self.penalties.copy_(state["penalties"])
         present = self.optimizer.state_dict()["state"]

@@ -16,6 +16,8 @@ import effdeg
 from effdeg import proxies
 from effdeg.baselines import method
 from effdeg_lab.engine import StepOptions, Task, open_loop
+from effdeg_lab.engine.evaluation import fit_trace
+from effdeg_lab.engine.examples import Split
 from effdeg_lab.engine.settings import check_fit, check_least, check_positive
 from effdeg_lab.models import Decoder
 from effdeg_lab.results import MethodRuns, Results
@@ -68,7 +70,7 @@ class Grokking(Settings):
         lr: The learning rate, reached after ten steps and kept.
         softmax: The precision of the softmax in the loss that is trained. In ``float32``, what is memorized so well
             that its loss rounds to 0 has no gradient any more (Prieto et al., 2025).
-        batch: Equations per step, at most half of those that are trained on.
+        batch: Split per step, at most half of those that are trained on.
         width: The width of the transformer.
         heads: The heads of its attention.
         depth: The number of its blocks.
@@ -134,29 +136,16 @@ class Grokking(Settings):
         return min(self.batch, math.ceil(self.train_equations / 2))
 
 
-@dataclass(frozen=True, eq=False)
-class Equations:
-    """Equations as a network reads them.
+def list_equations(operation: Operation, prime: int) -> Split:
+    """List all equations, every x with every y except division by zero, and their answers.
 
-    Attributes:
-        tokens: A row for each: x, the operation, y, the equals sign. Numbers are their own tokens; the operation and
-            the equals sign are the two that follow them.
-        answers: What stands behind the equals sign.
+    The tokens of an equation are x, the operation, y and the equals sign. Numbers are their own tokens; the operation
+    and the equals sign are the two that follow them.
     """
-
-    tokens: Tensor
-    answers: Tensor
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
-
-def list_equations(operation: Operation, prime: int) -> Equations:
-    """List all equations: every x with every y, except division by zero."""
     x, y = torch.cartesian_prod(torch.arange(prime), torch.arange(prime)).unbind(1)
     if operation == "divide":
         x, y = x[y > 0], y[y > 0]
-    # 0 has no inverse; where a parity asks for it, the other branch is taken.
+    # 0 has no inverse; it is divided by nowhere, being even.
     inverses = torch.tensor([0, *(pow(number, -1, prime) for number in range(1, prime))])
     answers = {
         "add": lambda: x + y,
@@ -167,16 +156,16 @@ def list_equations(operation: Operation, prime: int) -> Equations:
         "by-parity": lambda: torch.where(y % 2 == 1, x * inverses[y], x - y),
     }[operation]()
     signs = torch.tensor([prime, prime + 1]).expand(len(x), 2)
-    return Equations(torch.stack([x, signs[:, 0], y, signs[:, 1]], dim=1), answers % prime)
+    return Split(torch.stack([x, signs[:, 0], y, signs[:, 1]], dim=1), answers % prime)
 
 
-def split_equations(settings: Grokking, device: torch.device) -> tuple[Equations, Equations]:
+def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Split]:
     """Return the equations to train on, which the seed decides, and the others, which validate."""
     equations = list_equations(settings.operation, settings.prime)
     order = torch.randperm(len(equations), generator=torch.Generator().manual_seed(settings.seed))
-    parts = order[: settings.train_equations], order[settings.train_equations :]
     train, validation = (
-        Equations(equations.tokens[rows].to(device), equations.answers[rows].to(device)) for rows in parts
+        Split(equations.inputs[rows].to(device), equations.labels[rows].to(device))
+        for rows in (order[: settings.train_equations], order[settings.train_equations :])
     )
     return train, validation
 
@@ -191,25 +180,11 @@ def train(settings: Grokking, job: Job) -> None:
     # Drawn on the CPU, so that a seed means the same network on every device.
     torch.manual_seed(settings.seed)
     model = Decoder(prime=settings.prime, width=settings.width, heads=settings.heads, depth=settings.depth)
-    task = make_task(settings, model.to(job.device), equations, validation)
-    with open_loop(task, job) as loop:
-        loop.start()
-        loop.train()
-        summary = {name: value for name, value in loop.last.items() if name != "step"} | {
-            "steps": settings.steps,
-            "seconds": loop.seconds,
-            "milliseconds_per_step": 1e3 * loop.seconds / settings.steps,
-            "parameters": sum(each.numel() for each in model.parameters()),
-        }
-        loop.finish(summary)
-
-
-def make_task(settings: Grokking, model: nn.Module, equations: Equations, validation: Equations) -> Task:
-    """Describe the training for the loop."""
-    return Task(
+    model = model.to(job.device)
+    task = Task(
         model=model,
         regularizer=method("plain"),
-        batch=lambda rows: (equations.tokens[rows], equations.answers[rows]),
+        batch=lambda rows: (equations.inputs[rows], equations.labels[rows]),
         examples=len(equations),
         batch_size=settings.batch_size,
         steps=settings.steps,
@@ -226,6 +201,16 @@ def make_task(settings: Grokking, model: nn.Module, equations: Equations, valida
         describe=lambda entry: f"validation {entry['validation_accuracy']:.1%} · ED {entry[DEGREE]['value']:.3g}",
         frees_gpu=True,
     )
+    with open_loop(task, job) as loop:
+        loop.start()
+        loop.train()
+        summary = {name: value for name, value in loop.last.items() if name != "step"} | {
+            "steps": settings.steps,
+            "seconds": loop.seconds,
+            "milliseconds_per_step": 1e3 * loop.seconds / settings.steps,
+            "parameters": sum(each.numel() for each in model.parameters()),
+        }
+        loop.finish(summary)
 
 
 def choose_evaluation_steps(steps: int, evaluations: int) -> list[int]:
@@ -247,7 +232,7 @@ def compute_precise_loss(outputs: Tensor, answers: Tensor) -> Tensor:
     return cross_entropy(outputs.double(), answers)
 
 
-def evaluate(model: nn.Module, equations: Equations, validation: Equations, settings: Grokking) -> dict[str, Any]:
+def evaluate(model: nn.Module, equations: Split, validation: Split, settings: Grokking) -> dict[str, Any]:
     """Measure a network, always on the same equations and paths, so that what changes is the network.
 
     Nothing is drawn from torch's own random numbers, and the network is left as it was. Sharpness is that of the loss
@@ -260,10 +245,13 @@ def evaluate(model: nn.Module, equations: Equations, validation: Equations, sett
             raise ValueError(
                 f"the {name} loss is no longer a number: training diverged. Try a smaller lr than {settings.lr:g}."
             )
-        found[f"{name}_effective_degree"] = _measure_degree(model, part, settings)
+        trace = effdeg.trace(
+            model, part.inputs, paths=settings.measure_paths, nodes=settings.measure_nodes, at=_PATHS_AT
+        )
+        found[f"{name}_effective_degree"] = fit_trace(trace, settings.measure_degree)
     measured = proxies.evaluate(
         model,
-        (equations.tokens, equations.answers),
+        (equations.inputs, equations.labels),
         compute_precise_loss,
         names=_PROXIES.values(),
         batch_size=_AT_ONCE,
@@ -272,30 +260,15 @@ def evaluate(model: nn.Module, equations: Equations, validation: Equations, sett
 
 
 @torch.no_grad()
-def _score(model: nn.Module, equations: Equations) -> tuple[float, float]:
-    right = torch.zeros((), device=equations.answers.device, dtype=torch.float64)
+def _score(model: nn.Module, equations: Split) -> tuple[float, float]:
+    right = torch.zeros((), device=equations.labels.device, dtype=torch.float64)
     loss = torch.zeros_like(right)
-    parts = (torch.split(each, _AT_ONCE) for each in (equations.tokens, equations.answers))
+    parts = (torch.split(each, _AT_ONCE) for each in (equations.inputs, equations.labels))
     for tokens, answers in zip(*parts, strict=True):
         outputs = model(tokens)
         right += (outputs.argmax(1) == answers).sum()
         loss += compute_precise_loss(outputs, answers) * len(answers)
     return float(right) / len(equations), float(loss) / len(equations)
-
-
-def _measure_degree(model: nn.Module, equations: Equations, settings: Grokking) -> dict[str, float]:
-    trace = effdeg.trace(
-        model, equations.tokens, paths=settings.measure_paths, nodes=settings.measure_nodes, at=_PATHS_AT
-    )
-    # As in the paper: raw on probabilities, normalized on logits.
-    probabilities = trace.fit(degree=settings.measure_degree)
-    logits = trace.fit(degree=settings.measure_degree, output="identity")
-    return {
-        "value": probabilities.value,
-        "stderr": probabilities.stderr,
-        "normalized": logits.normalized,
-        "normalized_stderr": logits.normalized_stderr,
-    }
 
 
 @dataclass(frozen=True, eq=False)
