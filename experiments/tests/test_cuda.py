@@ -105,9 +105,15 @@ def test_replays_draw_anew_and_the_same_after_their_state_is_restored():
     assert seen[3:] == pytest.approx(seen[:3], rel=1e-5)
 
 
-@pytest.mark.parametrize("regularizer", ["plain", "mixup", "sam", "asam", "jacobian", "ed", "mixup+ed"])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_every_regularizer_learns_however_many_runs_one_process_trains(tmp_path, regularizer, compiled):
+@pytest.mark.parametrize(
+    ("regularizer", "compiled"),
+    [
+        *((name, False) for name in ("plain", "mixup", "sam", "asam", "jacobian", "ed", "mixup+ed")),
+        ("sam", True),
+        ("mixup+ed", True),
+    ],
+)
+def test_every_regularizer_learns(tmp_path, regularizer, compiled):
     settings = small(
         regularizer=regularizer, epochs=20, evaluate_every=20, limit=400, lr=3e-3, compile=compiled, precision="bf16",
         **SETTINGS.get(regularizer, {}),
@@ -118,8 +124,9 @@ def test_every_regularizer_learns_however_many_runs_one_process_trains(tmp_path,
 
 
 def test_more_runs_in_one_process_than_the_compiler_has_room_for(tmp_path):
-    for seed in range(torch._dynamo.config.recompile_limit + 2):
-        carry_out(tmp_path, small(regularizer="ed", seed=seed, epochs=1, compile=True), device=GPU)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for seed in range(4):
+            carry_out(tmp_path, small(seed=seed, epochs=1, compile=True), device=GPU)
 
 
 @pytest.mark.parametrize("regularizer", ["mixup+ed", "sam"])

@@ -273,7 +273,10 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 def test_progress_is_shown(tmp_path, capsys):
     carry_out_stopped(tmp_path, small(), 5)
     carry_out(tmp_path, small(), progress=True)
-    assert "continuing at step 5" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "continuing at step 5" in shown.out
+    assert "method, seed 0" in shown.err
+    assert "12/12" in shown.err
 
 
 # What a step does, against a training loop written out by hand.

@@ -137,7 +137,8 @@ class Loop:
                     if self.step in task.evaluation_steps:
                         self._evaluate()
                     self._save_or_stop()
-                    if shows and time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES:
+                    due = time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES or self.step == task.steps
+                    if shows and due:
                         update(self.step, task.describe(self.last) if self.last else "")
                         shown = time.perf_counter()
 
