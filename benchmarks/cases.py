@@ -155,5 +155,5 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
     return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
-ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping]
+ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping, engine.engine_move]
 ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES, *comparisons.CASES, *engine.CASES]

@@ -1,29 +1,34 @@
 """How fast the lab's engine trains, on random images in the shape and number of CIFAR-10's."""
 
+import json
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.timing import device, interleaved
-from effdeg.lab import models
-from effdeg.lab.data import Labelled
-from effdeg.lab.recipes.cifar10_methods import RECIPE
-from effdeg.lab.training.capture import CapturedStep
-from effdeg.lab.training.examples import DeviceExamples
-from effdeg.lab.training.methods import made_method
-from effdeg.lab.training.step import Step
+from effdeg_lab.data import Labelled
+from effdeg_lab.engine import Training, open_loop
+from effdeg_lab.engine.classify import make_network, make_step_options, make_task
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.regularizers import make_regularizer
+from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.models import make_model
+from effdeg_lab.runs import Job, RunFolder
 
 Record = dict[str, Any]
 EXAMPLES, STEPS = 50_000, 50
 AIMS = {"plain": 0.8, "ed": 1.4}
+BATCH = 256
 
 
 def engine_epochs() -> Record:
     """Time an epoch of plain training and of training with the penalty, evaluation left out."""
     runs = [lambda name=name: _train(name) for name in AIMS]
     times = dict(zip(AIMS, interleaved(*runs, repeats=5), strict=True))
-    epoch = EXAMPLES // RECIPE.settings.batch / STEPS
+    epoch = EXAMPLES // BATCH / STEPS
     rows = [
         {
             "method": name,
@@ -62,19 +67,52 @@ def models_at_once() -> Record:
     }
 
 
+def engine_move() -> Record:
+    """Time whole runs, plain and with the efficient penalty, with their peak memory: for comparing two engines.
+
+    On a GPU ViT-Tiny with batches of 256, compiled and captured; on a CPU a small network, to try it.
+    """
+    record = {"name": "time and memory of a training step", "rows": [_time_run(name) for name in AIMS]}
+    print(json.dumps(record))
+    return record
+
+
+def _time_run(name: str) -> Record:
+    on_gpu = device().type == "cuda"
+    own: Record = {"epochs": 6} if on_gpu else {"epochs": 2, "model": "mlp", "batch": 32}
+    settings = Training(regularizer=name, weight=7.0, evaluate_every=own["epochs"], **own)
+    examples = _examples(settings, EXAMPLES if on_gpu else 640)
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    task = make_task(settings, examples, make_network(settings, examples, device()).train())
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(settings, "benchmarks", name, settings, RunFolder(Path(folder)), device())
+        with open_loop(task, job) as loop:
+            loop.start()
+            loop.train()
+        job.close()
+    return {
+        "regularizer": name,
+        "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
+        "peak_MiB": torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
+        "test_loss": loop.last["test_loss"],
+    }
+
+
 def _train(name: str) -> None:
-    indices = torch.arange(RECIPE.settings.batch, device=device())
+    indices = torch.arange(BATCH, device=device())
     for _ in range(STEPS):
         _step(name)(indices, rate=1e-3, weight=0.0 if name == "plain" else 7.0)
 
 
 @cache
 def _step(name: str, number: int = 0) -> Step:  # noqa: ARG001  (another number, another network)
-    settings = RECIPE.resolved(RECIPE.row(name), {})
-    method = made_method(settings)
-    model = models.make(settings.model, shape=(3, 32, 32), classes=10).to(device()).train()
-    step = Step(model, method, _examples(), settings, batch=settings.batch)
-    step.capture(penalized=method.penalty is not None)
+    settings = Training(regularizer=name, weight=7.0, batch=BATCH)
+    regularizer = make_regularizer(settings)
+    model = make_model(settings.model, shape=(3, 32, 32), classes=10).to(device()).train()
+    step = Step(model, regularizer, _examples(settings).batch, make_step_options(settings), size=BATCH)
+    step.capture(penalized=regularizer.penalty is not None)
     return step
 
 
@@ -84,12 +122,17 @@ def _graph(name: str, number: int) -> torch.cuda.CUDAGraph:
     return captured.graph
 
 
-@cache
-def _examples() -> DeviceExamples:
-    images = torch.randint(256, (EXAMPLES, 3, 32, 32), dtype=torch.uint8)
-    labels = torch.randint(10, (EXAMPLES,))
+def _examples(settings: Training, count: int = EXAMPLES) -> DeviceExamples:
+    images, labels = _draw_images(count)
     data = Labelled(images, labels, images[:100], labels[:100], 10, (0.5,) * 3, (0.25,) * 3)
-    return DeviceExamples(data, RECIPE.settings, device())
+    return DeviceExamples(data, settings, device())
 
 
-CASES = [engine_epochs, models_at_once]
+@cache
+def _draw_images(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    return images, torch.randint(10, (count,), generator=generator)
+
+
+CASES = [engine_epochs, models_at_once, engine_move]

@@ -67,6 +67,20 @@ def test_pairs_are_two_different_examples_drawn_evenly():
     assert chi_squared < 131 + 6 * (2 * 131) ** 0.5
 
 
+@pytest.mark.parametrize("settings", [{}, {"pairs": 3}, {"pairs": 1.0, "anchor_labels": True}])
+def test_pairs_can_be_drawn_for_ends_of_ones_own(settings):
+    penalty = Penalty(**settings)
+    torch.manual_seed(3)
+    pairs = penalty.draw_pairs({"x": X})
+    torch.manual_seed(3)
+    assert torch.equal(pairs, penalty.points(X, Y).pairs)
+    own = [Penalty(generator=torch.Generator().manual_seed(seed)).draw_pairs(X) for seed in (0, 0, 1)]
+    assert torch.equal(own[0], own[1])
+    assert not torch.equal(own[0], own[2])
+    with pytest.raises(ValueError, match="rounds to none"):
+        Penalty(pairs=0.01).draw_pairs(X)
+
+
 def test_a_generator_of_its_own_leaves_the_global_one_alone():
     model = mlp().double()
     state = torch.get_rng_state()

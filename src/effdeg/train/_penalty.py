@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.examples import as_arguments
+from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.labels import as_targets, check_rows_of_labels, check_soft_labels
 from effdeg._models.layers import Layer, advice_for_integers, as_module
 from effdeg._models.outputs import Output, shaped_values
@@ -241,6 +241,31 @@ class Penalty(nn.Module):
         self._check(batch, None)
         return self._points(batch, pairs, alpha)
 
+    def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
+        """Draw the pairs of examples that a call would join, for paths whose ends are made of them.
+
+        Args:
+            x: The batch.
+
+        Returns:
+            The indices of the two examples of each pair, on the device of the batch. In a batch of one the example is
+            paired with itself.
+
+        Raises:
+            ValueError: If the share of pairs rounds to none.
+
+        Example:
+            >>> import torch, effdeg
+            >>> x = torch.rand(8, 4)
+            >>> penalty = effdeg.Penalty(pairs=0.5)
+            >>> first, second = penalty.draw_pairs(x).unbind(1)
+            >>> ends = torch.cat([x[first], (x[first] + x[second]) / 2])  # paths that stop halfway
+            >>> pairs = torch.stack([torch.arange(4), 4 + torch.arange(4)], dim=1)
+            >>> penalty.points(ends, pairs=pairs).inputs.shape  # 4 paths of 4 nodes
+            torch.Size([16, 4])
+        """
+        return self._draw_pairs(count_examples(x), tensors(x)[0].device)
+
     def degree(self, values: Any, points: Points) -> Tensor:
         """Compute the effective degree from what a model returned: the second half of a call.
 
@@ -314,13 +339,16 @@ class Penalty(nn.Module):
             return False
         return not (values.is_cuda and self._looked_at_labels)
 
+    def _draw_pairs(self, examples: int, device: torch.device) -> Tensor:
+        count = self.settings.count_pairs(examples)
+        return draw_pairs_of_batch(examples, count, device=device, generator=self.settings.generator)
+
     def _points(self, batch: TrainingBatch, pairs: Tensor | None = None, alpha: Tensor | None = None) -> Points:
         settings = self.settings
         device = tensors(batch.inputs)[0].device
         own_pairs, own_alpha = pairs, alpha
         if pairs is None:
-            count = settings.count_pairs(batch.size)
-            pairs = draw_pairs_of_batch(batch.size, count, device=device, generator=settings.generator)
+            pairs = self._draw_pairs(batch.size, device)
         pairs = torch.as_tensor(pairs, device=device)
         if alpha is None:
             alpha = settings.draw_alpha(len(pairs), device)

@@ -1,0 +1,59 @@
+"""Models by name, made to fit the data: small and clear ones, or a user's own."""
+
+import copy
+import inspect
+import math
+
+from torch import nn
+
+from effdeg.io import find_code
+from effdeg_lab.models.decoder import Decoder
+from effdeg_lab.models.mlp import MLP
+from effdeg_lab.models.resnet import ResNet18
+from effdeg_lab.models.vit import ViT
+from effdeg_lab.settings import suggest
+
+__all__ = ["MLP", "Decoder", "ResNet18", "ViT", "make_model"]
+
+_NAMES = ("vit-tiny", "resnet18", "mlp")
+
+
+def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Make a model that fits the data.
+
+    Args:
+        name: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
+            ``num_classes`` or, for images, ``channels`` is given them by keyword.
+        shape: The shape of one example.
+        classes: The number of classes.
+
+    Returns:
+        The model, with first weights drawn from torch's random stream.
+    """
+    if name == "mlp":
+        return MLP(math.prod(shape), classes)
+    if ":" in name:
+        image = {"channels": shape[0]} if len(shape) == 3 else {}
+        return _make_from_code(name, {"classes": classes, "num_classes": classes, **image})
+    if name not in _NAMES:
+        raise ValueError(f"model={name!r} is not known. {suggest(name, _NAMES)} Your own is package.module:callable.")
+    if len(shape) != 3:
+        given = " × ".join(map(str, shape))
+        raise ValueError(f"model={name!r} takes images, and the examples have the shape {given}: use model='mlp'.")
+    channels, height, width = shape
+    if name == "resnet18":
+        return ResNet18(channels=channels, classes=classes)
+    return ViT(size=(height, width), channels=channels, classes=classes)
+
+
+def _make_from_code(source: str, offered: dict[str, int]) -> nn.Module:
+    found = find_code(source)
+    if isinstance(found, nn.Module):
+        return copy.deepcopy(found)  # so that the next run in this process starts with the same weights
+    if not callable(found):
+        raise TypeError(f"model={source!r} is {found!r}; expected something that returns an nn.Module.")
+    taken = inspect.signature(found).parameters
+    model = found(**{name: value for name, value in offered.items() if name in taken})
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model={source!r} returned {type(model).__name__}; expected an nn.Module.")
+    return model

@@ -8,10 +8,8 @@ Cost on one H200: 200 s of training per run when five share it. On one CPU core 
 smaller one of three minutes.
 """
 
-from effdeg_lab.recipe import Recipe, Method
-from effdeg.lab.studies.grokking.run import train
-from effdeg.lab.studies.grokking.settings import Grokking
-from effdeg.lab.studies.grokking.study import Tracked
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.studies.grokking import Grokking, GrokkingStudy, train
 
 RECIPE = Recipe(
     name="grokking",
@@ -33,11 +31,11 @@ RECIPE = Recipe(
     ),
     departs=(
         "The paper names the task, the share, the optimizer, its rate and decay, and the settings of ED; all else is "
-        "that of Power et al. (2022), but for three things: batches that are not full are left out, the network is not "
-        "asked for the end of the line behind the answer, and it chooses among numbers only. The paper does not name "
-        "the steps; Power et al. need close to a million for 50% without weight decay, and find that weight decay 1 "
-        "generalizes from least data. The paper does not say between which equations its paths lead: here between "
+        "that of Power et al. (2022), except for three things: batches that are not full are left out, the network is "
+        "not asked for the end of the line after the answer, and it chooses among numbers only. The paper does not say "
+        "how many steps; Power et al. need close to a million for 50% without weight decay, and find that weight decay "
+        "1 generalizes from least data. The paper does not say between which equations its paths lead: here between "
         "validation equations. Sharpness is that of the loss on all training equations, in float64."
     ),
-    study=Tracked(),
+    study=GrokkingStudy(),
 )

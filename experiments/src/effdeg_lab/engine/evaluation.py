@@ -1,0 +1,162 @@
+"""What a run looks at: accuracy and loss, calibration, the effective degree, and proxies of generalization."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import effdeg
+from effdeg import Measurement, Trace, proxies
+from effdeg_lab.engine.examples import DeviceExamples, Split
+from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
+from effdeg_lab.engine.step import autocast
+
+# Enough to follow training by; the last evaluation counts every training example.
+_WATCHED = 10_000
+_CHUNK = 1000
+FOLLOWED = {"paths": 100, "nodes": 64, "degree": 40}
+"""How the effective degree is measured during training: with fewer paths and nodes than at the end."""
+_CALIBRATION_BINS = 15
+_DEGREES = ("effective_degree", "effective_degree_normalized")
+
+
+def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, last: bool) -> dict[str, Any]:
+    """Return accuracy and loss on the examples that are trained and tested on, and the accuracies of further tests."""
+    train = examples.train if last else examples.train.first(_WATCHED)
+    found: dict[str, Any] = {}
+    for name, split in (("train", train), ("test", examples.test)):
+        found[f"{name}_accuracy"], found[f"{name}_loss"] = _score(model, examples, split, settings.precision)
+    if examples.further_tests:
+        found["further_tests"] = {
+            name: _score(model, examples, split, settings.precision)[0]
+            for name, split in examples.further_tests.items()
+        }
+    return found
+
+
+def measure_calibration(model: nn.Module, examples: DeviceExamples, settings: Training) -> float:
+    """Return the expected calibration error on the test examples, in 15 bins."""
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    outputs = torch.cat(list(_predict(model, examples, examples.test, settings.precision)))
+    error = multiclass_calibration_error(
+        outputs.softmax(1), examples.test.labels, num_classes=examples.classes, n_bins=_CALIBRATION_BINS
+    )
+    return float(error)
+
+
+def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:
+    """Measure the effective degree roughly, during training; return it with how it was measured."""
+    paths, nodes, degree = FOLLOWED.values()
+    measured = effdeg.measure(model, _get_inputs(examples), paths=paths, nodes=nodes, degree=degree)
+    return {"value": measured.value, "stderr": measured.stderr, **FOLLOWED}
+
+
+def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
+    """Measure the effective degree of a trained model, on examples it was not trained on.
+
+    ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of single paths
+    correlate with the main measurement, and what the main measurement's nodes give at this degree.
+    """
+    inputs = _get_inputs(examples)
+    main = _trace(model, inputs, settings, settings.measure_nodes)
+    raw, logits = _fit(main, settings.measure_degree)
+    also = {}
+    for setting in settings.measure_also:
+        nodes, degree = parse_nodes_and_degree(setting)
+        fits = _fit(_trace(model, inputs, settings, nodes), degree)
+        at_degree = fit_trace(main, degree)
+        also[setting] = _get_values(*fits) | {
+            "per_path_correlation": _correlate(fits[0].per_path, raw.per_path),
+            "normalized_per_path_correlation": _correlate(fits[1].per_path_normalized, logits.per_path_normalized),
+            "value_at_degree": at_degree["value"],
+            "normalized_at_degree": at_degree["normalized"],
+        }
+    return {"effective_degree": _get_values(raw, logits)} | ({"measured_also": also} if also else {})
+
+
+def fit_trace(trace: Trace, degree: int) -> dict[str, float]:
+    """Return the effective degree as the paper measures it, raw of probabilities and normalized of logits."""
+    return _get_values(*_fit(trace, degree))
+
+
+def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
+    """Measure the effective degree of a trained model along paths between images of noise."""
+    inputs = _get_inputs(examples)
+    with torch.random.fork_rng(devices=[inputs.device] if inputs.device.type == "cuda" else []):
+        torch.manual_seed(0)
+        noise = examples.draw_noise(inputs)
+    return fit_trace(_trace(model, noise, settings, settings.measure_nodes), settings.measure_degree)
+
+
+def measure_proxies(
+    model: nn.Module, untrained: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
+) -> dict[str, Any]:
+    """Evaluate the chosen proxies on training examples, and the effective degree on the same.
+
+    Returns values by name, and why others were skipped. Distances are those from the untrained model.
+    """
+    split = examples.train.first(settings.proxy_examples)
+    table = proxies.evaluate(
+        model,
+        (examples.normalize(split.inputs), split.labels),
+        cross_entropy,
+        names=None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies])),
+        reference=untrained.state_dict(),
+        progress=progress,
+        paths=settings.measure_paths,
+        nodes=settings.measure_nodes,
+        degree=settings.measure_degree,
+    )
+    values = {name: {"value": found.value, "stderr": found.stderr} for name, found in table.results.items()}
+    return {"proxies": values, "skipped": dict(table.skipped)}
+
+
+@torch.no_grad()
+def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> Iterator[Tensor]:
+    """Return the outputs of a model in chunks, as it would be used: without dropout or augmentation."""
+    training = model.training
+    model.eval()
+    with autocast(split.labels.device, precision):
+        for inputs in torch.split(split.inputs, _CHUNK):
+            yield model(examples.normalize(inputs)).float()
+    model.train(training)
+
+
+@torch.no_grad()
+def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
+    """Return the accuracy and the mean loss."""
+    device = split.labels.device
+    right, loss = torch.zeros((), device=device), torch.zeros((), device=device)
+    chunks = torch.split(split.labels, _CHUNK)
+    for outputs, labels in zip(_predict(model, examples, split, precision), chunks, strict=True):
+        right += (outputs.argmax(1) == labels).sum()
+        loss += cross_entropy(outputs, labels, reduction="sum")
+    return float(right) / len(split), float(loss) / len(split)
+
+
+def _get_inputs(examples: DeviceExamples) -> Tensor:
+    return examples.normalize(examples.test.first(2000).inputs)
+
+
+def _trace(model: nn.Module, inputs: Tensor, settings: Training, nodes: int) -> Trace:
+    return effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=nodes)
+
+
+def _fit(trace: Trace, degree: int) -> tuple[Measurement, Measurement]:
+    return trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
+
+
+def _get_values(probabilities: Measurement, logits: Measurement) -> dict[str, float]:
+    return {
+        "value": probabilities.value,
+        "stderr": probabilities.stderr,
+        "normalized": logits.normalized,
+        "normalized_stderr": logits.normalized_stderr,
+    }
+
+
+def _correlate(one: Tensor, other: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([one, other]))[0, 1])

@@ -1,0 +1,78 @@
+"""Vision transformers. The defaults are ViT-Tiny for 32 × 32 images: patches of 4, width 192, depth 12, 3 heads."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class PatchEmbedding(nn.Module):
+    """Images as sequences of tokens: a class token, then the patches, each with its position."""
+
+    def __init__(self, *, size: int | tuple[int, int], patch: int, channels: int, width: int) -> None:
+        super().__init__()
+        height, across = (size, size) if isinstance(size, int) else size
+        if height % patch or across % patch:
+            raise ValueError(f"images of {height} × {across} pixels cannot be cut into patches of {patch} × {patch}.")
+        self.shape, self.patch = (channels, height, across), patch
+        # A strided convolution would be the same map; on a GPU its backward is much slower than that of a product.
+        self.patches = nn.Linear(channels * patch**2, width)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.position = nn.Parameter(0.02 * torch.randn(1, 1 + (height // patch) * (across // patch), width))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a batch of images."""
+        if images.shape[1:] != self.shape:
+            given, expected = (" × ".join(map(str, shape)) for shape in (images.shape[1:], self.shape))
+            raise ValueError(f"this transformer was made for images of {expected}, not of {given}.")
+        (channels, height, across), patch = self.shape, self.patch
+        rows, columns = height // patch, across // patch
+        cut = images.view(len(images), channels, rows, patch, columns, patch).permute(0, 2, 4, 1, 3, 5)
+        patches = self.patches(cut.reshape(len(images), rows * columns, channels * patch**2))
+        tokens = torch.cat([self.token.to(patches.dtype).expand(len(images), -1, -1), patches], dim=1)
+        # Under autocast, positions in float32 would promote all that the blocks add up, and double its memory.
+        return (tokens + self.position).to(patches.dtype)
+
+
+class EncoderBlock(nn.Module):
+    """Attention, then an MLP, each added to what came in."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the block on a batch of token sequences."""
+        batch, tokens, width = x.shape
+        qkv = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        attended = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
+        x = x + self.out(attended)
+        added: Tensor = x + self.mlp(self.norms[1](x))
+        return added
+
+
+class ViT(nn.Module):
+    """A vision transformer with a class token, for images of one size: that of their sides, or height and width."""
+
+    def __init__(
+        self,
+        *,
+        size: int | tuple[int, int] = 32,
+        patch: int = 4,
+        channels: int = 3,
+        width: int = 192,
+        depth: int = 12,
+        heads: int = 3,
+        classes: int = 10,
+    ) -> None:
+        super().__init__()
+        self.embed = PatchEmbedding(size=size, patch=patch, channels=channels, width=width)
+        self.blocks = nn.Sequential(*[EncoderBlock(width, heads) for _ in range(depth)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify a batch of images."""
+        logits: Tensor = self.head(self.norm(self.blocks(self.embed(images)))[:, 0])
+        return logits

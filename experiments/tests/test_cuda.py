@@ -1,0 +1,186 @@
+"""On a GPU: the whole step in one graph trains as the same step does without one, and runs end as on a CPU."""
+
+import pytest
+import test_grokking
+import torch
+from engine_runs import (
+    SIZE,
+    assert_close,
+    break_off,
+    carry_out,
+    carry_out_stopped,
+    make_picture_examples,
+    make_pictures,
+    small,
+)
+
+from effdeg_lab.data import load
+from effdeg_lab.engine import classify
+from effdeg_lab.engine.classify import make_step_options
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.loop import Turn
+from effdeg_lab.engine.regularizers import fit_to_examples, make_regularizer
+from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.models import make_model
+from effdeg_lab.studies import grokking
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.filterwarnings("ignore"),  # of which torch's compiler has many on a GPU
+]
+GPU = torch.device("cuda", 0)
+SETTINGS = {
+    "mixup": {"alpha": 0.2},
+    "jacobian": {"jacobian_share": 0.5},
+    "sam": {"rho": 0.05},
+    "asam": {"rho": 0.5},
+}
+
+
+def train_steps(settings, *, captured, steps=30, examples=None, rate=0.002, weight=lambda number: 0.01 * (number % 2)):
+    torch.manual_seed(0)
+    examples = examples or DeviceExamples(load("digits", None), settings, GPU)
+    model = make_model("mlp", shape=examples.shape, classes=examples.classes).to(GPU)
+    fresh = {name: value.clone() for name, value in model.state_dict().items()}
+    regularizer = fit_to_examples(make_regularizer(settings, classes=examples.classes), settings, examples)
+    step = Step(model, regularizer, examples.batch, make_step_options(settings), size=20)
+    for penalized in (False, True):
+        step.compile(penalized=penalized)
+        if captured:
+            step.capture(penalized=penalized)
+            assert isinstance(step._steps[penalized], CapturedStep)
+        else:
+            step._steps[penalized] = lambda penalized=penalized: step._run(penalized)
+    step.restore({"model": fresh, "optimizer": {}, "penalties": torch.zeros(())})
+    torch.manual_seed(1)
+    for number in range(steps):
+        step(torch.arange(number, number + 20) % 60, rate=rate, weight=weight(number))
+    return model.state_dict(), step
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("regularizer", ["plain", "sam", "asam"])
+def test_a_captured_step_is_the_step(regularizer, optimizer):
+    settings = small(regularizer=regularizer, optimizer=optimizer, **SETTINGS.get(regularizer, {}))
+    ours, eager = (train_steps(settings, captured=captured)[0] for captured in (True, False))
+    assert_close(ours, eager, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor_labels": False}])
+def test_the_penalty_is_captured_wherever_its_paths_are(settings):
+    # The draws of a graph are not those of the same step without it, so only their means are alike.
+    settings = small(regularizer="ed", **settings)
+    one, two = (float(train_steps(settings, captured=captured, steps=200)[1].penalties) for captured in (True, False))
+    assert one == pytest.approx(two, rel=0.1)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("ends", ["simple-half", "cuts", "balanced"])
+def test_penalties_with_other_ends_are_captured(ends, compiled):
+    settings = small(regularizer="ed", limit=None, ends=ends, anchor_labels=ends == "cuts", compile=compiled)
+    examples = make_picture_examples("cuda")
+    assert examples.shape == (3, *SIZE)
+    one, two = (
+        float(
+            train_steps(settings, captured=captured, steps=200, examples=examples, rate=0.0, weight=float)[1].penalties
+        )
+        for captured in (True, False)
+    )
+    assert one == pytest.approx(two, rel=0.1)
+    torch._dynamo.reset()
+
+
+def test_replays_draw_anew_and_the_same_after_their_state_is_restored():
+    _, step = train_steps(small(regularizer="ed"), captured=True, steps=1)
+    states, seen = [], []
+    for number in range(6):
+        if number < 3:
+            states.append(torch.cuda.get_rng_state(GPU))
+        else:
+            torch.cuda.set_rng_state(states[number - 3], GPU)
+        step.penalties.zero_()
+        step(torch.arange(20), rate=0.0, weight=1.0)
+        seen.append(float(step.penalties))
+    assert len(set(seen[:3])) == 3
+    assert seen[3:] == pytest.approx(seen[:3], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "compiled"),
+    [
+        *((name, False) for name in ("plain", "mixup", "sam", "asam", "jacobian", "ed", "mixup+ed")),
+        ("sam", True),
+        ("mixup+ed", True),
+    ],
+)
+def test_every_regularizer_learns(tmp_path, regularizer, compiled):
+    settings = small(
+        regularizer=regularizer, epochs=20, evaluate_every=20, limit=400, lr=3e-3, compile=compiled, precision="bf16",
+        **SETTINGS.get(regularizer, {}),
+    )  # fmt: skip
+    done = carry_out(tmp_path, settings, device=GPU)
+    assert done.summary["train_accuracy"] > 0.9
+    assert done.summary["test_accuracy"] > 0.8
+
+
+def test_more_runs_in_one_process_than_the_compiler_has_room_for(tmp_path):
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for seed in range(4):
+            carry_out(tmp_path, small(seed=seed, epochs=1, compile=True), device=GPU)
+
+
+@pytest.mark.parametrize("regularizer", ["mixup+ed", "sam"])
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, regularizer):
+    settings = small(regularizer=regularizer, epochs=5)
+    whole = carry_out(tmp_path / "whole", settings, device=GPU)
+    with break_off(8):
+        carry_out(tmp_path / "killed", settings, device=GPU)
+    carry_out_stopped(tmp_path / "stopped", settings, 10, device=GPU)
+    for name in ("killed", "stopped"):
+        done = carry_out(tmp_path / name, settings, device=GPU)
+        assert_close(whole.weights, done.weights, rtol=1e-4, atol=1e-5)
+        assert [entry["epoch"] for entry in done.metrics] == [1, 2, 3, 4, 5]
+        penalties = [[entry["penalty"] or 0.0 for entry in each.metrics] for each in (whole, done)]
+        assert penalties[0] == pytest.approx(penalties[1], rel=1e-3)
+
+
+def test_images_with_a_simple_half(tmp_path, monkeypatch):
+    monkeypatch.setattr(classify, "load", lambda *_: make_pictures())
+    done = carry_out(tmp_path, small(limit=None, batch=50, epochs=3, lr=5e-3, augment="crop"), device=GPU)
+    assert done.summary["further_tests"].keys() == {"dark"}
+    assert 0 <= done.summary["test_calibration_error"] <= 1
+
+
+def test_runs_take_turns_unless_they_share(tmp_path, monkeypatch):
+    one, two = Turn(GPU), Turn(GPU)
+    with one:
+        with pytest.raises(TimeoutError):
+            two._lock.acquire(timeout=0)
+        with one.released(), two:
+            pass
+    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
+    assert Turn(GPU)._lock is None
+    assert carry_out(tmp_path, small(epochs=1), device=GPU).environment["shared"] is True
+
+
+@pytest.mark.parametrize("softmax", ["float32", "float64"])
+def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
+    settings = test_grokking.small(softmax=softmax, weight_decay=0.5)
+    ours = carry_out(tmp_path / "gpu", settings, grokking.train, device=GPU)
+    other = carry_out(tmp_path / "cpu", settings, grokking.train)
+    assert_close(ours.weights, other.weights, rtol=1e-2, atol=1e-3)
+    for one, two in zip(ours.metrics, other.metrics, strict=True):
+        for name in ("train_loss", "validation_loss", "parameter_norm", "sharpness"):
+            assert one[name] == pytest.approx(two[name], rel=2e-2)
+        degrees = [entry[grokking.DEGREE]["value"] for entry in (one, two)]
+        assert degrees[0] == pytest.approx(degrees[1], rel=2e-2)
+
+
+def test_an_interrupted_grokking_run(tmp_path):
+    settings = test_grokking.small()
+    whole = carry_out(tmp_path / "whole", settings, grokking.train, device=GPU)
+    with break_off(17):
+        carry_out(tmp_path / "broken", settings, grokking.train, device=GPU)
+    broken = carry_out(tmp_path / "broken", settings, grokking.train, device=GPU)
+    assert_close(whole.weights, broken.weights, rtol=1e-3, atol=1e-4)
+    assert [entry["step"] for entry in broken.metrics] == [entry["step"] for entry in whole.metrics]

@@ -1,0 +1,515 @@
+"""Runs of the engine: what they find, how they are interrupted and resumed, and what a single step does."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from engine_runs import (
+    assert_close,
+    assert_same_end,
+    break_off,
+    carry_out,
+    carry_out_stopped,
+    make_job,
+    run_mlp,
+    small,
+)
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import effdeg
+from effdeg import baselines
+from effdeg_lab.data import load
+from effdeg_lab.engine import Training, classify, loop
+from effdeg_lab.engine.classify import Schedules, make_step_options
+from effdeg_lab.engine.evaluation import FOLLOWED
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.regularizers import fit_to_examples, make_regularizer
+from effdeg_lab.engine.step import Step
+from effdeg_lab.models import make_model
+from effdeg_lab.runs import RunFolder
+
+CPU = torch.device("cpu")
+DIGITS = load("digits", None)
+
+
+def test_a_run_learns_and_reports_what_it_found(tmp_path):
+    settings = small(limit=500, batch=50, epochs=15, evaluate_every=5, measure_every=15, regularizer="ed", lr=5e-3)
+    done = carry_out(tmp_path, settings)
+    assert [entry["epoch"] for entry in done.metrics] == [5, 10, 15]
+    assert [entry["step"] for entry in done.metrics] == [50, 100, 150]
+    assert done.summary["test_accuracy"] > 0.85
+    assert done.summary["gap"] == done.summary["train_accuracy"] - done.summary["test_accuracy"]
+    assert done.summary["epochs"] == 15
+    assert done.summary["parameters"] == sum(each.numel() for each in done.weights.values())
+    assert done.summary["effective_degree"]["value"] > 0
+    assert all(entry["penalty"] > 0 for entry in done.metrics)
+    assert done.metrics[-1]["weight"] == 7.0
+    assert done.metrics[0]["train_loss"] > done.metrics[-1]["train_loss"]
+    assert done.environment["data"] == DIGITS.fingerprint()
+
+
+@pytest.mark.parametrize("held_out", [0, 200])
+def test_the_last_numbers_are_those_of_the_kept_weights(tmp_path, monkeypatch, held_out):
+    test_inputs, test_labels = DIGITS.test_inputs, DIGITS.test_labels
+    if held_out:  # and the test set is not touched
+        test_inputs, test_labels = DIGITS.train_inputs[-200:], DIGITS.train_labels[-200:]
+        poisoned = replace(DIGITS, test_inputs=torch.full_like(DIGITS.test_inputs, float("nan")))
+        monkeypatch.setattr(classify, "load", lambda *_: poisoned)
+    done = carry_out(tmp_path, small(limit=300, held_out=held_out))
+    for name, (x, y) in {
+        "test": (test_inputs, test_labels),
+        "train": (DIGITS.train_inputs[:300], DIGITS.train_labels[:300]),
+    }.items():
+        outputs = run_mlp(done.weights, x)
+        assert done.summary[f"{name}_accuracy"] == pytest.approx(float((outputs.argmax(1) == y).float().mean()))
+    # The calibration error by hand: confidence and accuracy in 15 bins, weighted by how many are in each.
+    outputs = run_mlp(done.weights, test_inputs)
+    confidence, predicted = outputs.softmax(1).max(1)
+    bins = (confidence * 15).long().clamp(max=14)
+    error = sum(
+        float((confidence[bins == each].mean() - (predicted == test_labels)[bins == each].float().mean()).abs())
+        * float((bins == each).float().mean())
+        for each in bins.unique()
+    )
+    assert done.summary["test_calibration_error"] == pytest.approx(error, abs=1e-5)
+
+
+@pytest.mark.parametrize("regularizer", ["plain", "mixup+ed", "sam"])
+def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path, regularizer):
+    settings = small(regularizer=regularizer, evaluate_every=2)
+    whole = carry_out(tmp_path / "whole", settings)
+    for step in (1, 2, 5, 6, 12):  # of 12, three in an epoch
+        with break_off(step):
+            carry_out(tmp_path / f"killed-{step}", settings)
+        assert_same_end(whole, carry_out(tmp_path / f"killed-{step}", settings))
+    for step in (1, 4, 12):
+        carry_out_stopped(tmp_path / f"stopped-{step}", settings, step)
+        assert_same_end(whole, carry_out(tmp_path / f"stopped-{step}", settings))
+    other = carry_out(tmp_path / "other", replace(settings, seed=1))
+    assert any(not torch.equal(whole.weights[name], other.weights[name]) for name in whole.weights)
+
+
+def test_a_run_that_is_killed_continues_in_mid_epoch(tmp_path):
+    settings = small(regularizer="ed", epochs=6)
+    program = f"""
+import os, signal
+from engine_runs import *
+loop.SECONDS_AT_RISK = -1.0
+save = Job.save
+def killed(self, state):
+    save(self, state)
+    if state["step"] == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+Job.save = killed
+carry_out({str(tmp_path / "killed")!r}, {settings!r})
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    killed = subprocess.run([sys.executable, "-c", program], check=False, env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    run = make_job(tmp_path / "killed", settings).read()
+    assert [entry["step"] for entry in run.metrics] == [3, 6]
+    assert not run.finished
+    assert_same_end(carry_out(tmp_path / "whole", settings), carry_out(tmp_path / "killed", settings))
+
+
+def test_a_corrupt_checkpoint_costs_a_step_and_nothing_else(tmp_path):
+    settings = small(regularizer="ed")
+    whole = carry_out(tmp_path / "whole", settings)
+    with break_off(7):
+        carry_out(tmp_path / "broken", settings)
+    newest = max((tmp_path / "broken").rglob("*.pt"))
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match=newest.name):
+        assert_same_end(whole, carry_out(tmp_path / "broken", settings))
+
+
+def test_a_run_does_not_continue_with_other_data(tmp_path, monkeypatch):
+    carry_out_stopped(tmp_path, small(), 4)
+    monkeypatch.setattr(classify, "load", lambda *_: replace(DIGITS, train_inputs=DIGITS.train_inputs + 1))
+    with pytest.raises(ValueError, match="was started with other data"):
+        carry_out(tmp_path, small())
+    monkeypatch.undo()
+    assert carry_out(tmp_path, small()).summary["epochs"] == 4
+
+
+def test_accuracies_are_logged_wherever_the_effective_degree_is(tmp_path):
+    logged = carry_out(tmp_path, small(epochs=7, evaluate_every=4, measure_every=3)).metrics
+    assert [entry["epoch"] for entry in logged] == [3, 4, 6, 7]
+    measured = [entry for entry in logged if "effective_degree" in entry]
+    assert [entry["epoch"] for entry in measured] == [3, 6, 7]
+    for entry in measured:
+        assert {"train_accuracy", "test_accuracy"} <= entry.keys()
+        assert {key: entry["effective_degree"][key] for key in FOLLOWED} == FOLLOWED
+
+
+def test_proxies_at_the_end(tmp_path):
+    settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"), proxy_examples=40)
+    done = carry_out(tmp_path, settings)
+    found = done.summary["proxies"]
+    norm = torch.cat([each.flatten() for each in done.weights.values()]).norm()
+    assert found["parameter_norm"]["value"] == pytest.approx(float(norm))
+    torch.manual_seed(0)
+    first = make_model("mlp", shape=(64,), classes=10).state_dict()
+    moved = torch.cat([(done.weights[name] - first[name]).flatten() for name in first]).norm()
+    assert found["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
+    # The effective degree comes along, on the same training examples.
+    assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
+    values = {done.summary[name]["value"] for name in ("effective_degree", "effective_degree_random_pixels")}
+    assert len(values | {found["effective_degree"]["value"]}) == 3
+
+
+def test_a_run_that_is_killed_while_it_evaluates_proxies_does_not_train_again(tmp_path, monkeypatch):
+    settings = small(proxies=("parameter_norm",))
+    whole = carry_out(tmp_path / "whole", settings)
+    monkeypatch.setattr(classify, "measure_proxies", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(tmp_path / "killed", settings)
+    monkeypatch.undo()
+    monkeypatch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
+    assert_same_end(whole, carry_out(tmp_path / "killed", settings))
+
+
+def test_other_nodes_and_degrees_at_the_end(tmp_path):
+    done = carry_out(tmp_path, small(measure_also=(" 4 / 3", "15/7")))
+    model = make_model("mlp", shape=(64,), classes=10)
+    model.load_state_dict(done.weights)
+
+    def measure(nodes, degree, output="softmax"):
+        return effdeg.measure(model, DIGITS.test_inputs, paths=20, nodes=nodes, degree=degree, output=output)
+
+    found, precise, coarse = done.summary["measured_also"], measure(20, 8), measure(4, 3)
+    assert list(found) == ["4/3", "15/7"]
+    assert done.summary["effective_degree"]["value"] == pytest.approx(precise.value)
+    assert (found["4/3"]["value"], found["4/3"]["stderr"]) == pytest.approx((coarse.value, coarse.stderr))
+    assert found["15/7"]["normalized_stderr"] == pytest.approx(measure(15, 7, "identity").normalized_stderr)
+    correlation = np.corrcoef(coarse.per_path, precise.per_path)[0, 1]
+    assert found["4/3"]["per_path_correlation"] == pytest.approx(correlation)
+    assert found["4/3"]["value_at_degree"] == pytest.approx(measure(20, 3).value)
+    assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
+
+
+class Watching(torch.nn.Module):
+    seen: ClassVar = []
+
+    def __init__(self, classes, channels):
+        super().__init__()
+        self.linear = torch.nn.Linear(64 * channels, classes)
+
+    def forward(self, x):
+        if self.training:
+            self.seen.append(x.clone())
+        return self.linear(x.flatten(1))
+
+
+def test_images_are_cropped_and_standardized(tmp_path, monkeypatch):
+    white = torch.full((len(DIGITS.train_labels), 1, 8, 8), 255, dtype=torch.uint8)
+    images = replace(DIGITS, train_inputs=white, test_inputs=white[:50], test_labels=DIGITS.test_labels[:50])
+    monkeypatch.setattr(classify, "load", lambda *_: replace(images, mean=(0.3,), std=(0.4,)))
+    carry_out(tmp_path, small(model="test_engine:Watching", augment="crop-flip", epochs=1))
+    seen = torch.cat(sys.modules["test_engine"].Watching.seen)
+    assert seen.shape == (60, 1, 8, 8)
+    # White is 1 and the border black.
+    assert set(seen.unique().tolist()) == set(torch.tensor([-0.3 / 0.4, 0.7 / 0.4]).tolist())
+    # A crop of a white image is a white rectangle.
+    assert all(int((each[0] > 0).sum()) in {a * b for a in range(4, 9) for b in range(4, 9)} for each in seen)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 61}, "batch=61 is more than the 60 training examples"),
+        ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
+        ({"augment": "crop"}, "augment='crop' is for images; digits has features"),
+        ({"augment": "cutmix"}, "is for images; digits has features"),
+        ({"regularizer": "ed", "ends": "cuts"}, "is for images; digits has features"),
+        ({"regularizer": "ed", "at": "layer.0"}, "at='layer.0' is not a layer of mlp. Did you mean 'layers.0'"),
+        ({"model": "resnet18"}, "takes images"),
+        ({"model": "torch.nn:Identity"}, r"returns shape \(2, 64\) for 2 examples of digits, which has 10 classes"),
+        ({"regularizer": "mixup", "ends": "random-pixels"}, "paths of regularizer=ed"),
+        ({"regularizer": "ed", "ends": "random-pixels"}, "anchor_labels=false"),
+        ({"regularizer": "ed", "ends": "cuts", "anchor_labels": False}, "set anchor_labels=true"),
+        ({"regularizer": "ed", "ends": "cuts", "sampling": "uniform"}, "sampling=cosine or chebyshev"),
+        ({"regularizer": "ed", "ends": "cuts", "batchnorm": "frozen"}, "batchnorm=joint"),
+        ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
+        ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
+        ({"regularizer": "ed", "weight": -3.0}, "weight=-3.0"),
+        ({"regularizer": "edd"}, "Did you mean 'ed'"),
+        ({"regularizer": "sam+asam"}, "both act on the optimizer"),
+        ({"regularizer": "embedding-mixup"}, "token ids"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_kept(tmp_path, settings, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        carry_out(tmp_path, small(**settings))
+    assert not list(tmp_path.iterdir())
+
+
+def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
+    with pytest.raises(ValueError, match=r"after epoch \d+: training diverged"):
+        carry_out(tmp_path, small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0))
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    before = torch.backends.cudnn.benchmark
+    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
+    done = carry_out(tmp_path, small(regularizer="mixup+ed"))
+    assert torch.backends.cudnn.benchmark == before
+    assert sorted(file.name for file in done.file.with_suffix("").iterdir()) == ["weights.pt"]
+    assert "shared" not in done.environment  # only a GPU is shared
+    assert loop.shares_gpu(torch.device("cuda"))
+
+
+def test_progress_is_shown(tmp_path, capsys):
+    carry_out_stopped(tmp_path, small(), 5)
+    carry_out(tmp_path, small(), progress=True)
+    shown = capsys.readouterr()
+    assert "continuing at step 5" in shown.out
+    assert "method, seed 0" in shown.err
+    assert "12/12" in shown.err
+
+
+# What a step does, against a training loop written out by hand.
+
+REGULARIZERS = {
+    "plain": {},
+    "mixup": {"alpha": 0.5, "classes": 10},
+    "sam": {"rho": 0.3},
+    "asam": {"rho": 0.7, "eta": 0.02},
+    "jacobian": {"projections": 2, "share": 0.5},
+    "mixup+ed": {"alpha": 0.5, "classes": 10, "nodes": 5, "degree": 2, "pairs": 0.3, "anchor_labels": True},
+}
+
+
+def train_steps(settings, weight, wrap=None):
+    torch.manual_seed(0)
+    examples = DeviceExamples(DIGITS, settings, CPU)
+    model = make_model("mlp", shape=(64,), classes=10)
+    regularizer = fit_to_examples(make_regularizer(settings), settings, examples)
+    wrapper = wrap(model) if wrap else None
+    step = Step(model, regularizer, examples.batch, make_step_options(settings), size=20, wrapper=wrapper)
+    for penalized in (False, True):
+        step.capture(penalized=penalized)
+    torch.manual_seed(1)
+    for number in range(3):
+        step(torch.arange(number, number + 20), rate=0.01 * (number + 1), weight=weight)
+    return model.state_dict(), step
+
+
+def train_by_hand(loss, *, optimizer=None, mix=lambda x, y: (x, y)):
+    torch.manual_seed(0)
+    model = make_model("mlp", shape=(64,), classes=10)
+    optimizer = (optimizer or (lambda model: torch.optim.AdamW(model.parameters(), weight_decay=0.1)))(model)
+    torch.manual_seed(1)
+    for number in range(3):
+        x, y = mix(DIGITS.train_inputs[number : number + 20], DIGITS.train_labels[number : number + 20])
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 * (number + 1)
+
+        def closure(x=x, y=y):
+            optimizer.zero_grad()
+            value = loss(model, x, y)
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            return value
+
+        optimizer.step(closure)
+    return model.state_dict()
+
+
+def plain_loss(model, x, y):
+    return cross_entropy(model(x), y)
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_every_regularizer_steps_as_by_hand(name):
+    given = REGULARIZERS[name]
+    own = {{"share": "jacobian_share"}.get(key, key): value for key, value in given.items() if key != "classes"}
+    ours, _ = train_steps(small(regularizer=name, **own), 2.0)
+    method = baselines.method(name, **given)
+    expected = train_by_hand(
+        lambda model, x, y: method.loss(model, x, y, cross_entropy, weight=torch.tensor(2.0)),
+        optimizer=lambda model: method.optimizer(model, torch.optim.AdamW, weight_decay=0.1),
+        mix=method.batch,
+    )
+    assert_close(ours, expected, rtol=0, atol=0)
+
+
+def test_a_penalty_without_weight_is_not_computed():
+    ours, step = train_steps(small(regularizer="ed"), 0.0)
+    assert_close(ours, train_by_hand(plain_loss), rtol=0, atol=0)
+    assert float(step.penalties) == 0.0
+
+
+def test_sgd_with_momentum_and_bf16_which_a_cpu_ignores():
+    settings = small(optimizer="sgd", momentum=0.8, weight_decay=0.01, precision="bf16")
+    expected = train_by_hand(
+        plain_loss,
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.8, weight_decay=0.01),
+    )
+    assert_close(train_steps(settings, 0.0)[0], expected, rtol=0, atol=0)
+
+
+def test_a_compiled_model_in_ddp(tmp_path):
+    settings = small(regularizer="ed")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        ours, _ = train_steps(
+            settings,
+            2.0,
+            wrap=lambda model: DistributedDataParallel(torch.compile(model, backend="eager", dynamic=False)),
+        )
+    finally:
+        torch.distributed.destroy_process_group()
+    assert_close(ours, train_steps(settings, 2.0)[0], rtol=1e-4, atol=1e-6)
+
+
+PROGRAM = """
+import sys, time
+import torch.distributed as dist
+from engine_runs import *
+from effdeg_lab.engine import classify
+
+folder = sys.argv[1]
+dist.init_process_group("gloo")
+
+def attempt(name, settings, **given):
+    job = make_job(f"{folder}/{name}", settings, **given)
+    try:
+        train(settings, job)
+    except StoppedError:
+        pass
+    finally:
+        job.close()
+
+loop._STEPS_BETWEEN_AGREEMENTS = 2
+classify.measure_calibration = lambda *_: 0.0  # importing torchmetrics takes long
+attempt("plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
+attempt("whole", small(regularizer="ed"))
+# Only the second process is asked to stop; both do, at the same step.
+for name in ("broken", "alone"):
+    attempt(name, small(regularizer="ed"), asked_to_stop=stop_after(4) if dist.get_rank() else lambda: False)
+attempt("broken", small(regularizer="ed"))
+# The first process saves slowly, so that by its own clock the other would save at other times.
+save = Job.save
+Job.save = lambda self, state: (time.sleep(0.05), save(self, state))
+loop.SECONDS_AT_RISK = 0.1
+attempt("slow", small(epochs=12, evaluate_every=12))
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes(tmp_path):
+    """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    command = [*torchrun, str(program), str(tmp_path)]
+    subprocess.run(command, check=True, timeout=180, capture_output=True, env=environment)
+    alone = carry_out(tmp_path / "one", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
+    folder = tmp_path / "plain" / "tests"
+    assert_close(alone.weights, torch.load(next(folder.rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
+    (plain,), (whole,), (broken,), (slow,) = (
+        RunFolder(tmp_path / name).read() for name in ("plain", "whole", "broken", "slow")
+    )
+    assert plain.value("test_accuracy") == pytest.approx(alone.summary["test_accuracy"], abs=0.003)
+    assert plain.environment["processes"] == 2
+    assert broken.value("test_loss") == whole.value("test_loss")
+    assert slow.finished
+    with pytest.warns(RuntimeWarning, match="another number of processes"):
+        assert carry_out(tmp_path / "alone", small(regularizer="ed")).summary["epochs"] == 4
+
+
+# Schedules and settings.
+
+
+def make_schedules(*, weight=0.0, steps=100, **settings):
+    return Schedules(small(lr=0.2, **settings), steps=steps, weight=weight)
+
+
+def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero():
+    rate = make_schedules(warm_up=0.1).rate
+    assert [rate(step) for step in range(10)] == pytest.approx([0.02 * (step + 1) for step in range(10)])
+    assert rate(10) == 0.2
+    assert rate(55) == pytest.approx(0.1)
+    assert rate(99) == pytest.approx(0.1 * (1 + math.cos(math.pi * 89 / 90)))
+
+
+def test_a_warm_up_in_epochs_is_as_long_in_longer_runs():
+    for epochs in (4, 8):
+        rate = make_schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
+        assert [rate(step) for step in (0, 11, 24)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2])
+        assert rate(25) == 0.2
+        assert rate(26) < 0.2
+
+
+def test_the_rate_falls_in_steps_or_stays():
+    rate = make_schedules(warm_up=0.0, decay="steps").rate
+    assert [rate(step) for step in (0, 49, 50, 74, 75, 99)] == pytest.approx([0.2, 0.2, 0.02, 0.02, 0.002, 0.002])
+    assert {make_schedules(warm_up=0.0, decay="constant").rate(step) for step in range(100)} == {0.2}
+
+
+def test_the_weight_rises_along_a_sine_and_stays():
+    weight = make_schedules(weight=7.0, ramp=0.3).weight
+    expected = [7 * math.sin(math.pi / 60), 7 * math.sin(math.pi / 4), 7, 7, 7]
+    assert [weight(step) for step in (0, 14, 29, 30, 99)] == pytest.approx(expected)
+    late = [make_schedules(weight=7.0, ramp=0.5, start=0.6).weight(step) for step in range(100)]
+    assert set(late[:60]) == {0.0}
+    assert late[60] == pytest.approx(7 * math.sin(math.pi / 2 / 20))
+    assert late[79:] == pytest.approx([7.0] * 21)
+
+
+def test_every_fourth_step_has_four_times_the_weight(tmp_path):
+    schedule = make_schedules(weight=7.0, ramp=0.0, every=4)
+    assert [schedule.weight(step) for step in range(8)] == [28, 0, 0, 0, 28, 0, 0, 0]
+    assert [schedule.strength(step) for step in range(4)] == [7.0] * 4
+    # The strength is logged, whichever step was the last.
+    done = carry_out(tmp_path, small(regularizer="ed", every=2, ramp=0.0, weight=3.0))
+    assert [entry["weight"] for entry in done.metrics] == [3.0] * 4
+
+
+def test_equal_settings_are_one_run_whatever_they_are_given_as():
+    one = Training(weight=7.0, regularizer="mixup+ed", proxies=("all",), pairs=1.0, seed=3, measure_also=("4/3",))
+    other = Training(
+        weight=7, regularizer=" Mixup + ED", proxies=["all"], pairs=1, seed=np.int64(3), measure_also=(" 4 /3",)
+    )
+    assert one == other
+    assert one.hash == other.hash
+    in_epochs = Training(warm_up_epochs=10)
+    assert in_epochs == Training(warm_up=0.0, warm_up_epochs=10.0)
+    assert in_epochs.hash != Training(warm_up=0.0).hash
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
+        ({"proxies": ("sharpnes",)}, "'sharpnes' is not a known proxy"),
+        ({"epochs": 0}, "epochs=0 is too small"),
+        ({"limit": 0}, "limit=0 is too small"),
+        ({"lr": 0.0}, "lr=0.0 must be positive"),
+        ({"warm_up": 1.5}, "warm_up=1.5 is a share of training"),
+        ({"pairs": 0.0}, "pairs=0.0 is a share of the batch"),
+        ({"momentum": -1.0}, "momentum=-1.0 is too small"),
+        ({"measure_nodes": 8}, "nodes=8 cannot determine a polynomial of degree=40"),
+        ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 must lie between 0 and epochs=5"),
+        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 both say how long"),
+        ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
+        ({"measure_also": ("3/3",)}, "nodes=3"),
+        ({"measure_also": ("300/200",)}, "lower the degree"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Training(**settings)

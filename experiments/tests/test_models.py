@@ -1,0 +1,194 @@
+import sys
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import layer_norm, scaled_dot_product_attention
+
+import effdeg
+from effdeg.demo import network
+from effdeg_lab.models import MLP, Decoder, ViT, make_model
+from effdeg_lab.models.vit import PatchEmbedding
+
+SMALL = {"size": 8, "patch": 4, "width": 12, "depth": 2, "heads": 3, "classes": 5}
+CODE = """
+from torch import nn
+
+READY = nn.Linear(4, 2)
+NUMBER = 3
+
+def both(*, channels, classes=10):
+    return nn.Sequential(nn.Conv2d(channels, classes, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+def neither(width=6):
+    return nn.Linear(width, 2)
+
+def function():
+    return lambda x: x
+"""
+
+
+@pytest.fixture
+def _code(tmp_path, monkeypatch):
+    (tmp_path / "own_nets.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("own_nets", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("vit-tiny", (1, 28, 28)),
+        ("vit-tiny", (3, 64, 32)),
+        ("resnet18", (3, 32, 32)),
+        ("resnet18", (1, 20, 12)),
+        ("mlp", (64,)),
+        ("mlp", (1, 8, 8)),
+    ],
+)
+def test_models_fit_the_data(name, shape):
+    model = make_model(name, shape=shape, classes=7).eval()
+    with torch.no_grad():
+        assert model(torch.rand(2, *shape)).shape == (2, 7)
+
+
+def test_parameters_are_as_many_as_counted_by_hand():
+    widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
+    count = 3 * 9 * 64 + 2 * 64 + 512 * 10 + 10
+    for before, width in pairwise(widths):
+        count += before * 9 * width + width * 9 * width + 4 * width
+        count += (before * width + 2 * width) if before != width else 0
+    resnet = make_model("resnet18", shape=(3, 32, 32), classes=10)
+    assert sum(each.numel() for each in resnet.parameters()) == count == 11_173_962
+    width, tokens = 192, 65
+    embedding = 48 * width + width + width + tokens * width
+    attention = width * 3 * width + 3 * width + width * width + width
+    mlp = width * 4 * width + 4 * width + 4 * width * width + width
+    count = embedding + 12 * (attention + mlp + 2 * 2 * width) + 2 * width + width * 10 + 10
+    assert sum(each.numel() for each in ViT().parameters()) == count == 5_362_762
+
+
+def test_the_mlp_is_the_demonstrations_network():
+    torch.manual_seed(0)
+    made = make_model("mlp", shape=(64,), classes=10)
+    torch.manual_seed(0)
+    inputs, expected = torch.rand(5, 64, generator=torch.Generator().manual_seed(1)), network()
+    torch.testing.assert_close(made(inputs.view(5, 1, 8, 8)), expected(inputs), rtol=0, atol=0)
+    shapes = [tuple(each.weight.shape) for each in MLP(3, 2, width=5, depth=1).layers if isinstance(each, nn.Linear)]
+    assert shapes == [(5, 3), (2, 5)]
+
+
+@pytest.mark.usefixtures("_code")
+def test_own_models_are_given_what_they_ask_for_and_ready_ones_are_copied():
+    assert make_model("own_nets:both", shape=(3, 8, 8), classes=7)(torch.rand(2, 3, 8, 8)).shape == (2, 7)
+    assert make_model("own_nets:neither", shape=(6,), classes=7)(torch.rand(2, 6)).shape == (2, 2)
+    first = make_model("own_nets:READY", shape=(4,), classes=2)
+    before = first.weight.detach().clone()
+    nn.init.zeros_(first.weight)
+    assert torch.equal(make_model("own_nets:READY", shape=(4,), classes=2).weight, before)
+
+
+@pytest.mark.usefixtures("_code")
+@pytest.mark.parametrize(
+    ("name", "shape", "error", "words"),
+    [
+        ("resnet81", (3, 8, 8), ValueError, "model='resnet81' is not known. Did you mean 'resnet18'.*package.module:c"),
+        ("vit-tiny", (64,), ValueError, "takes images, and the examples have the shape 64: use model='mlp'"),
+        ("vit-tiny", (3, 8, 30), ValueError, "images of 8 × 30 pixels cannot be cut into patches of 4 × 4"),
+        ("own_nets:neithr", (4,), ValueError, "own_nets has no 'neithr'. Did you mean 'neither'"),
+        ("own_nets:NUMBER", (4,), TypeError, "is 3; expected something that returns an nn.Module"),
+        ("own_nets:function", (4,), TypeError, "returned function; expected an nn.Module"),
+        ("own_nets:both", (4,), TypeError, "missing 1 required keyword-only argument: 'channels'"),
+    ],
+)
+def test_what_is_no_model_is_refused(name, shape, error, words):
+    with pytest.raises(error, match=words):
+        make_model(name, shape=shape, classes=2)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 12), (3, (16, 8))])
+def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
+    torch.manual_seed(0)
+    embed = PatchEmbedding(size=size, patch=4, channels=channels, width=7).double()
+    nn.init.normal_(embed.token)
+    height, width = (size, size) if isinstance(size, int) else size
+    images = torch.rand(2, channels, height, width, dtype=torch.float64)
+    weight, bias = embed.patches.weight.view(7, channels, 4, 4), embed.patches.bias
+    for image, tokens in zip(images, embed(images), strict=True):
+        expected = [embed.token[0, 0] + embed.position[0, 0]]
+        for row in range(height // 4):
+            for column in range(width // 4):
+                patch = image[:, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
+                mapped = torch.stack([(one * patch).sum() for one in weight]) + bias
+                expected.append(mapped + embed.position[0, len(expected)])
+        torch.testing.assert_close(tokens, torch.stack(expected), rtol=1e-12, atol=1e-12)
+
+
+def test_the_embedding_starts_as_a_convolution_would():
+    torch.manual_seed(0)
+    embed = PatchEmbedding(size=8, patch=4, channels=3, width=16)
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(3, 16, 4, stride=4)
+    assert torch.equal(embed.patches.weight, convolution.weight.flatten(1))
+    assert torch.equal(embed.patches.bias, convolution.bias)
+
+
+def test_under_autocast_what_blocks_add_up_stays_in_bf16():
+    model, kinds = ViT(**SMALL), []
+    for module in (model.embed, *model.blocks):
+        module.register_forward_hook(lambda *given: kinds.append(given[2].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.rand(2, 3, 8, 8))
+    assert kinds == [torch.bfloat16] * 3
+
+
+@pytest.mark.parametrize("at", ["embed", "blocks.0"])
+def test_penalties_act_at_the_embedding_and_after_the_first_block(at):
+    torch.manual_seed(0)
+    model = ViT(**SMALL)
+    x, y = torch.rand(6, 3, 8, 8), torch.arange(6) % 5
+    logits, degree = effdeg.Penalty(anchor_labels=True, at=at)(model, x, y)
+    torch.testing.assert_close(logits, model(x))
+    degree.backward()
+    assert degree > 0
+    assert model.head.weight.grad.abs().sum() > 0
+    assert model.embed.patches.weight.grad.abs().sum() > 0
+
+
+def test_images_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="made for images of 3 × 8 × 8, not of 1 × 8 × 8"):
+        ViT(**SMALL)(torch.rand(2, 1, 8, 8))
+
+
+def test_the_decoder_answers_as_a_causal_one_does_at_the_equals_sign():
+    torch.manual_seed(0)
+    model = Decoder(prime=7, width=16, heads=2, depth=2).double()
+    numbers = torch.randint(7, (20, 2), generator=torch.Generator().manual_seed(1))
+    tokens = torch.stack([numbers[:, 0], torch.full((20,), 7), numbers[:, 1], torch.full((20,), 8)], dim=1)
+    # The same network at all positions, by torch's attention, from its weights alone.
+    state = model.state_dict()
+    functions = (torch.sin, torch.cos)
+    positions = torch.tensor([
+        [functions[index % 2](place / 10_000 ** (2 * (index // 2) / 16)) for index in range(16)]
+        for place in torch.arange(4).double()
+    ])
+    x = state["embed.tokens.weight"][tokens] + positions
+    for block in ("blocks.0", "blocks.1"):
+        keys, values = (x @ state[f"{block}.keys_and_values.weight"].T).chunk(2, dim=-1)
+        queries = x @ state[f"{block}.queries.weight"].T
+        heads = [each.unflatten(-1, (2, 8)).transpose(1, 2) for each in (queries, keys, values)]
+        attended = scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + attended @ state[f"{block}.out.weight"].T
+        x = layer_norm(x, (16,), state[f"{block}.norms.0.weight"], state[f"{block}.norms.0.bias"])
+        hidden = (x @ state[f"{block}.mlp.0.weight"].T).clamp(min=0)
+        x = x + hidden @ state[f"{block}.mlp.2.weight"].T
+        x = layer_norm(x, (16,), state[f"{block}.norms.1.weight"], state[f"{block}.norms.1.bias"])
+    expected = (x @ state["answer.weight"].T)[:, -1]
+    torch.testing.assert_close(model(tokens), expected, rtol=1e-6, atol=1e-6)
+    # A path at the embedding leaves the signs alone.
+    one, other = model.embed(tokens[:2])
+    assert torch.equal(one[1], other[1])
+    assert torch.equal(one[3], other[3])
