@@ -3,7 +3,7 @@
 import os
 import select
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,11 @@ class Toy(Settings):
     epochs: int = field(default=4, metadata=SCALE)
 
 
+@dataclass(frozen=True)
+class ToyWithData(Toy):
+    data: str = "cifar10"
+
+
 def run(settings, job):
     state = job.start(process=os.getpid())
     state = state or {"epoch": 0, "walk": torch.zeros(()), "random": torch.get_rng_state()}
@@ -41,7 +46,7 @@ def run(settings, job):
             job.save(state)
         if epoch + 1 == HELD_AT and "TOY_HOLD" in os.environ:
             hold(os.environ["TOY_HOLD"], job)
-        job.stop_if_asked(lambda: state)
+        job.stop_if_asked(state.copy)
     summary = {"test_accuracy": score(settings), "walk": state["walk"].item(), "seconds": 1.5}
     job.finish(summary, {"walk": state["walk"]})
 
@@ -85,6 +90,7 @@ RECIPE = Recipe(
     seeds=(0, 1),
     tuning={"held_out": 100, "epochs": 2},
 )
+WITH_DATA = replace(RECIPE, settings=ToyWithData())
 NAME = "toys:RECIPE"
 
 
@@ -93,7 +99,7 @@ def recipe():
     return find_recipe(NAME)
 
 
-def make_job(folder, settings=Toy(), method="plain", recipe="toy", **options):
+def make_job(folder, settings=RECIPE.settings, method="plain", recipe="toy", **options):
     runs = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     base = RECIPE.resolve(RECIPE.method(method))
     return Job(settings, recipe, method, base, runs, torch.device("cpu"), **options)

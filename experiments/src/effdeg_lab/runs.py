@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import re
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,8 +37,6 @@ _ENDS = ({"summary"}, {"failure"}, {"stopped"})
 _LONGEST_NAME = 120
 _TAIL = 65_536
 """More bytes than most last lines have."""
-_BEAT = 30.0
-"""Seconds after which a run shows by the time of its file that it is alive."""
 
 
 class BusyError(OSError):
@@ -202,12 +199,16 @@ class RunFolder:
 
     def lock(self, settings: Settings) -> filelock.FileLock:
         """Return the lock of the run with these settings, whatever it is called; it ends with its process."""
-        folder = self.folder / ".locks"
+        return filelock.FileLock(self.make() / f"{settings.hash}.lock", timeout=0, thread_local=False)
+
+    def make(self) -> Path:
+        """Make the folder and the one of its locks, and return the latter."""
+        locks = self.folder / ".locks"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            locks.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _explain(self.folder, error) from error
-        return filelock.FileLock(folder / f"{settings.hash}.lock", timeout=0, thread_local=False)
+        return locks
 
     def _list_files(self) -> list[Path]:
         return sorted(self.folder.glob("*/*.jsonl"))
@@ -259,7 +260,6 @@ class Job:
     file: Path = field(init=False)
     _lock: filelock.FileLock | None = field(default=None, init=False)
     _lines: int = field(default=0, init=False)
-    _beat: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self._find()
@@ -315,17 +315,14 @@ class Job:
     def save(self, state: dict[str, Any]) -> None:
         """Write a checkpoint: all that the run needs to continue from here, as tensors and plain values."""
         save_checkpoint(self.folder, self.settings.hash, {"lines": self._lines, "state": state})
+        with suppress(OSError):
+            os.utime(self.file)  # shows others that the run is alive
 
     def stop_if_asked(self, state: Callable[[], dict[str, Any]]) -> None:
         """Save a checkpoint and raise :class:`StoppedError` if the run was asked to stop, as SIGTERM does."""
         if self.asked_to_stop():
             self.save(state())
-            _append(self.file, {"stopped": True})
-            raise StoppedError(f"the run {self.file} was asked to stop; it continues when it is started again.")
-        if time.monotonic() > self._beat + _BEAT:
-            self._beat = time.monotonic()
-            with suppress(OSError):
-                os.utime(self.file)
+            raise StoppedError
 
     def finish(self, summary: Mapping[str, Any], weights: Mapping[str, Tensor] | None = None) -> None:
         """End the run: once the summary is written, it is finished.
@@ -364,6 +361,11 @@ class Job:
             _append(self.file, {"failure": text})
         finally:
             self.close()
+
+    def record_stop(self) -> None:
+        """Record that the run was asked to stop, so that nobody takes it for running."""
+        if self._lock is not None and self.file.exists():
+            _append(self.file, {"stopped": True})
 
     def close(self) -> None:
         """Let other processes work on the run, however it ended."""
