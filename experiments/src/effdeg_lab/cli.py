@@ -4,6 +4,7 @@ import json as json_module
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from effdeg_lab.plan import Plan
     from effdeg_lab.recipe import Method, Recipe
-    from effdeg_lab.runs import Run, RunFolder
+    from effdeg_lab.runs import RunFolder
 
 T = TypeVar("T")
 app = typer.Typer(
@@ -35,8 +36,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 RUNS = Path("effdeg-runs")
-_ALIVE = 600
-"""Seconds after which a run that was not heard of is taken for killed; runs save about every minute."""
 _traceback = False
 
 Name = Annotated[
@@ -264,11 +263,16 @@ def status(
     json: Json = False,
 ) -> None:
     """Show which runs of a folder are finished, running, stopped and failed, whoever started them, on any machine."""
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.status import count_waiting, describe_runs
+
+    if name is not None:
+        find_recipe(name)
     if not runs.is_dir():
         raise ValueError(f"--runs {runs}: there is no such folder. Give the one that run or sweep kept runs in.")
     if json:
-        states = [_describe_run(run) for run in _read_runs(runs, name)]
-        print(json_module.dumps({"runs": states, "waiting": _count_waiting(runs, name)}))
+        waiting = [[*key, count] for key, count in count_waiting(runs, name).items()]
+        print(json_module.dumps({"runs": describe_runs(runs, name), "waiting": waiting}))
         return
     if not watch:
         Console(highlight=False).print(_show_status(runs, name))
@@ -343,6 +347,8 @@ def _get_tuned(
 
 
 def _list_planned(plan: "Plan", folder: "RunFolder") -> Table:
+    from effdeg_lab.status import get_state
+
     finals = plan.plan_final(folder.read(brief=True))
     planned = [*plan.plan_tuning(), *finals]
     if plan.equal_time is not None:
@@ -350,72 +356,29 @@ def _list_planned(plan: "Plan", folder: "RunFolder") -> Table:
     rows = []
     for each, known in zip(planned, folder.find_all([each.settings for each in planned]), strict=True):
         base = plan.recipe.resolve(plan.recipe.method(each.method), {"seed": each.settings.seed}).to_dict()
-        state = "to run" if known is None else _get_state(known)
+        state = "to run" if known is None else get_state(known)
         changed = _format(_compare(each.settings.to_dict(), base))
         rows.append(list(map(escape, (each.method, each.purpose, str(each.settings.seed), changed, state))))
     return _make_table(("method", "for", "seed", "settings", "state"), rows)
 
 
-def _read_runs(folder: Path, name: str | None) -> "list[Run]":
-    from effdeg_lab.runs import RunFolder
-
-    return [run for run in RunFolder(folder).read(brief=True) if name in (None, run.recipe)]
-
-
-def _count_waiting(folder: Path, name: str | None) -> dict[str, int]:
-    """Count the runs that living sweeps have yet to start, by recipe and method."""
-    from effdeg_lab.sweep import SWEEPS
-
-    counts: dict[str, int] = {}
-    for file in (folder / SWEEPS).glob("*.json"):
-        with suppress(OSError, ValueError):
-            found = json_module.loads(file.read_text())
-            if name in (None, found["recipe"]) and time.time() - file.stat().st_mtime < _ALIVE:
-                for method, count in found["waiting"].items():
-                    key = f"{found['recipe']} {method}"
-                    counts[key] = counts.get(key, 0) + count
-    return counts
-
-
-def _get_state(run: "Run") -> str:
-    if run.finished:
-        return "finished"
-    if run.failure is not None:
-        return "failed"
-    return "running" if not run.stopped and _get_age(run) < _ALIVE else "stopped"
-
-
-def _get_age(run: "Run") -> float:
-    return max(0.0, time.time() - run.file.stat().st_mtime)
-
-
-def _describe_run(run: "Run") -> dict[str, Any]:
-    last = (run.failure or "").strip().splitlines()[-1:]
-    found = {"name": run.name, "recipe": run.recipe, "method": run.method, "seed": run.seed, "state": _get_state(run)}
-    last_entry = run.summary or (run.metrics[-1] if run.metrics else None)
-    return found | {"seconds_ago": round(_get_age(run)), "last": last_entry, "error": last[0] if last else None}
-
-
 def _show_status(folder: Path, name: str | None) -> RenderableType:
-    from effdeg_lab.sweep import describe_score
+    from effdeg_lab.status import count_waiting, describe_runs, describe_score, describe_seconds
 
-    states = ("finished", "running", "stopped", "failed")
-    runs, waiting = [_describe_run(run) for run in _read_runs(folder, name)], _count_waiting(folder, name)
-    counts: dict[str, list[int]] = {key: [0] * len(states) for key in waiting}
+    states = ("finished", "running", "stopped", "failed", "waiting")
+    counts = {key: Counter(waiting=count) for key, count in count_waiting(folder, name).items()}
     notes = []
-    for run in runs:
-        counts.setdefault(f"{run['recipe']} {run['method']}", [0] * len(states))[states.index(run["state"])] += 1
+    for run in describe_runs(folder, name):
+        counts.setdefault((run["recipe"], run["method"]), Counter())[run["state"]] += 1
         if run["state"] == "running":
-            age = run["seconds_ago"]
-            said = [*describe_score(run["last"]), f"{age} s ago" if age < 100 else f"{age // 60} min ago"]
+            said = [*describe_score(run["last"]), f"{describe_seconds(run['seconds_ago'])} ago"]
             notes.append(f"{escape(run['name'])}: {', '.join(said)}")
         elif run["state"] == "failed":
             notes.append(f"[red]{escape(run['name'])}[/]: {escape(run['error'] or '')}")
     rows = [
-        [*map(escape, key.split(" ")), *(str(count or "") for count in [*found, waiting.get(key, 0)])]
-        for key, found in sorted(counts.items())
+        [*map(escape, key), *(str(found[state] or "") for state in states)] for key, found in sorted(counts.items())
     ]
-    return Group(_make_table(("recipe", "method", *states, "waiting"), rows), *notes)
+    return Group(_make_table(("recipe", "method", *states), rows), *notes)
 
 
 def _pick_device(name: str | None) -> "torch.device":

@@ -130,7 +130,7 @@ class Plan:
         return {**self.changes, **tuning}
 
     def _get_tuned_values(self, method: Method, runs: Sequence[Run]) -> Mapping[str, Any]:
-        if not method.tune or not self.recipe.tuning or method.tune.keys() & self.changes.keys():
+        if not (runs and method.tune and self.recipe.tuning) or method.tune.keys() & self.changes.keys():
             return {}
         choice = choose(self.recipe, method, runs, self._get_tuning())
         return choice.changes if choice else {}

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +20,11 @@ from effdeg_lab.plan import Plan, Planned
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Recipe, find_recipe
 from effdeg_lab.runs import RunFolder, StoppedError
+from effdeg_lab.status import SWEEPS, describe_score
 from effdeg_lab.workers import TICK, Ended, Order, RayPool, WorkerPool, execute
 
-__all__ = ["SWEEPS", "Outcome", "Plan", "Planned", "describe_score", "execute", "sweep"]
+__all__ = ["Outcome", "Plan", "Planned", "execute", "sweep"]
 
-SWEEPS = ".sweeps"
-"""The folder next to the runs in which every sweep says what it has yet to do, for ``status``."""
 _SHOWN = 3
 """More running runs than these do not fit next to the bar."""
 _LOOK = 5.0
@@ -186,15 +185,6 @@ class _Sweep:
         ]
         more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
         return " · ".join(notes + more)
-
-
-def describe_score(found: Mapping[str, Any] | None) -> list[str]:
-    """Return the accuracy and the training time of an evaluation or a summary, as far as it has them."""
-    accuracy, seconds = ((found or {}).get(key) for key in ("test_accuracy", "seconds"))
-    shown = [] if accuracy is None else [f"{accuracy:.1%}"]
-    if seconds is not None:
-        shown.append(f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min")
-    return shown
 
 
 def _check_found(recipe: Recipe) -> None:
