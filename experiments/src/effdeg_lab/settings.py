@@ -136,10 +136,10 @@ def _parse(key: str, text: str, hint: Any) -> Any:
     for kind in (int, float):
         if kind in choices:
             try:
-                return _convert(key, kind(text), hint)
+                number = kind(text)
             except ValueError:
-                if kind is float and word in {"nan", "inf", "-inf", "infinity"}:
-                    raise
+                continue
+            return _convert(key, number, hint)
     if str in choices or text in choices:
         return text
     raise ValueError(f"{key}={text} is not possible: {_describe(key, text, choices)}")
