@@ -242,14 +242,6 @@ def test_what_a_sweep_is_asked_for(run, sweeps, tmp_path):
     assert (options["data"], options["processes"], options["ray"]) == (tmp_path, 2, "local")
 
 
-def test_a_recipe_with_an_equal_time_comparison(run, sweeps, tmp_path):
-    (tmp_path / "timed_lab.py").write_text(OWN + "RECIPE = replace(RECIPE, equal_time='ed')\n")
-    for arguments, expected in (([], "ed"), (["--method", "plain"], None), (["--equal-time", "plain"], "plain")):
-        run("sweep", "timed_lab:RECIPE", *arguments)
-        assert sweeps[-1][0].equal_time == expected
-    sys.modules.pop("timed_lab")
-
-
 def test_how_a_sweep_ended(run, monkeypatch, tmp_path):
     planned = Planned("ed", Toy(seed=5), "final")
     failed = Outcome([planned], failed=[(planned, "ValueError: [/] no", tmp_path / "log.txt")], untimed=["mixup"])

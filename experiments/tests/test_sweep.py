@@ -271,7 +271,8 @@ def test_failures_are_kept_apart_and_reported(folder, in_this_process, capsys):
     assert not list((folder.folder / ".sweeps").iterdir())
 
 
-def test_runs_in_two_workers_one_fails_and_one_is_killed(folder, tmp_path):
+def test_runs_in_two_workers_one_fails_and_one_is_killed(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # the logs must be complete without it
     outcome = run_sweep(folder, methods=["broken", "killed", "plain"], seeds=[0], processes=2)
     assert settings_of(outcome.finished) == [Toy()]
     killed = "killed by SIGKILL, as the system does when memory runs out"

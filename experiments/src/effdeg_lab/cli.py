@@ -108,7 +108,8 @@ def show(
     console = Console(highlight=False)
     console.print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)}")
     facts = {"paper": recipe.paper, "found there": recipe.expects, "differs": recipe.departs, "cost": recipe.cost}
-    console.print(_make_grid(facts))
+    timed = f"--equal-time {recipe.equal_time}" if recipe.equal_time else ""
+    console.print(_make_grid({**facts, "compare by time": timed}))
     rows = [(each["name"], each["title"], _format(each["changes"]), _format(each["tune"])) for each in methods]
     console.print(_make_table(("--method", "what", "settings", "tuned"), [list(map(escape, row)) for row in rows]))
     base = recipe.settings.to_dict()
@@ -223,7 +224,6 @@ def sweep(
     from effdeg_lab.runs import REQUEUE, RunFolder, StoppedError
 
     recipe, folder = find_recipe(name), RunFolder(runs)
-    own_time = recipe.equal_time if not method or recipe.equal_time in method else None
     plan = sweeping.Plan(
         recipe,
         method or (),
@@ -231,7 +231,7 @@ def sweep(
         recipe.settings.parse(changes or ()),
         not no_tune,
         recipe.settings.parse(tune or (), option="--tune"),
-        equal_time or own_time,
+        equal_time,
     )
     console = Console(highlight=False)
     if dry_run:
@@ -325,6 +325,7 @@ def _describe_recipe(recipe: "Recipe") -> dict[str, Any]:
         "cost": recipe.cost,
         "methods": [method.name for method in recipe.methods],
         "seeds": list(recipe.seeds),
+        "equal_time": recipe.equal_time,
         "grid": dict(recipe.grid),
         "runs": len(recipe.methods) * len(list(recipe.points())) * len(recipe.seeds),
         "tuning": dict(recipe.tuning),
@@ -448,7 +449,9 @@ def _format_number(value: Any) -> str:
 
 
 def _make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in head:
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
@@ -456,6 +459,8 @@ def _make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 def _make_grid(facts: Mapping[str, str]) -> Table:
     grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
     for label, text in facts.items():
         if text:
             grid.add_row(f"[dim]{label}[/]", escape(text))

@@ -111,8 +111,9 @@ class Plan:
             point = self._get_point(each)
             own, given = seconds[each.method, point], seconds.get((str(self.equal_time), point))
             if own and given:
-                epochs = max(1, round(each.settings.to_dict()["epochs"] * given / own))
-                if abs(given / own - 1) > _SAME_TIME:
+                before = each.settings.to_dict()["epochs"]
+                epochs = max(1, round(before * given / own))
+                if abs(given / own - 1) > _SAME_TIME and epochs != before:
                     settings = each.settings.change({"epochs": epochs})
                     planned.append(replace(each, settings=settings, purpose="equal time"))
             elif each.method != self.equal_time:

@@ -62,7 +62,7 @@ class Recipe:
         seeds: The seeds of a full sweep.
         grid: Settings of which every combination is run for every method, as in a pool of models.
         tuning: How the runs that tune differ: what they hold out (``held_out``, never 0) and how long they train.
-        equal_time: The method whose training time the others are given in an equal-time comparison, if there is one.
+        equal_time: The method whose training time the others are compared at; ``sweep --equal-time`` runs that.
     """
 
     name: str

@@ -35,7 +35,7 @@ REQUEUE = 75
 _ENDS = ({"summary"}, {"failure"}, {"stopped"})
 """The keys of the lines that end a run or an attempt; all other lines are evaluations."""
 _LONGEST_NAME = 120
-_TAIL = 65_536
+_TAIL = 8192
 """More bytes than most last lines have."""
 
 

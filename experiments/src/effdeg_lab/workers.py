@@ -6,6 +6,7 @@ are paid for once. A worker that dies takes its run with it and is replaced.
 
 import faulthandler
 import gc
+import io
 import multiprocessing
 import os
 import queue
@@ -162,6 +163,7 @@ def _work(order: Order, asked_to_stop: Callable[[], bool] = lambda: False) -> tu
 def _print_to(log: Path) -> Iterator[None]:
     """Append what this process prints to a file, libraries in C included; an empty file is not kept."""
     log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
     with log.open("ab") as stream:
         kept = {number: os.dup(number) for number in (1, 2)}
         for number in kept:
@@ -187,6 +189,8 @@ def _print_to(log: Path) -> Iterator[None]:
 def _serve(connection: Connection) -> None:
     """Carry out the runs that arrive, until None arrives, the sweep is gone, or SIGTERM."""
     faulthandler.enable()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # or a log would lack what was printed before a kill
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the sweep's to handle
     orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
     stop = threading.Event()
