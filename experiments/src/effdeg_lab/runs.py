@@ -124,7 +124,7 @@ def read_run(file: Path, *, brief: bool = False) -> Run:
         known = {key: header[key] for key in ("recipe", "method", "kind", "settings", "environment")}
         metrics = [entry for entry in entries if entry.keys() not in _ENDS]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is damaged: {error}.") from error
+        raise ValueError(f"{file} is damaged: {error}. Move or delete it.") from error
     # A failure or a stop that was not the end is history.
     ends = [entry for entry in entries if entry.keys() == {"summary"}] or entries[-1:]
     end = ends[-1] if ends and ends[-1].keys() in _ENDS else {}

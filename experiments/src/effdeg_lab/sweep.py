@@ -4,14 +4,12 @@ import importlib.util
 import os
 import platform
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,7 +19,7 @@ from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Recipe, find_recipe
 from effdeg_lab.runs import RunFolder, StoppedError
 from effdeg_lab.status import SWEEPS, describe_score
-from effdeg_lab.workers import TICK, Ended, Order, RayPool, WorkerPool, execute
+from effdeg_lab.workers import TICK, Ended, Order, RayPool, WorkerPool, catch_signals, execute
 
 __all__ = ["Outcome", "Plan", "Planned", "execute", "sweep"]
 
@@ -93,7 +91,7 @@ def sweep(
     plan.check(data)
     runs.make()
     pool = WorkerPool(processes) if ray is None else RayPool(ray, processes)
-    with _catch_signals() as received, closing(pool):
+    with catch_signals(signal.SIGTERM, signal.SIGINT) as received, closing(pool):
         sweeping = _Sweep(plan, runs, device, data, pool, progress, received)
         sweeping.carry_out(plan.plan_tuning(), "tuning")
         finals = plan.plan_final(runs.read(brief=True))
@@ -195,25 +193,3 @@ def _check_found(recipe: Recipe) -> None:
             f"{recipe.name!r} is the name of a recipe with another run function or other settings, which other "
             "processes would run: keep yours in a module, and give it as package.module:RECIPE."
         )
-
-
-@contextmanager
-def _catch_signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT while the block runs; a second one of a kind has its usual effect."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def receive(number: int, _: object) -> None:
-        received.append(number)
-        signal.signal(number, before[number])
-
-    try:
-        for number in before:
-            signal.signal(number, receive)
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -86,13 +86,14 @@ def execute(recipe: Recipe, job: Job) -> None:
         BusyError: If another process works on it.
         FinishedError: If it is finished.
     """
-    on_gpu, first = job.device.type == "cuda", is_first_process()
+    on_gpu, first, asked = job.device.type == "cuda", is_first_process(), job.asked_to_stop
     with (
-        _stop_on_sigterm(job),
+        catch_signals(signal.SIGTERM) as received,
         torch.random.fork_rng(devices=[job.device] if on_gpu else []),
         torch.cuda.device(job.device) if on_gpu else nullcontext(),
         closing(job),
     ):
+        job.asked_to_stop = lambda: bool(received) or asked()
         torch.manual_seed(job.settings.seed)
         try:
             if first:
@@ -121,24 +122,23 @@ def is_first_process() -> bool:
 
 
 @contextmanager
-def _stop_on_sigterm(job: Job) -> Iterator[None]:
-    """Have the job asked to stop by a first SIGTERM; a second one has its usual effect."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked, before = job.asked_to_stop, signal.getsignal(signal.SIGTERM)
-    received = threading.Event()
+def catch_signals(*numbers: int) -> Iterator[list[int]]:
+    """Collect signals while the block runs, in the main thread; a second one of a kind has its usual effect."""
+    received: list[int] = []
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers if in_main_thread}
 
-    def receive(*_: object) -> None:
-        received.set()
-        signal.signal(signal.SIGTERM, before)
+    def receive(number: int, _: object) -> None:
+        received.append(number)
+        signal.signal(number, before[number])
 
-    job.asked_to_stop = lambda: received.is_set() or asked()
-    signal.signal(signal.SIGTERM, receive)
     try:
-        yield
+        for number in before:
+            signal.signal(number, receive)
+        yield received
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _work(order: Order, asked_to_stop: Callable[[], bool] = lambda: False) -> tuple[Ending, str]:
