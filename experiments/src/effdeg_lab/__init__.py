@@ -1,11 +1,15 @@
 """The paper's experiments: recipes, an engine that trains them, runs that survive a kill, sweeps, tables, a report."""
 
-from effdeg_lab.recipe import Method, Recipe, Reported, all_recipes, find_recipe
-from effdeg_lab.runs import Job, Run, RunFolder
-from effdeg_lab.settings import SCALE, Settings
-from effdeg_lab.studies import Study, StudyFigure
-from effdeg_lab.tables import Table
-from effdeg_lab.verdicts import Verdict, judge, judge_all
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from effdeg_lab.recipe import Method, Recipe, Reported, all_recipes, find_recipe
+    from effdeg_lab.runs import Job, Run, RunFolder
+    from effdeg_lab.settings import SCALE, Settings
+    from effdeg_lab.studies import Study, StudyFigure
+    from effdeg_lab.tables import Table
+    from effdeg_lab.verdicts import Verdict, judge, judge_all
 
 __all__ = [
     "SCALE",
@@ -25,3 +29,15 @@ __all__ = [
     "judge",
     "judge_all",
 ]
+
+_HOMES = ("recipe", "runs", "settings", "studies", "tables", "verdicts")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: importing torch takes seconds, which ``effdeg-lab --help`` need not."""
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"effdeg_lab.{home}")
+            if name in vars(module) and vars(module)[name] is not None:
+                return vars(module)[name]
+    raise AttributeError(f"module 'effdeg_lab' has no attribute {name!r}")

@@ -62,7 +62,7 @@ class Recipe:
         seeds: The seeds of a full sweep.
         grid: Settings of which every combination is run for every method, as in a pool of models.
         tuning: How the runs that tune differ: what they hold out (``held_out``, never 0) and how long they train.
-        equal_time: The method whose training time the others are given in an equal-time comparison, if there is one.
+        equal_time: The method whose training time the others are compared at; ``sweep --equal-time`` runs that.
     """
 
     name: str
@@ -81,10 +81,18 @@ class Recipe:
     equal_time: str | None = None
 
     def __post_init__(self) -> None:
+        names = [method.name for method in self.methods]
+        if not names:
+            raise ValueError(f"{self.name} has no methods: give at least one effdeg_lab.Method.")
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{self.name} has two methods called {name!r}: every method needs a name of its own.")
         if self.tuning:
             self.check_tuning(self.tuning)
         for method in self.methods:
-            self.resolve(method)
+            for changes in (*self.points(), *({**self.tuning, **each} for each in self.candidates(method))):
+                self.resolve(method, changes)
+            self.resolve(method, {key: values[0] for key, values in method.tune.items()})
         if self.equal_time is not None:
             self.method(self.equal_time)
 

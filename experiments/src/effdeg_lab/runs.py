@@ -1,19 +1,19 @@
 """Runs on disk: one small file each, and a folder of checkpoints next to it from which a killed run continues.
 
 ``RUNS/<recipe>/<method>-<seed>….jsonl`` is all that a run gave. Its first line holds the settings and the environment,
-every further line what an evaluation found, and the last line of a finished run its summary. The folder of the same name
-holds what only this machine needs: checkpoints, weights and the log.
+every further line what an evaluation found, and the last line of a finished run its summary. The folder of the same
+name holds what only this machine needs: checkpoints, weights and the log.
 """
 
 import errno
-import hashlib
 import io
+import itertools
 import json
 import os
 import platform
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,15 +25,18 @@ from torch import Tensor
 
 import effdeg
 from effdeg.io import to_json, write_atomically
+from effdeg_lab.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from effdeg_lab.settings import Settings, format_setting
 
 FORMAT = 2
 REQUEUE = 75
 """The exit code of a run that was asked to stop (``EX_TEMPFAIL``): job schedulers can be told to requeue on it."""
 
-_CHECKPOINTS_KEPT = 2
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)-([0-9a-f]{16})\.pt")
+_ENDS = ({"summary"}, {"failure"}, {"stopped"})
+"""The keys of the lines that end a run or an attempt; all other lines are evaluations."""
 _LONGEST_NAME = 120
+_TAIL = 8192
+"""More bytes than most last lines have."""
 
 
 class BusyError(OSError):
@@ -61,7 +64,8 @@ class Run:
         environment: The device and the versions it ran with.
         metrics: What every evaluation found.
         summary: What came out; None if the run is not finished.
-        failure: The error that ended it, if one did.
+        failure: The error that ended its last attempt, if one did.
+        stopped: Whether its last attempt was asked to stop.
     """
 
     file: Path
@@ -73,6 +77,7 @@ class Run:
     metrics: list[dict[str, Any]]
     summary: dict[str, Any] | None = None
     failure: str | None = None
+    stopped: bool = False
 
     @property
     def name(self) -> str:
@@ -105,18 +110,25 @@ class Run:
         return float("nan") if found is None else float(found)
 
 
-def read_run(file: Path) -> Run:
-    """Read a run; a last line that a kill has torn off is left out."""
+def read_run(file: Path, *, brief: bool = False) -> Run:
+    """Read a run; a last line that a kill has torn off is left out.
+
+    Args:
+        file: Its file.
+        brief: Read only its beginning and its end: of the evaluations, the last ones.
+    """
     try:
-        header, *entries = [json.loads(line) for line in _whole_lines(file)]
+        header, *entries = [json.loads(line) for line in (_read_ends(file) if brief else _read_lines(file))]
         if header["format"] != FORMAT:
             raise ValueError(f"it has format {header['format']!r}; expected {FORMAT}")
         known = {key: header[key] for key in ("recipe", "method", "kind", "settings", "environment")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is damaged: {error}.") from error
-    ends = {key: entry[key] for entry in entries for key in ("summary", "failure") if entry.keys() == {key}}
-    metrics = [entry for entry in entries if entry.keys() not in ({"summary"}, {"failure"})]
-    return Run(file, **known, metrics=metrics, **ends)
+        metrics = [entry for entry in entries if entry.keys() not in _ENDS]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is damaged: {error}. Move or delete it.") from error
+    # A failure or a stop that was not the end is history.
+    ends = [entry for entry in entries if entry.keys() == {"summary"}] or entries[-1:]
+    end = ends[-1] if ends and ends[-1].keys() in _ENDS else {}
+    return Run(file, **known, metrics=metrics, **end)
 
 
 class RunFolder:
@@ -124,26 +136,44 @@ class RunFolder:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._headers: dict[Path, tuple[tuple[int, int], dict[str, Any] | None]] = {}
 
-    def read(self) -> list[Run]:
-        """Read all runs, finished or not, by name; damaged ones are reported and left out."""
+    def read(self, *, brief: bool = False) -> list[Run]:
+        """Read all runs, finished or not, by name; damaged ones are reported and left out.
+
+        Args:
+            brief: Read only the beginning and the end of each, as :func:`read_run` does.
+        """
         found = []
-        for file in sorted(self.folder.glob("*/*.jsonl")):
+        for file in self._list_files():
             try:
-                found.append(read_run(file))
+                found.append(read_run(file, brief=brief))
             except (OSError, ValueError) as error:
                 warnings.warn(f"a run is left out: {error}", RuntimeWarning, stacklevel=2)
         return found
 
-    def find(self, settings: Settings, runs: list[Run] | None = None) -> Run | None:
+    def find(self, settings: Settings) -> Run | None:
         """Find the run with these settings, whichever recipe it was made for; the finished one if there are several."""
-        wanted, kind = settings.to_dict(), type(settings)
-        found = [
-            run
-            for run in (self.read() if runs is None else runs)
-            if run.kind == kind.__name__ and kind.complete(run.settings) == wanted
-        ]
-        return max(found, key=lambda run: run.finished, default=None)
+        (found,) = self.find_all([settings])
+        return None if found is None else read_run(found.file)
+
+    def find_all(self, wanted: Sequence[Settings]) -> list[Run | None]:
+        """Find the runs with these settings, each read briefly, in one pass over the folder."""
+        kinds = {type(settings).__name__: type(settings) for settings in wanted}
+        files: dict[str, list[Path]] = {}
+        for file in self._list_files():
+            header = self._read_header(file)
+            if header is not None and header["kind"] in kinds:
+                complete = kinds[header["kind"]].complete(header["settings"])
+                files.setdefault(_identify(header["kind"], complete), []).append(file)
+        found = []
+        for settings in wanted:
+            runs = []
+            for file in files.get(_identify(type(settings).__name__, settings.to_dict()), []):
+                with suppress(OSError, ValueError):  # a damaged run is none; reading all of them reports it
+                    runs.append(read_run(file, brief=True))
+            found.append(max(runs, key=lambda run: run.finished, default=None))
+        return found
 
     def name_file(self, recipe: str, method: str, base: Settings, settings: Settings) -> Path:
         """Name the file of a new run by its method, its seed, and how it differs from the method's own settings.
@@ -159,25 +189,44 @@ class RunFolder:
         """
         own, given = base.to_dict(), settings.to_dict()
         changed = [f"{key}={format_setting(given[key])}" for key in given if key != "seed" and given[key] != own[key]]
-        name = re.sub(r"[^\w.,=+@-]", "_", "-".join([method, str(settings.seed), *changed]))
-        if len(name) > _LONGEST_NAME:
-            name = f"{name[:_LONGEST_NAME]}-{settings.hash[:8]}"
-        file = self.folder / re.sub(r"[^\w.-]", "_", recipe) / f"{name}.jsonl"
-        if file.exists():
-            with suppress(ValueError):
-                if type(settings).complete(read_run(file).settings) == given:
-                    return file
-            return file.with_name(f"{name}-{settings.hash[:8]}.jsonl")
-        return file
+        # In ASCII, so that 120 characters are 120 bytes; no character that Windows forbids.
+        name = re.sub(r"[^\w.,=+@-]", "_", "-".join([method, str(settings.seed), *changed]), flags=re.ASCII).rstrip(".")
+        unique = f"{name[:_LONGEST_NAME]}-{settings.hash[:8]}"
+        names = itertools.chain([name, unique], (f"{unique}-{number}" for number in itertools.count(2)))
+        folder = self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII)
+        files = (folder / f"{each}.jsonl" for each in names if each != name or len(name) <= _LONGEST_NAME)
+        return next(file for file in files if not file.exists())
 
     def lock(self, settings: Settings) -> filelock.FileLock:
-        """Return the lock of the run with these settings, whatever it is called."""
-        folder = self.folder / ".locks"
+        """Return the lock of the run with these settings, whatever it is called; it ends with its process."""
+        return filelock.FileLock(self.make() / f"{settings.hash}.lock", timeout=0, thread_local=False)
+
+    def make(self) -> Path:
+        """Make the folder and the one of its locks, and return the latter."""
+        locks = self.folder / ".locks"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            locks.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OSError(f"runs cannot be kept in {self.folder}: {error.strerror or error}.") from error
-        return filelock.FileLock(folder / f"{settings.hash}.lock", timeout=0)
+            raise _explain(self.folder, error) from error
+        return locks
+
+    def _list_files(self) -> list[Path]:
+        return sorted(self.folder.glob("*/*.jsonl"))
+
+    def _read_header(self, file: Path) -> dict[str, Any] | None:
+        """Read the first line of a file, unless it is known already; None if it is damaged or gone."""
+        try:
+            status = file.stat()
+            stamp = status.st_mtime_ns, status.st_size
+            if file in self._headers and self._headers[file][0] == stamp:
+                return self._headers[file][1]
+            with file.open("rb") as stream:
+                header = json.loads(stream.readline())
+            good = header["format"] == FORMAT and isinstance(header["kind"], str)
+            self._headers[file] = stamp, header if good and isinstance(header["settings"], dict) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return self._headers[file][1]
 
 
 @dataclass(eq=False)
@@ -213,13 +262,34 @@ class Job:
     _lines: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        known = self.runs.find(self.settings)
-        self.file = known.file if known else self.runs.name_file(self.recipe, self.method, self.base, self.settings)
+        self._find()
 
     @property
     def folder(self) -> Path:
         """The folder of its checkpoints, its weights and its log."""
         return self.file.with_suffix("")
+
+    def claim(self) -> None:
+        """Keep other processes from working on the run until it is closed.
+
+        Raises:
+            BusyError: If another process works on it.
+            FinishedError: If it is finished.
+        """
+        if self._lock is not None:
+            return
+        lock = self.runs.lock(self.settings)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise BusyError(f"another process works on the run {self.file}: wait for it, or end it.") from None
+        except OSError as error:
+            raise _explain(self.runs.folder, error) from error
+        self._lock = lock
+        # Only under the lock is it certain that no other process has finished the run, under another name perhaps.
+        if self._find():
+            self.close()
+            raise FinishedError(f"the run {self.file} is finished; to run it again, delete that file.")
 
     def start(self, **environment: Any) -> dict[str, Any] | None:
         """Start the run, or continue it; until it ends, no other process can.
@@ -230,14 +300,9 @@ class Job:
         Returns:
             The state of the newest good checkpoint; None if there is none.
         """
-        self._lock = self.runs.lock(self.settings)
+        self.claim()
         try:
-            self._lock.acquire()
-        except filelock.Timeout:
-            self._lock = None
-            raise BusyError(f"another process works on the run {self.file}: wait for it, or end it.") from None
-        try:
-            return self._restore(environment)
+            return self._restore(describe_environment(self.device) | environment)
         except BaseException:
             self.close()
             raise
@@ -249,21 +314,9 @@ class Job:
 
     def save(self, state: dict[str, Any]) -> None:
         """Write a checkpoint: all that the run needs to continue from here, as tensors and plain values."""
-        stream = io.BytesIO()
-        torch.save({"lines": self._lines, "state": state}, stream)
-        content = stream.getvalue()
-        files = _list_checkpoints(self.folder)
-        number = _number(files[-1]) + 1 if files else 1
-        file = self.folder / f"checkpoint-{number:06d}-{hashlib.sha256(content).hexdigest()[:16]}.pt"
-        try:
-            write_atomically(file, content)
-        except OSError as error:
-            raise OSError(
-                f"the checkpoint {file} could not be written: {error.strerror or error}. The run continues from "
-                f"{files[-1].name if files else 'its beginning'} when it is started again: make room first."
-            ) from error
-        for old in _list_checkpoints(self.folder)[:-_CHECKPOINTS_KEPT]:
-            old.unlink()
+        save_checkpoint(self.folder, self.settings.hash, {"lines": self._lines, "state": state})
+        with suppress(OSError):
+            os.utime(self.file)  # shows others that the run is alive
 
     def stop_if_asked(self, state: Callable[[], dict[str, Any]]) -> None:
         """Save a checkpoint and raise :class:`StoppedError` if the run was asked to stop, as SIGTERM does."""
@@ -283,18 +336,36 @@ class Job:
             torch.save(dict(weights), stream)
             write_atomically(self.folder / "weights.pt", stream.getvalue())
         _append(self.file, {"summary": summary})
-        for file in _list_checkpoints(self.folder):
-            file.unlink()
-        if not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        with suppress(OSError):  # the run is finished, whether or not its traces can be removed
+            for file in list_checkpoints(self.folder):
+                file.unlink()
+            if self._lock is not None:  # whoever waits for this lock finds the run finished
+                Path(self._lock.lock_file).unlink(missing_ok=True)
+            self.folder.rmdir()  # if it is empty
         self.close()
 
     def fail(self, text: str) -> None:
-        """Record the error that ended the run; the next attempt continues from the last checkpoint."""
-        if not self.file.exists():
-            self._write([])
-        _append(self.file, {"failure": text})
-        self.close()
+        """Record the error that ended the run; the next attempt continues from the last checkpoint.
+
+        Nothing is recorded if the run is finished, or if another process works on it by now.
+        """
+        try:
+            self.claim()
+        except (BusyError, FinishedError):
+            return
+        try:
+            if self.file.exists():
+                write_atomically(self.file, b"".join(_read_lines(self.file)))  # without a line that a kill has torn off
+            else:
+                self._write([], {})
+            _append(self.file, {"failure": text})
+        finally:
+            self.close()
+
+    def record_stop(self) -> None:
+        """Record that the run was asked to stop, so that nobody takes it for running."""
+        if self._lock is not None and self.file.exists():
+            _append(self.file, {"stopped": True})
 
     def close(self) -> None:
         """Let other processes work on the run, however it ended."""
@@ -309,52 +380,46 @@ class Job:
         except (OSError, ValueError):
             return None
 
+    def _find(self) -> bool:
+        """Find the file of the run, or name it; return whether the run is finished."""
+        (known,) = self.runs.find_all([self.settings])
+        if known is None:
+            self.file = self.runs.name_file(self.recipe, self.method, self.base, self.settings)
+            return False
+        self.file = known.file
+        return known.finished
+
     def _restore(self, environment: Mapping[str, Any]) -> dict[str, Any] | None:
-        # Only under the lock is it certain that no other process has finished the run, under another name perhaps.
-        known = self.runs.find(self.settings)
-        if known is not None:
-            self.file = known.file
-            if known.finished:
-                raise FinishedError(f"the run {self.file} is finished; to run it again, delete that file.")
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left_over in self.folder.glob("*.partial"):
-            left_over.unlink()
-        checkpoint = self._load_checkpoint() or {"lines": 0, "state": None}
-        metrics = known.metrics[: checkpoint["lines"]] if known else []
-        if len(metrics) < checkpoint["lines"]:
+        left_over = [file for file in self.file.parent.glob("*.partial") if file.name.startswith(f"{self.file.name}.")]
+        for file in [*left_over, *self.folder.glob("*.partial")]:
+            file.unlink(missing_ok=True)
+        known = read_run(self.file).metrics if self.file.exists() else []
+        checkpoint = load_checkpoint(self.folder, self.settings.hash) or {"lines": 0, "state": None}
+        lines = checkpoint["lines"]
+        if len(known) < lines:
             warnings.warn(
-                f"{self.file} has lost {checkpoint['lines'] - len(metrics)} of the {checkpoint['lines']} evaluations "
-                "that it had at the last checkpoint.",
+                f"{self.file} has lost {lines - len(known)} of the {lines} evaluations that it had at the last "
+                "checkpoint.",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        self._write(metrics, environment)
+        self._write(known[:lines], environment)
         state: dict[str, Any] | None = checkpoint["state"]
         return state
 
-    def _write(self, metrics: list[dict[str, Any]], environment: Mapping[str, Any] | None = None) -> None:
+    def _write(self, metrics: list[dict[str, Any]], environment: Mapping[str, Any]) -> None:
         header = {
             "format": FORMAT,
             "recipe": self.recipe,
             "method": self.method,
             "kind": type(self.settings).__name__,
             "settings": self.settings.to_dict(),
-            "environment": describe_environment(self.device) | dict(environment or {}),
+            "environment": environment,
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file, "".join(f"{to_json(line)}\n" for line in (header, *metrics)).encode())
         self._lines = len(metrics)
-
-    def _load_checkpoint(self) -> dict[str, Any] | None:
-        """Read the newest good checkpoint on the CPU; damaged ones are reported, deleted and passed over."""
-        for file in reversed(_list_checkpoints(self.folder)):
-            content = file.read_bytes()
-            if hashlib.sha256(content).hexdigest()[:16] in file.name:
-                checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-                return checkpoint
-            warnings.warn(f"the checkpoint {file} is damaged and is passed over.", RuntimeWarning, stacklevel=4)
-            file.unlink()
-        return None
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
@@ -376,8 +441,34 @@ def _describe_processor() -> str:
     return f"CPU ({names[0] if names else platform.machine()}, {torch.get_num_threads()} threads)"
 
 
-def _whole_lines(file: Path) -> list[bytes]:
+def _explain(folder: Path, error: OSError) -> OSError:
+    reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror or error
+    return OSError(f"runs cannot be kept in {folder}: {reason}.")
+
+
+def _identify(kind: str, settings: Mapping[str, Any]) -> str:
+    return f"{kind} {json.dumps(settings, sort_keys=True)}"
+
+
+def _read_lines(file: Path) -> list[bytes]:
+    """Read the lines of a file, except for a last one that a kill has torn off."""
     return [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _read_ends(file: Path) -> list[bytes]:
+    """Read the first line of a file and its last ones."""
+    with file.open("rb") as stream:
+        first = stream.readline()
+        start = stream.tell()
+        tail = max(start, stream.seek(0, os.SEEK_END) - _TAIL)
+        stream.seek(tail)
+        content = stream.read()
+    lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+    if tail > start:
+        lines = lines[1:]  # it begins somewhere within a line
+        if not lines:
+            return _read_lines(file)
+    return [line for line in (first, *lines) if line.endswith(b"\n")]
 
 
 def _append(file: Path, entry: Mapping[str, Any]) -> None:
@@ -393,12 +484,3 @@ def _append(file: Path, entry: Mapping[str, Any]) -> None:
         except OSError:
             stream.truncate(start)  # half a line would spoil the next one
             raise
-
-
-def _list_checkpoints(folder: Path) -> list[Path]:
-    """List the checkpoints, the newest last."""
-    return sorted((file for file in folder.glob("checkpoint-*.pt") if _CHECKPOINT.fullmatch(file.name)), key=_number)
-
-
-def _number(file: Path) -> int:
-    return int(file.name.split("-")[1])

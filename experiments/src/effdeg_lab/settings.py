@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
@@ -14,7 +14,8 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 SCALE = {"scale": True}
 """Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method."""
 
-_get_type_hints = cache(get_type_hints)
+# Evaluating annotations is slow, and planning makes settings by the thousand.
+_get_type_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Settings:
         """What tells runs apart: a hash of the class and of all values that are not the field's default."""
         defaults = self.complete({})
         own = {key: value for key, value in self.to_dict().items() if value != defaults.get(key, MISSING)}
-        text = json.dumps({"kind": type(self).__name__, **own}, sort_keys=True)
+        text = json.dumps({"kind": type(self).__name__, "settings": own}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @classmethod
@@ -109,9 +110,11 @@ def format_setting(value: Any) -> str:
     return str(value)
 
 
-@cache
-def _get_defaults(kind: type[Settings]) -> dict[str, Any]:
+def _read_defaults(kind: type[Settings]) -> dict[str, Any]:
     return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
+
+
+_get_defaults: Callable[[Any], dict[str, Any]] = cache(_read_defaults)
 
 
 def _get_choices(hint: Any) -> list[Any]:
@@ -133,10 +136,10 @@ def _parse(key: str, text: str, hint: Any) -> Any:
     for kind in (int, float):
         if kind in choices:
             try:
-                return _convert(key, kind(text), hint)
+                number = kind(text)
             except ValueError:
-                if kind is float and word in {"nan", "inf", "-inf", "infinity"}:
-                    raise
+                continue
+            return _convert(key, number, hint)
     if str in choices or text in choices:
         return text
     raise ValueError(f"{key}={text} is not possible: {_describe(key, text, choices)}")
@@ -152,9 +155,10 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         return value
     if isinstance(value, str) and (str in choices or value in choices):
         return value
-    if isinstance(value, Integral) and not isinstance(value, bool) and int in choices:
+    is_bool = isinstance(value, bool)
+    if isinstance(value, Integral) and not is_bool and int in choices:
         return int(value)
-    if isinstance(value, Real) and not isinstance(value, bool) and float in choices:
+    if isinstance(value, Real) and not is_bool and float in choices:
         if not math.isfinite(value):
             raise ValueError(f"{key}={value} is not possible: {key} must be a finite number.")
         return float(value) + 0.0  # -0.0 equals 0.0, but would have another hash

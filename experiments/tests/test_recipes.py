@@ -1,0 +1,245 @@
+"""The recipes: found by name, every run that they ask for is possible, and equal runs are one run."""
+
+import importlib
+import inspect
+import re
+import sys
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import toys
+
+from effdeg_lab import recipe as recipes
+from effdeg_lab import recipes as package
+from effdeg_lab.recipe import Method, all_recipes, find_recipe
+
+RECIPES = list(all_recipes().values())
+# The paper's tables of ViT-Tiny on CIFAR-10, in percent: means, and standard deviations where it gives them.
+PAPER = {
+    "cifar10-methods": {  # Table 1, but ED of Table 10
+        "plain": (87.80, 1.17),
+        "mixup": (88.83, 1.48),
+        "sam": (87.85, 1.27),
+        "asam": (87.85, 1.24),
+        "jacobian": (87.81, 0.17),
+        "ed-without-anchors": (90.00, 0.60),
+        "ed": (90.18, 0.14),
+    },
+    # Table 5, but ED of Table 10
+    "cifar10-random-pixels": {"plain": (87.80, 1.17), "ed": (90.18, 0.14), "random-pixels": (87.31, 0.80)},
+    "cifar10-basis": {"chebyshev": (90.18, 0.14), "legendre": (89.89, 1.29)},  # Table 6
+    "cifar10-layers": {  # Table 7
+        "plain": (86.49, None),
+        "input": (89.99, None),
+        "embedding": (88.92, None),
+        "block-1": (88.18, None),
+    },
+    "cifar10-sampling": {  # Table 8
+        "cosine-4": (89.99, None),
+        "chebyshev-4": (89.47, None),
+        "uniform-4": (89.23, None),
+        "cosine-15": (89.90, None),
+        "chebyshev-15": (90.40, None),
+        "uniform-15": (78.42, None),
+    },
+    # Table 9
+    "cifar10-components": {"none": (89.99, None), "3": (89.84, None), "2": (89.90, None), "1": (88.75, None)},
+    "cifar10-configurations": {"efficient": (90.18, 0.14), "precise": (90.82, 0.11)},  # Table 10
+}
+SHARED = {
+    "configurations": "efficient",
+    "random-pixels": "ed",
+    "basis": "chebyshev",
+    "layers": "input",
+    "sampling": "cosine-4",
+    "components": "none",
+    "cost": "ed",
+}
+OWN = "from dataclasses import replace\nfrom toys import RECIPE\nRECIPE = replace(RECIPE, name='mine')\nLIST = []\n"
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A user's module, in the folder where the user stands."""
+    (tmp_path / "own_recipes.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "own_recipes:RECIPE"
+    sys.modules.pop("own_recipes", None)
+
+
+def list_runs(recipe):
+    """List all runs of a recipe, those that tune included."""
+    for method, point in product(recipe.methods, recipe.points()):
+        yield method, recipe.resolve(method, point)
+        for candidate in recipe.candidates(method):
+            yield method, recipe.resolve(method, {**point, **recipe.tuning, **candidate})
+
+
+def settings_of(name, method):
+    recipe = find_recipe(name)
+    return recipe.resolve(recipe.method(method))
+
+
+def test_all_recipes_are_found_in_the_order_of_the_paper():
+    assert list(all_recipes()) == [
+        "cifar10-methods",  # Table 1
+        "cifar10-random-pixels",  # Table 5
+        "cifar10-basis",
+        "cifar10-layers",
+        "cifar10-sampling",
+        "cifar10-components",
+        "cifar10-configurations",
+        "mnist-cifar",
+        "pnn",  # Table 12
+        "cifar10-resnet18-pool",  # Figure 2
+        "grokking",  # Figure 4
+        "cifar10-vit-pool",  # Figure 7
+        "cifar10-cost",
+        "cifar10-estimators",
+        "cifar10-learning-rate",
+        "digits-estimators",
+        "digits-methods",
+        "estimator",
+        "path-degrees",
+    ]
+    for name, recipe in all_recipes().items():
+        assert recipe.name == name
+        assert find_recipe(name) is recipe
+    all_recipes().clear()
+    assert "digits-methods" in all_recipes()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_every_recipe_states_what_it_is_and_every_run_is_possible(recipe):
+    module = importlib.import_module(f"effdeg_lab.recipes.{recipe.name.replace('-', '_')}")
+    assert module.RECIPE is recipe
+    for text in (recipe.title, recipe.paper, recipe.expects, recipe.cost):
+        assert text
+    longest = 120 if recipe.name == "cifar10-methods" else 60  # the others share its settings
+    assert len(inspect.getsource(module).splitlines()) <= longest
+    reported = {each.name: (each.paper.mean, each.paper.std) for each in recipe.methods if each.paper is not None}
+    assert reported == PAPER.get(recipe.name, {})
+    for method, settings in list_runs(recipe):
+        assert type(settings) is type(recipe.settings), method
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_methods_are_different_and_their_own_value_is_among_those_tried(recipe):
+    count = len(recipe.methods)
+    assert len({method.name for method in recipe.methods}) == count
+    assert len({method.title for method in recipe.methods}) == count
+    assert len({recipe.resolve(method).hash for method in recipe.methods}) == count
+    assert recipe.equal_time is None or recipe.method(recipe.equal_time)
+    for method in recipe.methods:
+        if method.tune:
+            assert recipe.tuning["held_out"] > 0
+        for key, values in method.tune.items():
+            assert method.changes[key] in values
+            assert len(set(values)) == len(values) > 1
+
+
+def test_ablations_share_their_runs_with_the_methods_and_differ_in_what_they_are_about_alone():
+    plain, ed = settings_of("cifar10-methods", "plain"), settings_of("cifar10-methods", "ed")
+    for name, method in SHARED.items():
+        assert settings_of(f"cifar10-{name}", method).hash == ed.hash
+    for name in ("random-pixels", "layers", "cost"):
+        assert settings_of(f"cifar10-{name}", "plain").hash == plain.hash
+    tuned = [
+        {settings.hash for method, settings in list_runs(find_recipe(name)) if method.name == "ed"}
+        for name in ("cifar10-methods", "cifar10-cost")
+    ]
+    assert tuned[0] == tuned[1]
+    for (name, method), expected in {
+        ("random-pixels", "random-pixels"): {"ends", "anchor_labels"},
+        ("basis", "legendre"): {"basis"},
+        ("layers", "embedding"): {"at"},
+        ("layers", "block-1"): {"at"},
+        ("sampling", "uniform-4"): {"sampling"},
+        ("sampling", "cosine-15"): {"nodes", "degree", "weight"},
+        ("sampling", "uniform-15"): {"nodes", "degree", "weight", "sampling"},
+        ("components", "1"): {"components"},
+    }.items():
+        found = settings_of(f"cifar10-{name}", method).to_dict()
+        assert {key for key, value in ed.to_dict().items() if found[key] != value} == expected
+
+
+def test_the_methods_of_the_paper_have_its_settings_and_its_grids():
+    recipe = find_recipe("cifar10-methods")
+    settings = recipe.settings
+    assert (settings.epochs, settings.batch, settings.optimizer, settings.weight_decay) == (300, 256, "adamw", 0.1)
+    assert (settings.decay, settings.augment, recipe.seeds) == ("cosine", "crop-flip", (0, 1, 2))
+    assert settings.warm_up * settings.epochs == pytest.approx(10)
+    assert settings.ramp * settings.epochs == pytest.approx(100)
+    assert recipe.method("sam").tune == {"rho": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)}
+    radii = recipe.method("asam").tune["rho"]
+    assert (radii[0], radii[-1], len(radii)) == (5e-5, 2.0, 15)
+    assert recipe.method("jacobian").tune == {"weight": (0.01, 0.05, 0.1, 0.5, 1.0)}
+    assert settings_of("cifar10-methods", "jacobian").ramp == 0.0
+    digits = find_recipe("digits-methods")
+    assert [replace(method, paper=None) for method in recipe.methods] == list(digits.methods)
+    assert digits.settings.limit + digits.tuning["held_out"] <= 797
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit"])
+def test_pools_have_the_grid_of_the_paper(name):
+    recipe = find_recipe(f"cifar10-{name}-pool")
+    settings = [recipe.resolve(recipe.methods[0], point) for point in recipe.points()]
+    assert len({each.hash for each in settings}) == 27
+    assert {each.batch for each in settings} == {256, 512, 1024}
+    rates = {"resnet18": {0.1, 0.01, 0.001}, "vit": {0.005, 0.001, 0.0005}}
+    decays = {"resnet18": {1e-5, 1e-6, 1e-7}, "vit": {1e-3, 1e-4, 1e-5}}
+    assert {each.lr for each in settings} == rates[name]
+    assert {each.weight_decay for each in settings} == decays[name]
+    assert (settings[0].measure_paths, settings[0].measure_nodes, settings[0].measure_degree) == (400, 200, 40)
+    assert settings[0].proxies == ("all",)
+
+
+def test_a_new_file_is_a_new_recipe(tmp_path, monkeypatch):
+    (tmp_path / "a_later_one.py").write_text(OWN.replace("mine", "a-later-one"))
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    monkeypatch.setattr(recipes, "_load_all", recipes._load_all.__wrapped__)
+    assert find_recipe("a-later-one").title == "A random walk"
+    del sys.modules[f"{package.__name__}.a_later_one"], package.a_later_one
+
+
+def test_a_recipe_of_ones_own_goes_by_the_name_that_others_find_it_by(own):
+    found = find_recipe(own)
+    assert found == replace(toys.RECIPE, name=own)
+    assert find_recipe(found.name) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifar10-method", "'cifar10-method' is not a recipe. Did you mean 'cifar10-methods'"),
+        ("xyz", "'xyz' is not a recipe. Choose from: 'cifar10-methods', "),
+        ("own_recipes:RECIPES", "'own_recipes:RECIPES': own_recipes has no 'RECIPES'. Did you mean 'RECIPE'"),
+        ("own_recipe:RECIPE", "'own_recipe:RECIPE': there is no Python module 'own_recipe' here"),
+        ("own_recipes:LIST", "'own_recipes:LIST' is a list; expected an effdeg_lab.Recipe."),
+    ],
+)
+def test_names_that_lead_nowhere(own, name, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        find_recipe(name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tuning": {"epochs": 2}}, "held_out=0 would tune on the test set"),
+        ({"tuning": {"held_out": 0}}, "held_out=0 would tune on the test set"),
+        ({"tuning": {"held_out": 10, "weight": 3.0}}, "weight=3.0 cannot be fixed in the runs that tune 'ed'"),
+        ({"tuning": {"held_out": 10, "epoch": 3}}, "'epoch' is not a setting. Did you mean 'epochs'"),
+        ({"grid": {"ler": (1,)}}, "'ler' is not a setting"),
+        ({"methods": (Method("a", "A", {"wieght": 1.0}),)}, "'wieght' is not a setting. Did you mean 'weight'"),
+        ({"methods": (Method("a", "A", tune={"wieght": (1.0,)}),)}, "'wieght' is not a setting"),
+        ({"methods": (Method("a", "A"), Method("a", "B", {"lr": 1.0}))}, "toy has two methods called 'a'"),
+        ({"methods": ()}, "toy has no methods"),
+        ({"equal_time": "edd"}, "'edd' is not a method of toy. Did you mean 'ed'"),
+    ],
+)
+def test_recipes_that_cannot_work(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(toys.RECIPE, **changes)

@@ -1,0 +1,113 @@
+"""An experiment of milliseconds: a random walk, which saves at every step all that it needs to continue exactly."""
+
+import os
+import select
+import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from effdeg_lab import SCALE, Job, Method, Recipe, RunFolder, Settings, Study, find_recipe
+
+HELD_AT = 4
+"""After this epoch a run waits to be ended, if TOY_HOLD names a pipe."""
+
+
+@dataclass(frozen=True)
+class Toy(Settings):
+    regularizer: str = "plain"
+    weight: float | None = None
+    lr: float = 0.1
+    held_out: int = 0
+    names: tuple[str, ...] = ()
+    epochs: int = field(default=4, metadata=SCALE)
+
+
+@dataclass(frozen=True)
+class ToyWithData(Toy):
+    data: str = "cifar10"
+
+
+def run(settings, job):
+    state = job.start(process=os.getpid())
+    state = state or {"epoch": 0, "walk": torch.zeros(()), "random": torch.get_rng_state()}
+    print(f"starting at epoch {state['epoch']}")
+    if settings.regularizer == "broken" and not (job.runs.folder / "healed").exists():
+        raise ValueError("it is broken\nbeyond repair")
+    if settings.regularizer == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    torch.set_rng_state(state["random"])
+    for epoch in range(state["epoch"], settings.epochs):
+        state["walk"] = state["walk"] + settings.lr * torch.randn(())
+        state |= {"epoch": epoch + 1, "random": torch.get_rng_state()}
+        job.log({"epoch": epoch + 1, "walk": state["walk"].item(), "test_accuracy": score(settings)})
+        if epoch + 1 < HELD_AT:
+            job.save(state)
+        if epoch + 1 == HELD_AT and "TOY_HOLD" in os.environ:
+            hold(os.environ["TOY_HOLD"], job)
+        job.stop_if_asked(state.copy)
+    summary = {"test_accuracy": score(settings), "walk": state["walk"].item(), "seconds": 1.5}
+    job.finish(summary, {"walk": state["walk"]})
+
+
+def hold(pipe, job):
+    """Announce that this point is reached, and wait to be killed or asked to stop."""
+    Path(pipe).write_text("here")
+    while not job.asked_to_stop():
+        select.select([], [], [], 0.01)
+
+
+def wait_for_hold(pipe):
+    """Wait until a run holds; the deadline is for one that never does."""
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    ready, _, _ = select.select([reader], [], [], 300)
+    os.close(reader)
+    assert ready
+
+
+def score(settings):
+    """Best at weight 7 on held-out examples, at weight 20 on others, which must not decide."""
+    best = 7 if settings.held_out else 20
+    return 0.9 - abs((settings.weight or 0) - best) / 100
+
+
+RECIPE = Recipe(
+    name="toy",
+    title="A random walk",
+    paper="none",
+    expects="nothing",
+    cost="nothing",
+    settings=Toy(),
+    run=run,
+    study=Study(),
+    methods=(
+        Method("plain", "Plain"),
+        Method("ed", "ED", {"regularizer": "ed", "weight": 2.0}, tune={"weight": (2.0, 7.0, 20.0)}),
+        Method("broken", "Broken", {"regularizer": "broken"}),
+        Method("killed", "Killed", {"regularizer": "killed"}),
+    ),
+    seeds=(0, 1),
+    tuning={"held_out": 100, "epochs": 2},
+)
+WITH_DATA = replace(RECIPE, settings=ToyWithData())
+NAME = "toys:RECIPE"
+
+
+def recipe():
+    """The recipe, by a name that other processes find it by."""
+    return find_recipe(NAME)
+
+
+def make_job(folder, settings=RECIPE.settings, method="plain", recipe="toy", **options):
+    runs = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    base = RECIPE.resolve(RECIPE.method(method))
+    return Job(settings, recipe, method, base, runs, torch.device("cpu"), **options)
+
+
+def finish(folder, settings, method="plain", **summary):
+    """Put a finished run into a folder without carrying it out."""
+    job = make_job(folder, settings, method)
+    job.start()
+    job.finish({"test_accuracy": score(settings)} | summary)
+    return job
