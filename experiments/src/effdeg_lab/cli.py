@@ -17,6 +17,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from effdeg_lab import cli_report
+from effdeg_lab.cli_report import RUNS, Name, Runs
 from effdeg_lab.settings import format_setting
 
 if TYPE_CHECKING:
@@ -35,17 +37,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-RUNS = Path("effdeg-runs")
 _traceback = False
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE",
-        help="A recipe of [bold]effdeg-lab list[/], or your own as [bold]package.module:RECIPE[/].",
-        show_default=False,
-    ),
-]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.", show_default=False),
@@ -54,7 +47,6 @@ Data = Annotated[
     Path | None,
     typer.Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.", show_default=False),
 ]
-Runs = Annotated[Path, typer.Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
 Device = Annotated[str | None, typer.Option(help="Where to run; a GPU if there is one.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -283,8 +275,8 @@ def status(
             live.update(_show_status(runs, name), refresh=True)
 
 
-# from effdeg_lab import cli_report
-# app.command()(cli_report.table); app.command()(cli_report.report)
+app.command()(cli_report.table)
+app.command()(cli_report.report)
 
 
 @app.callback()
