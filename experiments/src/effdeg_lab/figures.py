@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 
-from effdeg.plots import THEMES
+from effdeg.plots import THEMES, Theme
 from effdeg_lab.recipe import Recipe
 
 # After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.
@@ -38,6 +38,21 @@ def colors_of(recipe: Recipe, theme: str) -> dict[str, str]:
     others.sort(key=lambda name: name != recipe.equal_time)
     cycle = [THEMES[theme].simple, *_COLORS[theme]]
     return {first: THEMES[theme].ink} | {name: cycle[index % len(cycle)] for index, name in enumerate(others)}
+
+
+def add_grid(axes: Axes, theme: Theme, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Draw faint grid lines behind everything else."""
+    axes.grid(axis=axis, color=theme.faint, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def name_rows(axes: Axes, theme: Theme, titles: Sequence[str]) -> None:
+    """Turn the vertical axis into one row for each title, the first on top."""
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.tick_params(left=False)
+    axes.spines["left"].set_visible(False)
+    add_grid(axes, theme, "x")
 
 
 def label_ends(axes: Axes, labels: Sequence[Label]) -> None:

@@ -14,6 +14,29 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 SCALE = {"scale": True}
 """Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method."""
 
+
+def setting(
+    default: Any,
+    *,
+    scale: bool = False,
+    named: bool = True,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """Declare a field of :class:`Settings` with its bounds, which a value of None satisfies.
+
+    Args:
+        default: The default.
+        scale: Whether the field makes a run longer or larger, not different: see :data:`SCALE`.
+        named: Whether a run's name shows the value where it differs from the method's own.
+        least: The value must be at least this.
+        above: The value must be above this.
+        most: The value must be at most this.
+    """
+    return field(default=default, metadata={"scale": scale, "named": named, "bounds": (least, above, most)})
+
+
 # Evaluating annotations is slow, and planning makes settings by the thousand.
 _get_type_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 
@@ -35,7 +58,9 @@ class Settings:
     def __post_init__(self) -> None:
         hints = _get_type_hints(type(self))
         for each in fields(self):
-            object.__setattr__(self, each.name, _convert(each.name, getattr(self, each.name), hints[each.name]))
+            value = _convert(each.name, getattr(self, each.name), hints[each.name])
+            _check_bounds(each.name, value, *each.metadata.get("bounds", (None, None, None)))
+            object.__setattr__(self, each.name, value)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} is out of range: it must lie between 0 and {2**32 - 1}.")
         self.check()
@@ -163,6 +188,16 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
             raise ValueError(f"{key}={value} is not possible: {key} must be a finite number.")
         return float(value) + 0.0  # -0.0 equals 0.0, but would have another hash
     raise TypeError(f"{key}={value!r} is not possible: {_describe(key, value, choices)}")
+
+
+def _check_bounds(key: str, value: Any, least: float | None, above: float | None, most: float | None) -> None:
+    for broken, words in (
+        (least is not None and value is not None and value < least, f"at least {least}"),
+        (above is not None and value is not None and value <= above, f"above {above}"),
+        (most is not None and value is not None and value > most, f"at most {most}"),
+    ):
+        if broken:
+            raise ValueError(f"{key}={format_setting(value)} is out of range: it must be {words}.")
 
 
 def _describe(key: str, value: Any, choices: list[Any]) -> str:
