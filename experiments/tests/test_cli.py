@@ -103,11 +103,14 @@ def test_a_recipe_is_shown(run):
     assert code == 0
     assert "toys:RECIPE: A random walk" in out
     assert "regularizer=ed weight=2" in out
-    assert "weight=2,7,20" in out
+    assert "tuned: weight 2 7 20" in out
+    assert "90.18 ± 0.14" in out
     assert {"epochs=40  recipe: 4", "weight=2  recipe: none", "lr=0.1"} <= set(out.splitlines())
     shown = json.loads(run("show", NAME, "--set", "names=a,b", "--json")[1])
     assert shown["settings"] == Toy(names=("a", "b")).to_dict()
     assert shown["methods"][1]["changes"] == {"regularizer": "ed", "weight": 2.0}
+    assert shown["methods"][1]["settings"] == Toy(regularizer="ed", weight=2.0).to_dict()
+    assert shown["methods"][1]["paper"] == {"mean": 90.18, "std": 0.14}
     assert shown["methods"][1]["tune"] == {"weight": [2.0, 7.0, 20.0]}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from effdeg_lab import SCALE, Job, Method, Recipe, RunFolder, Settings, Study, find_recipe
+from effdeg_lab import SCALE, Job, Method, Recipe, Reported, RunFolder, Settings, Study, find_recipe
 
 HELD_AT = 4
 """After this epoch a run waits to be ended, if TOY_HOLD names a pipe."""
@@ -83,7 +83,13 @@ RECIPE = Recipe(
     study=Study(),
     methods=(
         Method("plain", "Plain"),
-        Method("ed", "ED", {"regularizer": "ed", "weight": 2.0}, tune={"weight": (2.0, 7.0, 20.0)}),
+        Method(
+            "ed",
+            "ED",
+            {"regularizer": "ed", "weight": 2.0},
+            Reported(90.18, 0.14),
+            tune={"weight": (2.0, 7.0, 20.0)},
+        ),
         Method("broken", "Broken", {"regularizer": "broken"}),
         Method("killed", "Killed", {"regularizer": "killed"}),
     ),

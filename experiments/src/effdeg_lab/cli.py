@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -81,32 +82,27 @@ def show(
     from effdeg_lab.recipe import find_recipe
 
     recipe = find_recipe(name)
-    own = recipe.settings if method is None else recipe.resolve(recipe.method(method))
-    settings = own.change(recipe.settings.parse(changes or ())).to_dict()
-    methods: list[dict[str, Any]] = [
-        {
-            "name": each.name,
-            "title": each.title,
-            "paper": None if each.paper is None else {"mean": each.paper.mean, "std": each.paper.std},
-            "changes": _compare(recipe.resolve(each).to_dict(), recipe.settings.to_dict()),
-            "tune": dict(each.tune),
-        }
-        for each in recipe.methods
-    ]
+    base = recipe.settings if method is None else recipe.resolve(recipe.method(method))
+    settings = base.change(recipe.settings.parse(changes or ())).to_dict()
     if json:
-        more = {"expects": recipe.expects, "departs": recipe.departs, "settings": settings}
-        print(json_module.dumps({**_describe_recipe(recipe), **more, "methods": methods}))
+        methods = [{**asdict(each), "settings": recipe.resolve(each).to_dict()} for each in recipe.methods]
+        more = {"expects": recipe.expects, "departs": recipe.departs, "settings": settings, "methods": methods}
+        print(json_module.dumps({**_describe_recipe(recipe), **more}))
         return
     console = Console(highlight=False)
     console.print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)}")
     facts = {"paper": recipe.paper, "found there": recipe.expects, "differs": recipe.departs, "cost": recipe.cost}
     timed = f"--equal-time {recipe.equal_time}" if recipe.equal_time else ""
     console.print(_make_grid({**facts, "compare by time": timed}))
-    rows = [(each["name"], each["title"], _format(each["changes"]), _format(each["tune"])) for each in methods]
-    console.print(_make_table(("--method", "what", "settings", "tuned"), [list(map(escape, row)) for row in rows]))
-    base = recipe.settings.to_dict()
+    rows = []
+    for each in recipe.methods:
+        own = _format(_compare(recipe.resolve(each).to_dict(), recipe.settings.to_dict()))
+        tuned = "".join(f"\ntuned: {key} {' '.join(map(format_setting, tried))}" for key, tried in each.tune.items())
+        rows.append((each.name, f"{escape(each.title)}\n[dim]{escape(own + tuned)}[/]", str(each.paper or "")))
+    console.print(_make_table(("--method", "what", "paper"), rows))
     for key, value in settings.items():
-        note = f"  [dim]recipe: {escape(format_setting(base[key]))}[/]" if value != base[key] else ""
+        usual = recipe.settings.to_dict()[key]
+        note = f"  [dim]recipe: {escape(format_setting(usual))}[/]" if value != usual else ""
         console.print(f"{key}={escape(format_setting(value))}{note}")
 
 

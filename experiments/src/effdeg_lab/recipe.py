@@ -24,6 +24,9 @@ class Reported:
     mean: float
     std: float | None = None
 
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}")
+
 
 @dataclass(frozen=True)
 class Method:
