@@ -208,15 +208,14 @@ def _average(coefficients: Tensor, *, normalized: bool) -> dict[str, float]:
 
 
 class DegreesAlongPaths(Study):
-    """Theorem 3.1 in numbers, and what it does not say.
-
-    The theorem holds here if, for every method whose examples have a density, no leading coefficient vanishes, no path
-    has a degree above the total degree, none below it but where the leading coefficient is too small for float64, and
-    the mean degree found rises with the total degree. A lattice, which the theorem excludes, decides nothing.
-    """
+    """Theorem 3.1 in numbers, and what it does not say."""
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether paths keep the total degree, where the examples have a density."""
+        """Judge whether paths keep the total degree, where the examples have a density.
+
+        No leading coefficient may vanish, no degree be wrong except where the leading coefficient is too small for
+        float64, and the mean degree found must rise with the total degree.
+        """
         dense = [_combine_seeds(each) for each in results.done if _has_density(each)]
         if not dense:
             return Verdict("not decided")
@@ -238,9 +237,7 @@ class DegreesAlongPaths(Study):
         for each in results.methods:
             cells = [[each.state, *[NOTHING] * (len(head) - 1)] for head in heads]
             if each.runs:
-                found = _combine_seeds(each)
-                cells = [_describe_degrees(found), _describe_noise(found.loc[middle])]
-                cells += [_describe_effective(found.loc[shown], kind) for kind in _KINDS]
+                cells = _describe(_combine_seeds(each), middle, shown)
             rows.append([(each.method.title, *own) for own in cells])
         threshold = f"The degree found: that of the highest coefficient above {_THRESHOLD:g} of the largest one."
         failures = [f"{each.method.title} failed: {each.failure}" for each in results.methods if each.failure]
@@ -297,20 +294,19 @@ def _combine_seeds(method: MethodRuns) -> pd.DataFrame:
     return found
 
 
-def _describe_degrees(found: pd.DataFrame) -> list[str]:
+def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[str]]:
+    """Return a method's rows of the four tables."""
     count, dropped, vanishing = (found[name].sum() for name in ("followed", "dropped", "vanishing"))
     degree, coarse = found[["found", "found_coarsely"]].iloc[-1]
-    return [f"{count:,}", f"{vanishing:,}", f"{dropped - vanishing:,}", f"{degree:.3f}", f"{coarse:.2f}"]
-
-
-def _describe_noise(found: "pd.Series[float]") -> list[str]:
-    names = [("found", "effective_degree.value"), *((f"{name}.found", f"{name}.effective_degree") for name in _NOISE)]
-    return [f"{found[degree]:.2f}; {found[effective]:.3f}" for degree, effective in names]
-
-
-def _describe_effective(found: pd.DataFrame, kind: str) -> list[str]:
-    estimates = zip(found[f"{kind}.value"], found[f"{kind}.stderr"], strict=True)
-    return [f"{value:.2f} ± {stderr:.2f}" for value, stderr in estimates]
+    noise = [["found", "effective_degree.value"], *([f"{name}.found", f"{name}.effective_degree"] for name in _NOISE)]
+    return [
+        [f"{count:,}", f"{vanishing:,}", f"{dropped - vanishing:,}", f"{degree:.3f}", f"{coarse:.2f}"],
+        ["{:.2f}; {:.3f}".format(*found.loc[middle, names]) for names in noise],
+        *(
+            ["{:.2f} ± {:.2f}".format(*found.loc[at, [f"{kind}.value", f"{kind}.stderr"]]) for at in shown]
+            for kind in _KINDS
+        ),
+    ]
 
 
 def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figure":
