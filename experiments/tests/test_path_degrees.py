@@ -1,6 +1,7 @@
 """Theorem 3.1: random polynomials, small runs where it holds and need not hold, and the study of made-up runs."""
 
 import math
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -42,11 +43,8 @@ def follow(degree, device=CPU, **changes):
 
 
 def carry_out(folder, **options):
-    job = Job(SMALL, "path-degrees", "dense-3", SMALL, RunFolder(folder), CPU, **options)
-    try:
+    with closing(Job(SMALL, "path-degrees", "dense-3", SMALL, RunFolder(folder), CPU, **options)) as job:
         run_paths(SMALL, job)
-    finally:
-        job.close()
     return job.read()
 
 
@@ -73,17 +71,9 @@ def make_results(names=DENSE, **changes):
     return Results(RECIPE, {"highest": 3}, tuple(methods))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"degree": 10}, "degree=10 leaves no room above .* Use degree=11"),
-        ({"nodes": 16}, "nodes=16 cannot determine a polynomial of degree=16"),
-        ({"terms": 0}, "terms=0 is out of range: it must be at least 1"),
-    ],
-)
-def test_impossible_settings_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        PathDegrees(**changes)
+def test_fits_must_leave_room_above_the_polynomials():
+    with pytest.raises(ValueError, match=r"degree=10 leaves no room above .* Use degree=11"):
+        PathDegrees(degree=10)
 
 
 @pytest.mark.parametrize("terms", [None, 1, 5])
