@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,8 +35,6 @@ _THRESHOLD, _COARSE = 1e-13, 1e-2
 _ROUNDING = 1e-14
 # Noise that is added to the values, in units of the polynomials' standard deviation.
 _NOISE = {f"{size:.0e}": size for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}
-# Examples that a polynomial's standard deviation is taken over.
-_SCALING = 1000
 _KINDS = ("effective_degree", "normalized")
 
 
@@ -112,8 +110,7 @@ def draw_polynomials(settings: PathDegrees, degree: int, generator: torch.Genera
 
     def read_exponents(bars: Iterable[int]) -> list[int]:
         """Count the stars between bars among stars: every monomial is one way to place them."""
-        bars = sorted(bars)
-        return [bar - before - 1 for before, bar in pairwise([-1, *bars])]
+        return [int(gap) - 1 for gap in np.diff(sorted(bars), prepend=-1)]
 
     def draw_exponents(variables: int) -> list[int]:
         return read_exponents(torch.randperm(variables + degree, generator=generator)[:variables].tolist())
@@ -169,7 +166,7 @@ def follow_polynomials(settings: PathDegrees, degree: int, device: torch.device)
     generator = torch.Generator().manual_seed(seed)
     examples = _draw_examples(settings, generator)
     drawn = draw_polynomials(settings, degree, generator)
-    polynomials = replace(drawn, coefficients=drawn.coefficients / drawn(examples[:_SCALING]).std(0)[:, None])
+    polynomials = replace(drawn, coefficients=drawn.coefficients / drawn(examples[:1000]).std(0)[:, None])
     options: dict[str, Any] = {"paths": settings.paths, "nodes": settings.nodes, "seed": seed}
     trace = effdeg.trace(polynomials, examples, sampling="chebyshev", device=device, **options)
     values, alpha = trace.values("identity"), trace.alpha[0]
@@ -216,7 +213,7 @@ class DegreesAlongPaths(Study):
         No leading coefficient may vanish, no degree be wrong except where the leading coefficient is too small for
         float64, and the mean degree found must rise with the total degree.
         """
-        dense = [_combine_seeds(each) for each in results.done if _has_density(each)]
+        dense = [_combine_seeds(each) for each in results.done if each.runs[0].settings["inputs"] != "lattice"]
         if not dense:
             return Verdict("not decided")
         lost = sum(int(found[["vanishing", "unexplained", "too_high"]].to_numpy().sum()) for found in dense)
@@ -260,10 +257,11 @@ class DegreesAlongPaths(Study):
             f"with noise of {most}": f"{most}.effective_degree",
             "normalized effective degree": "normalized.value",
         }
-        caption = "The {} against the total degree; hollow, examples without a density.".format
+        found = "The mean degree found along paths against the total degree, without and with noise on the values."
+        measured = "The effective degree against the total degree; bars are standard errors over polynomials and paths."
         return [
-            StudyFigure("degrees", caption("mean degree found along paths"), partial(_plot, results, degrees)),
-            StudyFigure("effective", caption("effective degree"), partial(_plot, results, effective)),
+            StudyFigure("degrees", found, partial(_plot, results, degrees)),
+            StudyFigure("effective", measured, partial(_plot, results, effective)),
         ]
 
     def headline(self, run: Run) -> str:
@@ -271,10 +269,6 @@ class DegreesAlongPaths(Study):
         entries = pd.DataFrame((run.summary or {})["degrees"])
         count, dropped, vanishing = entries[["followed", "dropped", "vanishing"]].sum()
         return f"total degree found on {count - dropped:,} of {count:,}; leading coefficient zero on {vanishing:,}"
-
-
-def _has_density(method: MethodRuns) -> bool:
-    return bool(method.runs[0].settings["inputs"] != "lattice")
 
 
 def _combine_seeds(method: MethodRuns) -> pd.DataFrame:
@@ -320,8 +314,7 @@ def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figur
             for method in results.done:
                 found, color = _combine_seeds(method), colors_of(results.recipe, theme)[method.method.name]
                 stderr = found[name.replace("value", "stderr")] if name.endswith("value") else None
-                face = color if _has_density(method) else look.ground
-                axes.errorbar(found.index, found[name], stderr, color=color, lw=1.5, marker="o", ms=4, mfc=face)
+                axes.errorbar(found.index, found[name], stderr, color=color, lw=1.5, marker="o", ms=4)
                 if axes is panels[0]:
                     labels.append(Label(method.method.title, found.index[-1], found[name].iloc[-1], color))
             axes.set(title=title, xlabel="total degree")

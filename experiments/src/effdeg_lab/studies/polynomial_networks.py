@@ -294,7 +294,7 @@ def _measure_columns(
     found = {}
     for column in COLUMNS:
         fitted = trace.fit(degree=settings.degree, basis=column.basis, output="identity", components=column.components)
-        found[column.name] = dict(zip(("value", "stderr"), fitted.estimate(normalized=column.factor == 1), strict=True))
+        found[column.name] = estimate_mean(fitted.sample(normalized=column.factor == 1))
     return found
 
 
