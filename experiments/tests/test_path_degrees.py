@@ -1,7 +1,11 @@
-"""Theorem 3.1: small runs, where it holds and where it need not, and the study of made-up runs with known values."""
+"""Theorem 3.1: random polynomials, small runs where it holds and need not hold, and the study of made-up runs."""
 
+import math
+from contextlib import closing
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,71 +13,112 @@ from effdeg_lab.recipes.path_degrees import RECIPE
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
 from effdeg_lab.studies import path_degrees
-from effdeg_lab.studies.path_degrees import PathDegrees, find_degrees, follow_polynomials, run_paths
+from effdeg_lab.studies.path_degrees import (
+    PathDegrees,
+    Polynomials,
+    draw_polynomials,
+    find_degrees,
+    follow_polynomials,
+    run_paths,
+)
 
 CPU = torch.device("cpu")
-SMALL = {"highest": 3, "polynomials": 3, "paths": 40, "nodes": 16, "degree": 8}
+SMALL = PathDegrees(highest=3, polynomials=3, paths=40, nodes=16, degree=8)
 DENSE = ("dense-2", "dense-3", "sparse-10", "monomial-3")
 
 
+def draw(degree=4, **changes):
+    return draw_polynomials(SMALL.change(changes), degree, torch.Generator().manual_seed(0))
+
+
+def make_polynomial(*terms):
+    """Make a polynomial of terms: a factor and the exponents."""
+    factors, exponents = zip(*terms, strict=True)
+    degree = max(map(sum, exponents))
+    return Polynomials(torch.tensor([exponents]), torch.tensor([factors], dtype=torch.float64), degree)
+
+
 def follow(degree, device=CPU, **changes):
-    return follow_polynomials(PathDegrees(**{**SMALL, **changes}), degree, device)
+    return follow_polynomials(SMALL.change(changes), degree, device)
 
 
 def carry_out(folder, **options):
-    settings = PathDegrees(**SMALL)
-    job = Job(settings, "path-degrees", "dense-3", settings, RunFolder(folder), CPU, **options)
-    try:
-        run_paths(settings, job)
-    finally:
-        job.close()
+    with closing(Job(SMALL, "path-degrees", "dense-3", SMALL, RunFolder(folder), CPU, **options)) as job:
+        run_paths(SMALL, job)
     return job.read()
 
 
-def make_entry(degree, **changes):
-    """Make what a total degree gives when all is as the theorem has it."""
-    return {
-        "degree": degree,
-        "followed": 1000,
-        "found": float(degree),
-        "found_coarsely": degree / 2,
-        "too_high": 0,
-        "dropped": 0,
-        "vanishing": 0,
-        "unexplained": 0,
-        "effective_degree": {"value": 0.5 * degree, "stderr": 0.01},
-        "normalized": {"value": 0.3 * degree, "stderr": 0.01},
-        "noise": [{"size": size, "found": 8.0, "effective_degree": 0.5 * degree * (1 + size)} for size in (1e-6, 1e-2)],
-    } | changes
-
-
-def make_results(names=DENSE, entries=None, **changes):
-    """Make results of two seeds and three total degrees; ``dense-3`` and a lattice have changes."""
+def make_results(names=DENSE, **changes):
+    """Make results of two seeds and three total degrees as the theorem has them; dense-3 and a lattice have changes."""
+    noise = [{"size": size, "found": 8.0} for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
     methods = []
     for method in RECIPE.methods:
-        own = changes if method.name in ("dense-3", "lattice-3") else {}
-        summary = {"degrees": entries or [make_entry(degree, **own) for degree in (1, 2, 3)], "seconds": 2.0}
+        entries = [
+            dict.fromkeys(("too_high", "dropped", "vanishing", "unexplained"), 0)
+            | {"degree": degree, "followed": 1000, "found": float(degree), "found_coarsely": degree / 2}
+            | {"effective_degree": {"value": 0.5 * degree, "stderr": 0.01}}
+            | {"normalized": {"value": 0.3 * degree, "stderr": 0.01}}
+            | {"noise": [each | {"effective_degree": 0.5 * degree * (1 + each["size"])} for each in noise]}
+            | (changes if method.name in ("dense-3", "lattice-3") else {})
+            for degree in (1, 2, 3)
+        ]
         runs = [
-            Run(Path("run.jsonl"), "path-degrees", method.name, "PathDegrees", settings.to_dict(), {}, [], summary)
+            Run(Path("run.jsonl"), "", "", "PathDegrees", settings.to_dict(), {}, [], {"degrees": entries})
             for settings in (RECIPE.resolve(method, {"seed": seed}) for seed in (0, 1))
             if method.name in names
         ]
         methods.append(MethodRuns(method, tuple(runs), "run" if runs else "not run"))
-    return Results(RECIPE, {**SMALL}, tuple(methods))
+    return Results(RECIPE, {"highest": 3}, tuple(methods))
+
+
+def test_fits_must_leave_room_above_the_polynomials():
+    with pytest.raises(ValueError, match=r"degree=10 leaves no room above .* Use degree=11"):
+        PathDegrees(degree=10)
+
+
+@pytest.mark.parametrize("terms", [None, 1, 5])
+def test_values_are_sums_of_monomials(terms):
+    polynomials, points = draw(terms=terms), torch.randn(4, 3, dtype=torch.float64)
+    exponents = polynomials.exponents.expand(3, -1, -1).numpy()
+    for value, point in zip(polynomials(points), points.numpy(), strict=True):
+        expected = (polynomials.coefficients.numpy() * (point**exponents).prod(-1)).sum(-1)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("variables", "degree"), [(1, 3), (2, 10), (4, 1)])
+def test_all_terms_are_all_monomials_up_to_the_degree(variables, degree):
+    found = sorted(map(tuple, draw(degree, variables=variables).exponents[0].tolist()))
+    assert found == [powers for powers in product(range(degree + 1), repeat=variables) if sum(powers) <= degree]
+
+
+def test_random_terms_are_all_equally_likely():
+    exponents = draw(2, polynomials=4000, variables=2, terms=2).exponents
+    assert bool((exponents[:, 0].sum(-1) == 2).all())
+    _, counts = torch.unique(exponents[:, 1], dim=0, return_counts=True)
+    assert len(counts) == 6
+    assert bool(((counts - 4000 / 6).abs() < 5 * math.sqrt(4000 / 6)).all())
+
+
+def test_the_leading_coefficient_is_that_of_naive_algebra():
+    polynomial = make_polynomial((2.0, (2, 1)), (-3.0, (1, 2)), (5.0, (1, 1)), (7.0, (0, 0)))
+    first, second = np.array([0.3, -0.7]), np.array([-0.2, 0.9])
+    x, y = (np.polynomial.Polynomial([(a + b) / 2, (a - b) / 2]) for a, b in zip(first, second, strict=True))
+    path = 2 * x**2 * y - 3 * x * y**2 + 5 * x * y + 7
+    found, vanishing = polynomial.compute_leading_coefficients(torch.tensor(first - second)[None])
+    np.testing.assert_allclose(found, [[path.convert(kind=np.polynomial.Chebyshev).coef[3]]], rtol=1e-12)
+    assert vanishing.tolist() == [[False]]
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("terms", "expected"),
     [
-        ({"degree": 10}, "degree=10 leaves no room above .* Use degree=11"),
-        ({"nodes": 16}, "nodes=16 cannot determine a polynomial of degree=16"),
-        ({"terms": 0}, "terms=0 is too small"),
-        ({"polynomials": 1}, "polynomials=1 is too small"),
+        ([(1.0, (1, 1)), (4.0, (1, 0))], [True, True, False, True]),
+        ([(1.0, (2, 0)), (-1.0, (0, 2))], [False, False, True, True]),  # x² - y²: its zeros are no zeros of its terms
     ],
 )
-def test_impossible_settings_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        PathDegrees(**changes)
+def test_the_leading_coefficient_vanishes_where_the_leading_part_does(terms, expected):
+    directions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.0, 0.0]], dtype=torch.float64)
+    assert make_polynomial(*terms).compute_leading_coefficients(directions)[1][:, 0].tolist() == expected
 
 
 def test_the_degree_is_that_of_the_highest_coefficient_above_the_threshold():
@@ -82,15 +127,15 @@ def test_the_degree_is_that_of_the_highest_coefficient_above_the_threshold():
     assert find_degrees(torch.zeros(5, 1), 1e-9).tolist() == [0]
 
 
-@pytest.mark.parametrize(
-    "kind", [{"variables": 2}, {"variables": 10, "terms": 20, "inputs": "normal"}, {"variables": 3, "terms": 1}]
-)
-@pytest.mark.parametrize("degree", [1, 4, 6])
-def test_with_a_density_every_path_has_the_total_degree(kind, degree):
+@pytest.mark.parametrize("kind", [{"variables": 2}, {"variables": 10, "terms": 20, "inputs": "normal"}, {"terms": 1}])
+@pytest.mark.parametrize("degree", [1, 6])
+def test_with_a_density_every_path_has_the_total_degree_and_noise_hides_it(kind, degree):
     found = follow(degree, highest=6, **kind)
     assert found["followed"] == 3 * 40
     assert found["found"] == pytest.approx(degree, abs=0.05)
     assert found["too_high"] == found["vanishing"] == found["unexplained"] == 0
+    assert all(each["found"] > 7.9 for each in found["noise"])
+    assert found["noise"][0]["effective_degree"] == pytest.approx(found["effective_degree"]["value"], rel=1e-4)
 
 
 def test_on_a_lattice_the_degree_drops_as_often_as_a_step_stays_in_place():
@@ -99,14 +144,6 @@ def test_on_a_lattice_the_degree_drops_as_often_as_a_step_stays_in_place():
     assert found["vanishing"] / found["followed"] == pytest.approx(1 / 3, abs=0.05)
     assert found["dropped"] == found["vanishing"]
     assert found["found"] == pytest.approx(3 * (1 - found["dropped"] / found["followed"]))
-
-
-def test_noise_raises_the_degree_to_the_highest_fitted_and_hardly_the_effective_degree():
-    found = follow(3, variables=2)
-    clean = found["effective_degree"]["value"]
-    assert all(each["found"] > 7.9 for each in found["noise"])
-    assert found["noise"][0]["effective_degree"] == pytest.approx(clean, rel=1e-4)
-    assert found["noise"][-1]["effective_degree"] > clean
 
 
 def test_a_linear_function_has_the_effective_degree_of_its_half_differences():
@@ -152,7 +189,6 @@ def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(tmp_path, monkeypatc
         ({"found": 2.0}, "does not hold"),  # the same for all total degrees
         ({"names": ("lattice-3",), "vanishing": 500}, "not decided"),
         ({"names": (*DENSE[2:], "lattice-3"), "vanishing": 500}, "holds"),
-        ({"entries": [make_entry(1)]}, "holds"),
     ],
 )
 def test_the_claim(changes, word):
@@ -160,33 +196,19 @@ def test_the_claim(changes, word):
 
 
 def test_tables_have_what_was_found():
-    degrees, noise, raw, normalized, extremes = RECIPE.study.tables(make_results(dropped=4))
+    results = make_results(dropped=4)
+    degrees, noise, raw, normalized = RECIPE.study.tables(results)
     assert degrees.rows[1] == ("3 variables, all terms", "6,000", "0", "24", "3.000", "1.50")
     assert degrees.rows[4] == ("one term, on a lattice", "not run", "–", "–", "–", "–")
-    assert noise.rows[0] == ("2 variables, all terms", "2.00; 1.000", "8.00; 1.000", "8.00; 1.010")
+    assert noise.rows[0][1::5] == ("2.00; 1.000", "8.00; 1.010")
     assert raw.rows[0] == ("2 variables, all terms", "0.50 ± 0.01", "1.00 ± 0.01", "1.50 ± 0.01")
     assert normalized.rows[0][1:] == ("0.30 ± 0.01", "0.60 ± 0.01", "0.90 ± 0.01")
-    assert extremes.rows[0] == ("2 variables, all terms", "8.00", "0.0%", "1.0%", "–", "–")
+    headline = "total degree found on 2,988 of 3,000; leading coefficient zero on 0"
+    assert RECIPE.study.headline(results.done[1].runs[0]) == headline
 
 
-def test_an_effective_degree_that_falls_is_shown():
-    values = ((1, 0.5), (2, 1.0), (3, 0.7))
-    entries = [make_entry(degree, effective_degree={"value": value, "stderr": 0.01}) for degree, value in values]
-    assert RECIPE.study.tables(make_results(entries=entries))[-1].rows[0][-2:] == ("1.00 (degree 2) to 0.70 (3)", "–")
-
-
-def test_figures_show_every_method():
-    every = tuple(method.name for method in RECIPE.methods)
-    degrees, effective = (each.draw("dark") for each in RECIPE.study.figures(make_results(every)))
-    titles = {method.title for method in RECIPE.methods}
-    for axes in (degrees.axes[0], *effective.axes):
-        assert {each.get_text() for each in axes.texts} == titles
-    assert {each.get_text() for each in degrees.axes[1].texts} == {"D = 2", "D = 3"}
-    degrees.canvas.draw()
-
-
-def test_a_lattice_alone_can_be_drawn_and_summarized():
-    results = make_results(("lattice-3",), dropped=500, vanishing=500)
-    assert RECIPE.study.figures(results)[0].draw("light").axes
-    headline = "total degree found on 1,500 of 3,000; leading coefficient zero on 1,500"
-    assert RECIPE.study.headline(results.done[0].runs[0]) == headline
+@pytest.mark.parametrize("names", [("lattice-3",), (*DENSE, "lattice-3")])
+def test_figures_show_every_method(names):
+    for figure in RECIPE.study.figures(make_results(names)):
+        labels = {each.get_text() for each in figure.draw("dark").axes[0].texts}
+        assert labels == {method.title for method in RECIPE.methods if method.name in names}

@@ -7,8 +7,7 @@ Cost: 35 s per run on a core of its own; 10 minutes in all.
 """
 
 from effdeg_lab.recipe import Method, Recipe
-from effdeg_lab.studies.polynomial_networks import PolynomialFit, PolynomialNetworks, run_fit
-from effdeg_lab.studies.polynomials import DEGREES
+from effdeg_lab.studies.polynomial_networks import DEGREES, PolynomialFit, PolynomialNetworks, run_fit
 
 RECIPE = Recipe(
     name="pnn",
