@@ -7,7 +7,7 @@ import pytest
 
 from effdeg_lab.recipes import cifar10_estimators, cifar10_vit_pool
 from effdeg_lab.recipes.digits_estimators import RECIPE
-from effdeg_lab.results import MethodRuns, Results
+from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.tracking import read_models
 
@@ -35,9 +35,7 @@ def make_run(model, precise, coarse, *, seed=0, also=True):
 
 
 def collect_runs(runs):
-    own = {each.name: tuple(run for run in runs if run.method == each.name) for each in RECIPE.methods}
-    methods = [MethodRuns(each, own[each.name], "run" if own[each.name] else "not run") for each in RECIPE.methods]
-    return Results(RECIPE, {"epochs": 40, "measure_nodes": 200, "measure_degree": 40}, tuple(methods))
+    return collect(RECIPE, runs)[0]
 
 
 @pytest.mark.parametrize(("noise", "word"), [(0.0, "holds"), (0.2, "not decided"), (5.0, "does not hold")])
@@ -80,26 +78,14 @@ def test_methods_that_a_setting_cannot_distinguish_are_shown_separately():
 
 def test_a_pool_of_one_method_is_in_the_order_of_its_grid_and_grouped_by_the_learning_rate():
     runs = [make_run(model, 1.0 + place, 1.0 + place) for place, model in enumerate(MODELS[:6])]
-    runs.append(make_run((RECIPE.methods[0], MODELS[0][1] | {"lr": 0.5}), 7.0, 7.0))  # not in the grid
     models = read_models(collect_runs(runs[::-1])).drop_duplicates("model")
-    assert list(models["precise_value"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
-    assert list(models["group"]) == [*(f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"), "lr = 0.5"]
+    assert list(models["precise"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert list(models["group"]) == [f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"]
 
 
-def test_settings_that_some_models_were_not_measured_with_are_left_out():
-    runs = [make_run(model, 1.0 + place, 1.0 + place) for place, model in enumerate(MODELS[:6])]
-    del runs[3].summary["measured_also"]["8/5"]
-    raw = RECIPE.study.tables(collect_runs(runs))[0]
-    assert [row[0] for row in raw.rows] == ["3/2", "4/3", "15/7", "32/20", "64/40"]
-
-
-def test_runs_that_were_measured_once_decide_nothing():
+def test_runs_that_were_measured_once_are_left_out():
     runs = [make_run(model, 1.0, 1.0, also=False) for model in MODELS[:4]]
-    results = collect_runs(runs)
-    assert RECIPE.study.claim(results).word == "not decided"
-    assert RECIPE.study.tables(results) == []
-    assert RECIPE.study.figures(results) == []
-    assert RECIPE.study.headline(runs[0]) == "ED 1.000"
+    assert collect_runs(runs).done == []
 
 
 def test_seeds_of_one_configuration_are_not_independent():
