@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from effdeg_lab.recipes import cifar10_estimators, cifar10_vit_pool
 from effdeg_lab.recipes.digits_estimators import RECIPE
 from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
@@ -14,23 +13,18 @@ from effdeg_lab.studies.tracking import read_models
 MODELS = [(method, point) for method in RECIPE.methods for point in RECIPE.points()]
 
 
-def measure(value, stderr=0.05):
-    return {"value": value, "stderr": stderr, "normalized": 2 * value, "normalized_stderr": stderr}
-
-
 def make_run(model, precise, coarse, *, seed=0, also=True):
     method, point = model
     settings = RECIPE.resolve(method, {**point, "seed": seed}).to_dict()
-    extra = {
-        "per_path_correlation": 0.9,
-        "normalized_per_path_correlation": 0.8,
-        "value_at_degree": 0.5 * coarse,
-        "normalized_at_degree": 2 * coarse,
-    }
-    summary = {"test_accuracy": 0.9, "effective_degree": measure(precise), "seconds": 1.0}
-    if also:
-        summary["measured_also"] = {name: measure(coarse) | extra for name in settings["measure_also"]}
-    file = Path(RECIPE.name, f"{method.name}-{seed}-{'-'.join(f'{key}={value}' for key, value in point.items())}.jsonl")
+
+    def measure(value):
+        return {"value": value, "stderr": 0.05, "normalized": 2 * value, "normalized_stderr": 0.05}
+
+    found = measure(coarse) | {"per_path_correlation": 0.9, "normalized_per_path_correlation": 0.8}
+    found |= {"value_at_degree": 0.5 * coarse, "normalized_at_degree": 2 * coarse}
+    summary = {"effective_degree": measure(precise)}
+    summary |= {"measured_also": dict.fromkeys(settings["measure_also"], found)} if also else {}
+    file = Path(f"{method.name}-{seed}-{list(point.values())}.jsonl")
     return Run(file, RECIPE.name, method.name, "Training", settings, {"device": "an abacus"}, [], summary)
 
 
@@ -106,9 +100,3 @@ def test_the_figure_has_a_panel_for_each_setting_and_value():
     assert len(titles) == 12
     assert titles[1] == "4/3   ρ = 1.000"
     assert [text.get_text() for text in figure.legends[0].texts] == ["plain", "mixup", "ED, λ = 2", "ED, λ = 7"]
-
-
-def test_the_pool_of_cifar10_is_measured_in_more_ways():
-    pool, own = cifar10_vit_pool.RECIPE, cifar10_estimators.RECIPE
-    assert own.settings.change({"measure_also": ()}) == pool.settings
-    assert (own.methods, own.grid, own.seeds) == (pool.methods, pool.grid, pool.seeds)
