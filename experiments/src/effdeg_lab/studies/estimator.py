@@ -39,7 +39,6 @@ UNBIASED = 0.01  # a bias that this standard error hides
 WRONG = 0.05  # an error that a measurement should warn of
 BUDGETS = (1_000, 10_000, 100_000)  # forward passes to be split into paths and nodes
 
-_SETTLED = 1e-6  # what a value may grow by between the last two exact degrees to count as settled
 _DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few per cent
 _KEYS = ["sampling", "nodes", "degree"]
 
@@ -104,21 +103,20 @@ class Subject:
 
     def measure(self, sampling: Sampling, nodes: int) -> list[dict[str, Any]]:
         """Measure at every degree that the nodes determine, and compare with the exact values path by path."""
-        trace, degrees, entries = self._trace(sampling, nodes), [degree for degree in DEGREES if degree < nodes], []
+        trace, degrees, entries = self._trace(sampling, nodes), [each for each in DEGREES if each < nodes], []
         within = self.spread_within_paths(nodes, degrees) if sampling == "cosine" else [0.0] * len(degrees)
         for degree, spread in zip(degrees, within, strict=True):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IllConditionedFit)  # fits that go wrong are a part of the study
                 measured = trace.fit(degree=degree, output="identity")
-            exact = self.exact[:, degree]
-            error, mean = measured.per_path - exact, float(exact.mean())
-            entry = {"sampling": sampling, "nodes": nodes, "degree": degree, "value": measured.value, "within": spread}
+            error, exact = measured.per_path - self.exact[:, degree], float(self.exact[:, degree].mean())
+            entry = {"sampling": sampling, "nodes": nodes, "degree": degree, "value": measured.value, "exact": exact}
             entries.append({
                 **entry,
                 "std": float(measured.per_path.std()),
-                "exact": mean,
-                "bias": float(error.mean()) / mean,
-                "bias_stderr": float(error.std()) / math.sqrt(len(error)) / mean,
+                "within": spread,
+                "bias": float(error.mean()) / exact,
+                "bias_stderr": float(error.std()) / math.sqrt(len(error)) / exact,
                 "residual": measured.residual,
                 "upper_half": measured.upper_half,
                 # With as many nodes as coefficients a measurement says that it cannot tell, whatever the residual.
@@ -149,17 +147,16 @@ def read_exact(run: Run) -> "pd.Series[float]":
 
 
 def read_outcomes(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return what every setting gave in every run, with a ``whole_bias`` relative to the whole value.
+    """Return what every setting gave in every run; ``spread`` and ``within`` are shares of the estimate.
 
-    That is the limit of high degrees or, where there is none, the exact value at degree 40; ``bias`` is relative to the
-    exact value at the same degree. ``spread`` and ``within`` are shares of the estimate.
+    ``bias`` is relative to the exact value at the same degree, ``whole_bias`` to the limit of high degrees. A piecewise
+    linear function has no limit; its value at degree 40 is used.
     """
     frames = []
     for each in runs:
         found, exact = pd.DataFrame(each.metrics), read_exact(each)
-        before, last = exact.iloc[-2:]
-        whole = last if last <= (1 + _SETTLED) * before else exact[DEFAULT[2]]
-        spread, within = (found[key] / found["value"] for key in ("std", "within"))
+        whole = exact[DEFAULT[2] if each.settings["function"] == "kinks" else EXACT_AT[-1]]
+        spread, within = found["std"] / found["value"], found["within"] / found["value"]
         frames.append(found.assign(whole_bias=found["value"] / whole - 1, spread=spread, within=within))
     return pd.concat(frames, ignore_index=True)
 
@@ -256,8 +253,7 @@ def _make_costs(averaged: dict[str, pd.DataFrame], heading: str) -> Table:
             cost = (f"{one['paths']:,}", f"{one['passes']:,}")
             rows.append((title, label, str(one["nodes"]), str(one["degree"]), *shares, *cost))
     notes = (
-        f"The cheapest settings within {UNBIASED:.0%} of the exact value at their degree and of the whole value: the "
-        "limit of high degrees or, where there is none, the exact value at degree 40.",
+        f"The cheapest settings with a bias of at most {UNBIASED:.0%}, both of the whole value and at their degree.",
         "Spread of paths: standard deviation between paths over the mean; of it nodes: what random nodes alone cause.",
     )
     numbers = ("nodes", "degree", "bias, %", "spread of paths", "of it nodes", "paths", "forward passes")
@@ -284,9 +280,7 @@ def _make_splits(averaged: dict[str, pd.DataFrame]) -> Table:
             best, default = found.iloc[found["error"].argmin()], find_default(found)
             used = [(f"{passes // one['nodes']:,}", f"{100 * one['error']:.2g}") for one in (best, default)]
             rows.append((title, f"{passes:,}", *(str(best[key]) for key in _KEYS), *used[0], *used[1]))
-    notes = (
-        "Error: the root of bias² + variance, as a share of the whole value, with the best of all settings tried.",
-    )
+    notes = ("Error: the root of bias² + variance, as a share of the whole value; the best of all settings tried.",)
     columns = ("", "forward passes", "sampling", "nodes", "degree", "paths", "error, %", "default: paths", "error, %")
     return Table("The best use of a number of forward passes", columns, tuple(rows), notes)
 

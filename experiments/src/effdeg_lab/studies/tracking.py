@@ -50,9 +50,7 @@ def read_models(results: Results) -> pd.DataFrame:
                         "setting": setting,
                         "variant": variant,
                         "value": value,
-                        "stderr": stderr,
                         "precise": reference,
-                        "precise_stderr": precise[f"{prefix}stderr"],
                         "ratio": value / reference,
                         "ratio_at_degree": value / found.get(f"{key}_at_degree", reference),
                         "path_correlation": found.get(f"{prefix}per_path_correlation"),
@@ -103,9 +101,7 @@ class TrackingStudy(Study):
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return the figure, if there are enough models."""
-        caption = (
-            "Coarse against precise values (nodes/degree) of each model; dotted: equal. ρ: rank correlation (Spearman)."
-        )
+        caption = "Coarse against precise values (nodes/degree); dotted: equal. ρ is Spearman's rank correlation."
         figure = StudyFigure("tracking", caption, lambda theme: _draw_tracking(read_models(results), theme))
         return [figure] if results.size >= FEWEST else []
 
@@ -177,15 +173,13 @@ def _draw_tracking(models: pd.DataFrame, theme: str) -> Any:
     *names, precise = models["setting"].unique()
     with open_figure(theme, (2.15 * len(names) + 0.5, 5.4)) as (colors, figure):
         panels = figure.subplots(len(VARIANTS), len(names), squeeze=False, sharey="row")
-        cycle = (colors.ink, colors.simple, colors.steep, colors.complex)
+        inks = (colors.ink, colors.simple, colors.steep, colors.complex)
         for row, (variant, measured) in zip(panels, _split(models, "variant").items(), strict=True):
             scores, lowest = score_settings(measured), measured["precise"].min()
             row[0].set_ylabel(f"effective degree, coarse\n({variant})")
             for axes, name in zip(row, names, strict=True):
-                groups = _split(measured[measured["setting"] == name], "group")
-                for index, (group, found) in enumerate(groups.items()):
-                    style: Any = {"fmt": "o", "ms": 3.6, "color": cycle[index % 4], "elinewidth": 0.7, "label": group}
-                    axes.errorbar(found["precise"], found["value"], found["stderr"], found["precise_stderr"], **style)
+                for index, (group, found) in enumerate(_split(measured.query("setting == @name"), "group").items()):
+                    axes.plot(found["precise"], found["value"], "o", ms=4, color=inks[index % 4], label=group)
                 axes.axline((lowest, lowest), slope=1, ls=":", color=colors.ink, lw=1, zorder=1)
                 add_grid(axes, colors)
                 score = scores.get(name)
