@@ -253,7 +253,7 @@ def _make_costs(averaged: dict[str, pd.DataFrame], heading: str) -> Table:
             cost = (f"{one['paths']:,}", f"{one['passes']:,}")
             rows.append((title, label, str(one["nodes"]), str(one["degree"]), *shares, *cost))
     notes = (
-        f"The cheapest settings with a bias of at most {UNBIASED:.0%}, both of the whole value and at their degree.",
+        f"Bias: of the whole value (the limit of high degrees; for ReLU networks, degree 40), at most {UNBIASED:.0%}.",
         "Spread of paths: standard deviation between paths over the mean; of it nodes: what random nodes alone cause.",
     )
     numbers = ("nodes", "degree", "bias, %", "spread of paths", "of it nodes", "paths", "forward passes")
