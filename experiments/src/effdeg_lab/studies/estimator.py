@@ -253,7 +253,7 @@ def _make_costs(averaged: dict[str, pd.DataFrame], heading: str) -> Table:
             cost = (f"{one['paths']:,}", f"{one['passes']:,}")
             rows.append((title, label, str(one["nodes"]), str(one["degree"]), *shares, *cost))
     notes = (
-        f"Bias: of the whole value (the limit of high degrees; for ReLU networks, degree 40), at most {UNBIASED:.0%}.",
+        f"The cheapest with a bias of at most {UNBIASED:.0%} of the whole value (of ReLU networks: at degree 40).",
         "Spread of paths: standard deviation between paths over the mean; of it nodes: what random nodes alone cause.",
     )
     numbers = ("nodes", "degree", "bias, %", "spread of paths", "of it nodes", "paths", "forward passes")
