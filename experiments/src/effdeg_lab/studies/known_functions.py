@@ -67,7 +67,7 @@ def make_sine(frequency: float, examples: int, generator: Generator, device: tor
     def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
         center, half = ((frequency * each[:, 0]) / 2 for each in (first + second, first - second))
         orders = torch.arange(order + 1, dtype=torch.float64, device=device)
-        found = 2 * bessel(half, order) * torch.sin(center[:, None] + orders * (math.pi / 2))
+        found = 2 * _bessel(half, order) * torch.sin(center[:, None] + orders * (math.pi / 2))
         found[:, 0] /= 2
         return pad(found, (0, degree - order))[..., None]
 
@@ -75,7 +75,7 @@ def make_sine(frequency: float, examples: int, generator: Generator, device: tor
     return inputs, lambda x: torch.sin(frequency * x), expand
 
 
-def bessel(x: Tensor, order: int) -> Tensor:
+def _bessel(x: Tensor, order: int) -> Tensor:
     """Return J_0(x) … J_order(x), of shape ``(points, order + 1)``, for an even order well above |x|.
 
     The ratios J_k / J_{k-1} = 1 / (2k / x - J_{k+1} / J_k) are computed from above: the recurrence is stable in that

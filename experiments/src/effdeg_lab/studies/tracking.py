@@ -25,9 +25,8 @@ VARIANTS = {"value": "raw, on probabilities", "normalized": "normalized, on logi
 def read_models(results: Results) -> pd.DataFrame:
     """Return what every setting measured: a row for each model, setting and variant, the precise setting last.
 
-    Models have a ``configuration`` (method and point of the grid, of which there may be several seeds) and a ``group``
-    (the method or, if there is only one, the learning rate). ``ratio_at_degree`` is relative to the fit of the same
-    degree on the nodes of the precise measurement; ``paths`` bring the standard error down to the tolerance.
+    A ``configuration`` may have several seeds. ``ratio_at_degree`` is relative to the fit of the same degree on the
+    nodes of the precise measurement; ``paths`` bring the standard error down to the tolerance.
     """
     points = [tuple(point.values()) for point in results.recipe.points()]
     precise_name = f"{results.scale['measure_nodes']}/{results.scale['measure_degree']}"
@@ -124,8 +123,7 @@ def _make_correlations(results: Results, variant: str, models: pd.DataFrame) -> 
             f"{found['path_correlation'].mean():.2f}",
         ))
     notes = (
-        "Correlations with the precise value over models, with 95% intervals, and between the paths of one model; ± "
-        "standard deviation over models.",
+        "Correlations with the precise value over models (95% intervals) and over the paths of one; ± over models.",
         "At its degree: relative to the fit of the same degree on the nodes of the precise measurement.",
     )
     columns = ("nodes/degree", "Pearson", "Spearman", "Kendall", "ratio to precise", "at its degree", "between paths")
@@ -135,13 +133,12 @@ def _make_correlations(results: Results, variant: str, models: pd.DataFrame) -> 
 
 def _make_groups(variants: dict[str, pd.DataFrame]) -> list[Table]:
     """Return the rank correlations among models trained alike; nothing unless there are several groups."""
-    names = variants[VARIANTS["value"]]["setting"].unique()[:-1]
     rows = []
     for variant, models in variants.items():
+        names = models["setting"].unique()[:-1]
         for group, found in _split(models, "group").items():
             if scores := score_settings(found):
-                correlations = [scores[name].spearman for name in names]
-                cells = [f"{each.value:z.2f}" if each else NOTHING for each in correlations]
+                cells = [f"{one.value:z.2f}" if (one := scores[name].spearman) else NOTHING for name in names]
                 rows.append((variant, group, str(found["model"].nunique()), *cells))
     notes = ("Spearman's rank correlation with the precise value.",)
     table = Table("Among models that were trained alike", ("", "group", "models", *names), tuple(rows), notes)
