@@ -1,42 +1,30 @@
 """The estimator on known functions: closed forms, runs, and what follows from their outcomes."""
 
 import inspect
-import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy import special
 
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg_lab.recipes.estimator import RECIPE
-from effdeg_lab.results import MethodRuns, Results
+from effdeg_lab.results import collect
 from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
 from effdeg_lab.studies import estimator
-from effdeg_lab.studies.estimator import EXACT_AT, SCHEMES, Estimation, Subject, list_degrees
-from effdeg_lab.studies.known_functions import bessel, exact_degrees, expand_relu
+from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
+from effdeg_lab.studies.known_functions import exact_degrees, expand_relu
 
 CPU = torch.device("cpu")
 SMALL = {"paths": 24, "examples": 30, "draws": 3, "seed": 2}
 FUNCTIONS = {
-    "polynomial": Estimation(),
-    "sine": Estimation(function="sine", frequency=16.0),
-    "kinks": Estimation(function="kinks", units=5),
+    "polynomial": Estimation(**SMALL),
+    "sine": Estimation(function="sine", frequency=16.0, **SMALL),
+    "kinks": Estimation(function="kinks", units=3, **SMALL),
 }
-
-
-# The closed forms
-
-
-def draw_paths(name, count=12):
-    generator = torch.Generator().manual_seed(3)
-    function = estimator.make_function(FUNCTIONS[name], generator, CPU)
-    x = function.draw_inputs(2 * count, generator)
-    return function, x[:count], x[count:]
+SETTINGS = [(*scheme, degree) for scheme in SCHEMES for degree in DEGREES if degree < scheme[1]]
 
 
 def integrate(function, first, second, degree, points):
@@ -44,64 +32,31 @@ def integrate(function, first, second, degree, points):
     angles = (torch.arange(points, dtype=torch.float64) + 0.5) * (math.pi / points)
     weights = torch.cos(torch.arange(degree + 1)[:, None] * angles) * (2 / points)
     weights[0] /= 2
-    t = torch.cos(angles)[:, None]
-    ends = zip(first, second, strict=True)
-    return torch.stack([weights @ function((one + two) / 2 + t * (one - two) / 2) for one, two in ends])
+    alpha = (1 + torch.cos(angles)[:, None]) / 2
+    return torch.stack([
+        weights @ function(torch.lerp(two, one, alpha)) for one, two in zip(first, second, strict=True)
+    ])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_coefficients_are_those_of_a_dense_quadrature(name):
-    function, first, second = draw_paths(name)
+    subject = Subject(FUNCTIONS[name], CPU)
+    first, second = subject.inputs.chunk(2)
     # With a kink the error of the quadrature falls only as the square of its step.
     points, close = (40_000, 1e-8) if name == "kinks" else (512, 1e-12)
-    found = function.expand(first, second, 45)
-    torch.testing.assert_close(found, integrate(function, first, second, 45, points), rtol=0, atol=close)
-    torch.testing.assert_close(function.expand(first, second, 2), found[:, :3], rtol=0, atol=1e-15)
-
-
-def test_bessel_functions_equal_scipy():
-    x = torch.cat([
-        torch.linspace(-16, 16, 401, dtype=torch.float64),
-        torch.tensor([0.0, 1e-9, 2.404825557695773], dtype=torch.float64),  # the last is a zero of J_0
-    ])
-    expected = special.jv(np.arange(77), x.numpy()[:, None])
-    np.testing.assert_allclose(bessel(x, 76).numpy(), expected, rtol=0, atol=2e-15)
-
-
-@pytest.mark.parametrize(("constant", "expected"), [(3.0, (3.0, 2.0, 0.0)), (-3.0, (0.0, 0.0, 0.0))])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_unit_that_is_always_on_or_off_is_linear_or_zero(constant, expected, sign):
-    found = expand_relu(torch.tensor([constant]).double(), torch.tensor([sign * 2.0]).double(), 2)
-    turned = torch.tensor([expected[0], sign * expected[1], expected[2]], dtype=torch.float64)
-    torch.testing.assert_close(found[0], turned, rtol=0, atol=1e-15)
+    found = subject.expand(first, second, 45)
+    expected = integrate(subject.evaluate, first, second, 45, points)
+    torch.testing.assert_close(found, expected, rtol=0, atol=close)
+    torch.testing.assert_close(subject.expand(first, second, 2), found[:, :3], rtol=0, atol=1e-15)
 
 
 def test_a_kink_grows_with_the_logarithm_of_the_degree():
-    slope, angle = 1.7, 1.0
-    constant = torch.tensor([-slope * math.cos(angle)], dtype=torch.float64)
-    found = expand_relu(constant, torch.tensor([slope], dtype=torch.float64), 40_000)
-    exact = exact_degrees(found[..., None])[0]
+    slope, angle = torch.tensor([1.7], dtype=torch.float64), 1.0
+    exact = exact_degrees(expand_relu(-slope * math.cos(angle), slope, 40_000)[..., None])[0]
     # c_k tends to -(2/π) w sin θ cos(kθ) / k², and |cos| is 2/π on average.
-    doubling = 4 / math.pi**2 * slope * math.sin(angle) * math.log(2)
+    doubling = 4 / math.pi**2 * 1.7 * math.sin(angle) * math.log(2)
     for degree in (2500, 5000, 20_000):
         assert float(exact[2 * degree] - exact[degree]) == pytest.approx(doubling, rel=2e-3)
-
-
-def test_exact_degrees_add_up():
-    coefficients = torch.tensor([[[5.0, 1.0], [-1.0, 0.0], [2.0, -4.0]]], dtype=torch.float64)
-    assert exact_degrees(coefficients).tolist() == [[0.0, 0.5, 0.5 + 2 * 3.0]]
-
-
-# Runs
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"frequency": 0.0}, "must be positive"), ({"frequency": 500.0}, "at most 400"), ({"draws": 1}, "draws=1")],
-)
-def test_settings_are_checked(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Estimation(**changes)
 
 
 def carry_out(folder, settings, **options):
@@ -115,74 +70,65 @@ def carry_out(folder, settings, **options):
 
 @pytest.fixture(scope="module")
 def kinks(tmp_path_factory):
-    return carry_out(tmp_path_factory.mktemp("runs"), Estimation(function="kinks", units=3, **SMALL))
-
-
-def find_entry(run, **wanted):
-    return next(each for each in run.metrics if wanted.items() <= each.items())
+    return carry_out(tmp_path_factory.mktemp("runs"), FUNCTIONS["kinks"])
 
 
 def test_every_setting_is_measured_once(kinks):
-    found = [(each["sampling"], each["nodes"], each["degree"]) for each in kinks.metrics]
-    assert found == [(sampling, nodes, degree) for sampling, nodes in SCHEMES for degree in list_degrees(nodes)]
+    assert [(each["sampling"], each["nodes"], each["degree"]) for each in kinks.metrics] == SETTINGS
     known = dict(zip(kinks.summary["degrees"], kinks.summary["exact"], strict=True))
-    assert known[0] == 0
-    assert known[640] > known[320] > known[160] > known[40]
-    within = [find_entry(kinks, sampling="cosine", nodes=nodes, degree=3)["within"] for nodes in (4, 16, 64)]
-    assert within[0] > 2 * within[1] > 4 * within[2] > 0
-    assert all(each["within"] == 0 for each in kinks.metrics if each["sampling"] != "cosine")
+    assert known[640] > known[320] > known[160] > known[40] > known[0] == 0
+    assert all((each["within"] > 0) == (each["sampling"] == "cosine") for each in kinks.metrics)
 
 
 @pytest.mark.parametrize("sampling", ["cosine", "chebyshev", "uniform"])
 def test_a_run_records_what_a_user_measures(kinks, sampling):
-    subject = Subject(Estimation(function="kinks", units=3, **SMALL), CPU)
+    subject = Subject(FUNCTIONS["kinks"], CPU)
     options = {"paths": 24, "nodes": 15, "degree": 7, "sampling": sampling, "output": "identity", "seed": 2}
-    measured = effdeg.measure(subject.function, subject.inputs, **options)
+    measured = effdeg.measure(subject.evaluate, subject.inputs, **options)
     first, second = subject.inputs[measured.pairs].unbind(1)
-    coefficients = subject.function.expand(first, second, 7)
+    coefficients = subject.expand(first, second, 7)
     exact = torch.stack([(k * coefficients[:, k].abs()).mean(-1) for k in range(8)]).sum(0)
     errors = (measured.per_path - exact) / exact.mean()
-    found = find_entry(kinks, sampling=sampling, nodes=15, degree=7)
-    assert found["value"] == pytest.approx(measured.value, rel=1e-9)
-    assert found["std"] == pytest.approx(float(measured.per_path.std()), rel=1e-9)
-    assert found["residual"] == pytest.approx(measured.residual, rel=1e-6)
-    assert found["upper_half"] == pytest.approx(measured.upper_half, rel=1e-9)
-    assert found["exact"] == pytest.approx(float(exact.mean()), rel=1e-12)
-    assert found["bias"] == pytest.approx(measured.value / float(exact.mean()) - 1, abs=1e-9)
-    assert found["bias_stderr"] == pytest.approx(float(errors.std()) / 24**0.5, rel=1e-6)
+    expected = {
+        "value": measured.value,
+        "std": float(measured.per_path.std()),
+        "residual": measured.residual,
+        "upper_half": measured.upper_half,
+        "exact": float(exact.mean()),
+        "bias": measured.value / float(exact.mean()) - 1,
+        "bias_stderr": float(errors.std()) / 24**0.5,
+    }
+    found = kinks.metrics[SETTINGS.index((sampling, 15, 7))]
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 def test_the_variation_within_paths_is_that_of_drawing_again():
     subject = Subject(Estimation(function="sine", frequency=9.0, paths=40, examples=30, draws=60), CPU)
-    pairs = effdeg.trace(subject.function, subject.inputs, paths=40, nodes=4, seed=0).pairs
+    pairs = effdeg.trace(subject.evaluate, subject.inputs, paths=40, nodes=4, seed=0).pairs
     first, second = subject.inputs[pairs].unbind(1)
-    drawn = []
-    for seed in range(60):
-        alpha = cosine_nodes(6, 40, generator=torch.Generator().manual_seed(seed))
-        values = torch.sin(9.0 * (alpha * first + (1 - alpha) * second))[..., None]
-        drawn.append(effective_degree(fit(values, alpha, 3)))
-    expected = torch.stack(drawn).var(0).mean().sqrt()
+    alpha = torch.stack([cosine_nodes(6, 40, generator=torch.Generator().manual_seed(seed)) for seed in range(60)])
+    values = torch.sin(9.0 * (alpha * first + (1 - alpha) * second))[..., None].flatten(0, 1)
+    expected = effective_degree(fit(values, alpha.flatten(0, 1), 3)).view(60, 40).var(0).mean().sqrt()
     assert subject.spread_within_paths(6, [3])[0] == pytest.approx(float(expected), rel=0.15)
 
 
 @pytest.mark.parametrize("sampling", ["cosine", "chebyshev", "uniform"])
 def test_a_polynomial_is_exact_from_its_degree_on(sampling):
-    subject = Subject(Estimation(**SMALL), CPU)
-    whole = subject.summarize()["exact"][5]
+    subject = Subject(FUNCTIONS["polynomial"], CPU)
+    whole = float(subject.exact[:, 5].mean())
     for each in (each for nodes in (3, 6, 15) for each in subject.measure(sampling, nodes)):
         exact = each["degree"] >= 5
         assert (abs(each["value"] / whole - 1) < 1e-4) == exact
         assert (abs(each["bias"]) < 1e-4 and each["residual"] < 1e-9) or not exact
 
 
-def test_a_run_warns_as_the_measurement_does_and_not_where_it_cannot_tell():
-    subject = Subject(Estimation(function="sine", frequency=16.0, **SMALL), CPU)
-    found = {(each["nodes"], each["degree"]): each for nodes in (3, 16) for each in subject.measure("cosine", nodes)}
-    assert [found[key]["warned"] for key in ((16, 2), (16, 14), (3, 2))] == [True, False, False]
+def test_a_run_does_not_warn_where_it_cannot_tell():
+    found = [each["warned"] for nodes in (3, 4) for each in Subject(FUNCTIONS["sine"], CPU).measure("cosine", nodes)]
+    assert found == [False, True, False]  # 3/2, 4/2 and 4/3
 
 
 def test_a_run_that_breaks_off_or_is_stopped_continues_where_it_was(tmp_path, monkeypatch):
-    settings = Estimation(function="sine", **SMALL)
+    settings = FUNCTIONS["sine"]
     monkeypatch.setattr(estimator, "SCHEMES", SCHEMES[:8])
     whole = carry_out(tmp_path / "whole", settings)
     measure, calls = Subject.measure, []
@@ -200,17 +146,11 @@ def test_a_run_that_breaks_off_or_is_stopped_continues_where_it_was(tmp_path, mo
         carry_out(tmp_path / "broken", settings, asked_to_stop=lambda: len(calls) == 7)
     broken = carry_out(tmp_path / "broken", settings)
     assert calls[:4] + calls[5:] == list(SCHEMES[:8])  # nothing is measured twice
-    assert broken.metrics == whole.metrics
-    ends = [{key: value for key, value in each.summary.items() if key != "seconds"} for each in (whole, broken)]
-    assert json.dumps(ends[0]) == json.dumps(ends[1])
-
-
-# What follows from outcomes that are made up
+    assert (broken.metrics, broken.summary["exact"]) == (whole.metrics, whole.summary["exact"])
 
 
 def make_outcomes(*rows):
-    base = {"sampling": "cosine", "nodes": 8, "degree": 5, "spread": 0.5}
-    base |= dict.fromkeys(("bias", "whole_bias", "upper_half", "warned"), 0.0)
+    base = {"sampling": "cosine", "nodes": 8, "degree": 5, "spread": 0.5, "bias": 0.0, "whole_bias": 0.0}
     frame = pd.DataFrame([base | row for row in rows])
     return frame.assign(passes=frame["nodes"] * 625)
 
@@ -232,115 +172,70 @@ def test_the_cheapest_setting_is_unbiased_in_both_ways():
     cancelling = {"nodes": 3, "degree": 2, "whole_bias": 0.001, "bias": 0.5}
     low, good = {"nodes": 4, "degree": 3, "whole_bias": -0.3}, {"nodes": 15, "whole_bias": -0.009}
     found = make_outcomes(cancelling, low, {"nodes": 32}, good, {"nodes": 6, "sampling": "uniform"})
-    assert estimator.find_cheapest(found, "cosine")["nodes"] == 15
-    assert estimator.find_cheapest(found, "uniform")["nodes"] == 6
+    assert [estimator.find_cheapest(found, kind)["nodes"] for kind in ("cosine", "uniform")] == [15, 6]
     assert estimator.find_cheapest(found, "chebyshev") is None
 
 
 def test_nodes_are_enough_if_more_are_too():
     biases = {6: 0.001, 8: 0.5, 15: -0.009, 16: 0.002, 100: 0.0}
     rows = [{"nodes": nodes, "bias": bias} for nodes, bias in biases.items()]
-    assert estimator.find_fewest_nodes(make_outcomes(*rows), "cosine", 5) == 15
-    assert estimator.find_fewest_nodes(make_outcomes(*rows, {"nodes": 200, "bias": 0.02}), "cosine", 5) is None
-    assert estimator.find_fewest_nodes(make_outcomes(*rows), "cosine", 7) is None
+    assert estimator.find_fewest_nodes(make_outcomes(*rows)).to_dict() == {("cosine", 5): 15}
+    assert estimator.find_fewest_nodes(make_outcomes(*rows, {"nodes": 200, "bias": 0.02})).empty
 
 
-def test_warnings_are_counted():
-    found = make_outcomes(
-        {"whole_bias": 0.2, "warned": 1.0, "upper_half": 0.3},
-        {"whole_bias": -0.2, "upper_half": 0.05},
-        {"nodes": 6, "whole_bias": 0.2, "upper_half": 0.3},
-        {"whole_bias": 0.04, "warned": 1.0},
-        {"upper_half": 0.2},
-    )
-    residual, upper = estimator.count_warnings(found, "residual"), estimator.count_warnings(found, "upper half")
-    assert residual == {"caught": 1, "cannot tell": 1, "silent": 1, "needless": 1, "right": 1}
-    assert upper == {"caught": 2, "cannot tell": 0, "silent": 1, "needless": 1, "right": 1}
-
-
-# The study, on runs that are made up
-
-
-def make_run(method, *, bias=0.0, growth=0.0, late=0.0, seed=0):
-    """Make a run whose exact value is 1, and 2 from degree 20 on; or grows on from 40, or once more late."""
-    exact = {
-        degree: min(degree, 1) + (degree >= 20) + growth * max(0, degree - 40) / 600 + late * (degree > 99)
-        for degree in EXACT_AT
-    }
-    metrics = [
-        {
-            "sampling": sampling,
-            "nodes": nodes,
-            "degree": degree,
-            "within": 0.1 if sampling == "cosine" else 0.0,
-            "value": exact[degree] * (1 + bias),
-            "std": exact[degree],
-            "exact": exact[degree],
-            "bias": bias,
-            "bias_stderr": 0.001,
-            "residual": 0.2 if degree < 7 else 0.0,
-            "upper_half": 0.5 if degree < 20 else 0.0,
-            "warned": nodes > degree + 1 and degree < 7,
-        }
-        for sampling, nodes in SCHEMES
-        for degree in list_degrees(nodes)
-    ]
+def make_run(method, *, bias=0.0, late=0.0, seed=0):
+    """Make a run whose exact value is 1, and 2 from degree 20 on; and perhaps more beyond degree 99."""
+    exact = {degree: min(degree, 1) + (degree >= 20) + late * (degree > 99) for degree in EXACT_AT}
+    metrics = pd.DataFrame(SETTINGS, columns=["sampling", "nodes", "degree"])
+    known, low = metrics["degree"].map(exact), metrics["degree"] < 7
+    metrics = metrics.assign(value=known * (1 + bias), std=known, within=0.1, bias=bias, bias_stderr=0.001)
+    metrics["warned"] = low & (metrics["nodes"] > metrics["degree"] + 1)
+    metrics = metrics.assign(residual=0.2 * low, upper_half=0.5 * (metrics["degree"] <= 20))
     settings = RECIPE.resolve(RECIPE.method(method), {"seed": seed}).to_dict()
     summary = {"degrees": list(exact), "exact": list(exact.values()), "seconds": 1.0}
-    file = Path("estimator", f"{method}-{seed}.jsonl")
-    return Run(file, "estimator", method, "Estimation", settings, {"device": "a slide rule"}, metrics, summary)
-
-
-def collect_runs(*runs):
-    own = {each.name: tuple(run for run in runs if run.method == each.name) for each in RECIPE.methods}
-    methods = [MethodRuns(each, own[each.name], "run" if own[each.name] else "not run") for each in RECIPE.methods]
-    return Results(RECIPE, {"examples": 2000, "paths": 2000, "draws": 8}, tuple(methods))
+    own = ("estimator", method, "Estimation", settings, {"device": "a slide rule"})
+    return Run(Path("estimator", f"{method}-{seed}.jsonl"), *own, metrics.to_dict("records"), summary)
 
 
 @pytest.mark.parametrize(("bias", "word"), [(0.005, "holds"), (-0.02, "does not hold"), (0.01, "not decided")])
 def test_the_claim_is_decided_by_the_largest_bias_of_the_defaults(bias, word):
-    verdict = RECIPE.study.claim(collect_runs(make_run("polynomial"), make_run("kinks-4", bias=bias, growth=1.0)))
-    assert verdict.word == word
-    assert verdict.value == bias
+    verdict = RECIPE.study.claim(collect(RECIPE, [make_run("polynomial"), make_run("kinks-4", bias=bias)])[0])
+    assert (verdict.word, verdict.value) == (word, bias)
     assert "ReLU network, 4 units" in verdict.quantity
 
 
 def test_seeds_are_averaged():
     runs = [make_run("polynomial", bias=bias, seed=seed) for seed, bias in enumerate((0.0, 0.03))]
-    verdict = RECIPE.study.claim(collect_runs(*runs))
+    verdict = RECIPE.study.claim(collect(RECIPE, runs)[0])
     assert verdict.value == pytest.approx(0.015)
     assert verdict.interval == pytest.approx((0.015 - 12.7062 * 0.015, 0.015 + 12.7062 * 0.015), rel=1e-4)
     assert RECIPE.study.headline(runs[1]) == "+3.00% at 200/40"
 
 
 def test_a_value_that_the_defaults_cut_off_counts_as_missed():
-    costs, *_, limits = RECIPE.study.tables(collect_runs(make_run("sine-64", late=0.5)))
+    costs = RECIPE.study.tables(collect(RECIPE, [make_run("sine-64", late=0.5)])[0])[0]
     assert costs.rows[0] == ("sin 64x", "cosine", *["–"] * 7)
     assert costs.rows[3][:5] == ("sin 64x", "default", "200", "40", "-20.00")
-    assert limits.rows == (("sin 64x", "+25%", "yes"),)
 
 
 def test_tables_have_the_cheapest_setting_and_count_warnings():
-    costs, nodes, splits, warnings, _ = RECIPE.study.tables(collect_runs(make_run("polynomial")))
+    costs, nodes, splits, warnings = RECIPE.study.tables(collect(RECIPE, [make_run("polynomial")])[0])
     # Degree 20 is the first with the whole value, 24 nodes the fewest for it; the spread is 1, hence 2,500 paths.
     title = "polynomial of degree 5"
     assert costs.rows[0] == (title, "cosine", "24", "20", "+0.00", "1.00", "0.050", "2,500", "60,000")
     assert costs.rows[3] == (title, "default", "200", "40", "+0.00", "1.00", "0.050", "2,500", "500,000")
+    assert costs.bold == {(row, 8) for row in range(3)}
     assert nodes.rows[0] == (title, "cosine", "3", "4", "6", "8", "15", "15", "24", "48")
     assert {row[3] for row in splits.rows} == {"24"}  # below degree 20 half of the value is missed
-    below = [(nodes, degree) for _, nodes in SCHEMES for degree in list_degrees(nodes) if degree < 20]
-    total = sum(len(list_degrees(nodes)) for _, nodes in SCHEMES)
+    below = [(nodes, degree) for _, nodes, degree in SETTINGS if degree < 20]
     caught = sum(degree < 7 and nodes > degree + 1 for nodes, degree in below)
     blind = sum(nodes == degree + 1 for nodes, degree in below)
-    counts = (caught, blind, len(below) - caught - blind, 0, len(below), 0, 0)
-    assert warnings.rows == ((title, f"{len(below)} of {total}", *map(str, counts)),)
+    needless = sum(degree == 20 for *_, degree in SETTINGS)
+    counts = (caught, blind, len(below) - caught - blind, 0, len(below), 0, needless)
+    assert warnings.rows[0] == (title, f"{len(below)} of {len(SETTINGS)}", *map(str, counts))
 
 
 def test_figures_are_drawn():
-    results = collect_runs(make_run("polynomial"), make_run("kinks-64", bias=0.02, growth=1.0))
-    drawn = {each.name: each.draw("dark") for each in RECIPE.study.figures(results)}
-    panels = {name: len(figure.axes) for name, figure in drawn.items()}
-    assert panels == {"bias": 6, "degrees": 1, "cost": 1, "split": 2, "warnings": 2}
-    assert "cosine 24/20" in [text.get_text() for text in drawn["cost"].axes[0].texts]
-    exact = drawn["degrees"].axes[0].lines[0].get_ydata()
-    assert (exact[0], exact[39], exact[-1]) == (0.5, 1.0, 1.0)
+    results = collect(RECIPE, [make_run("polynomial"), make_run("kinks-64", bias=0.02)])[0]
+    panels = {each.name: len(each.draw("dark").axes) for each in RECIPE.study.figures(results)}
+    assert panels == {"bias": 6, "degrees": 1, "split": 2, "warnings": 2}

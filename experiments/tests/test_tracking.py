@@ -5,39 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from effdeg_lab.recipes import cifar10_estimators, cifar10_vit_pool
 from effdeg_lab.recipes.digits_estimators import RECIPE
-from effdeg_lab.results import MethodRuns, Results
+from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.tracking import read_models
 
 MODELS = [(method, point) for method in RECIPE.methods for point in RECIPE.points()]
 
 
-def measure(value, stderr=0.05):
-    return {"value": value, "stderr": stderr, "normalized": 2 * value, "normalized_stderr": stderr}
+def measure(value):
+    return {"value": value, "stderr": 0.05, "normalized": 2 * value, "normalized_stderr": 0.05}
 
 
-def make_run(model, precise, coarse, *, seed=0, also=True):
+def make_run(model, precise, coarse, seed=0):
     method, point = model
     settings = RECIPE.resolve(method, {**point, "seed": seed}).to_dict()
-    extra = {
-        "per_path_correlation": 0.9,
-        "normalized_per_path_correlation": 0.8,
-        "value_at_degree": 0.5 * coarse,
-        "normalized_at_degree": 2 * coarse,
-    }
-    summary = {"test_accuracy": 0.9, "effective_degree": measure(precise), "seconds": 1.0}
-    if also:
-        summary["measured_also"] = {name: measure(coarse) | extra for name in settings["measure_also"]}
-    file = Path(RECIPE.name, f"{method.name}-{seed}-{'-'.join(f'{key}={value}' for key, value in point.items())}.jsonl")
+    found = measure(coarse) | {"per_path_correlation": 0.9, "normalized_per_path_correlation": 0.8}
+    found |= {"value_at_degree": 0.5 * coarse, "normalized_at_degree": 2 * coarse}
+    also = dict.fromkeys(settings["measure_also"], found)
+    summary = {"effective_degree": measure(precise), "measured_also": also}
+    file = Path(f"{method.name}-{seed}-{list(point.values())}.jsonl")
     return Run(file, RECIPE.name, method.name, "Training", settings, {"device": "an abacus"}, [], summary)
 
 
-def collect_runs(runs):
-    own = {each.name: tuple(run for run in runs if run.method == each.name) for each in RECIPE.methods}
-    methods = [MethodRuns(each, own[each.name], "run" if own[each.name] else "not run") for each in RECIPE.methods]
-    return Results(RECIPE, {"epochs": 40, "measure_nodes": 200, "measure_degree": 40}, tuple(methods))
+def make_pool(models):
+    return [make_run(model, 1.0 + place, 0.8 * (1.0 + place)) for place, model in enumerate(models)]
 
 
 @pytest.mark.parametrize(("noise", "word"), [(0.0, "holds"), (0.2, "not decided"), (5.0, "does not hold")])
@@ -45,15 +37,13 @@ def test_the_claim_is_decided_by_the_interval_of_the_rank_correlation(noise, wor
     drawn = random.Random(0)
     values = [1.0 + place / 20 for place in range(20)]
     coarse = [0.7 * value + 0.7 * noise * drawn.gauss(0, 1) for value in values]
-    verdict = RECIPE.study.claim(collect_runs(list(map(make_run, MODELS, values, coarse))))
-    assert verdict.word == word
-    assert verdict.quantity == "rank correlation of 4/3 with 200/40"
+    verdict = RECIPE.study.claim(collect(RECIPE, list(map(make_run, MODELS, values, coarse)))[0])
+    assert (verdict.word, verdict.quantity) == (word, "rank correlation of 4/3 with 200/40")
 
 
 def test_tables_show_correlations_ratios_and_costs():
-    runs = [make_run(model, 1.0 + place, 0.8 * (1.0 + place)) for place, model in enumerate(MODELS[:5])]
-    raw, normalized, costs = RECIPE.study.tables(collect_runs(runs))  # all plain: no table of groups
-    assert raw.rows[1][0] == "4/3"
+    runs = make_pool(MODELS[:5])
+    raw, normalized, costs = RECIPE.study.tables(collect(RECIPE, runs)[0])  # all plain: no table of groups
     assert raw.rows[1][2].startswith("1.00 (")
     assert raw.rows[1][4:] == ("0.80 ± 0.00", "2.000 ± 0.000", "0.90")
     assert normalized.rows[1][4:] == ("0.80 ± 0.00", "1.000 ± 0.000", "0.80")
@@ -73,56 +63,25 @@ def test_methods_that_a_setting_cannot_distinguish_are_shown_separately():
         for shift, method in enumerate(RECIPE.methods[:2])
         for place, point in enumerate(RECIPE.points())
     ]
-    assert RECIPE.study.claim(collect_runs(runs)).word == "does not hold"
-    groups = RECIPE.study.tables(collect_runs(runs))[2]
+    assert RECIPE.study.claim(collect(RECIPE, runs)[0]).word == "does not hold"
+    groups = RECIPE.study.tables(collect(RECIPE, runs)[0])[2]
     assert groups.rows[1] == ("raw, on probabilities", "mixup", "12", *["1.00"] * 6)
 
 
 def test_a_pool_of_one_method_is_in_the_order_of_its_grid_and_grouped_by_the_learning_rate():
-    runs = [make_run(model, 1.0 + place, 1.0 + place) for place, model in enumerate(MODELS[:6])]
-    runs.append(make_run((RECIPE.methods[0], MODELS[0][1] | {"lr": 0.5}), 7.0, 7.0))  # not in the grid
-    models = read_models(collect_runs(runs[::-1])).drop_duplicates("model")
-    assert list(models["precise_value"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
-    assert list(models["group"]) == [*(f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"), "lr = 0.5"]
-
-
-def test_settings_that_some_models_were_not_measured_with_are_left_out():
-    runs = [make_run(model, 1.0 + place, 1.0 + place) for place, model in enumerate(MODELS[:6])]
-    del runs[3].summary["measured_also"]["8/5"]
-    raw = RECIPE.study.tables(collect_runs(runs))[0]
-    assert [row[0] for row in raw.rows] == ["3/2", "4/3", "15/7", "32/20", "64/40"]
-
-
-def test_runs_that_were_measured_once_decide_nothing():
-    runs = [make_run(model, 1.0, 1.0, also=False) for model in MODELS[:4]]
-    results = collect_runs(runs)
-    assert RECIPE.study.claim(results).word == "not decided"
-    assert RECIPE.study.tables(results) == []
-    assert RECIPE.study.figures(results) == []
-    assert RECIPE.study.headline(runs[0]) == "ED 1.000"
+    models = read_models(collect(RECIPE, make_pool(MODELS[:6])[::-1])[0]).drop_duplicates("model")
+    assert list(models["precise"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert list(models["group"]) == [f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"]
 
 
 def test_seeds_of_one_configuration_are_not_independent():
-    runs = [
-        make_run(model, 1.0 + place, 1.0 + place + seed / 10, seed=seed)
-        for place, model in enumerate(MODELS[:2])
-        for seed in range(4)
-    ]
-    verdict = RECIPE.study.claim(collect_runs(runs))
+    runs = [make_run(MODELS[seed % 2], 1.0 + seed, 1.0 + seed, seed) for seed in range(8)]
+    verdict = RECIPE.study.claim(collect(RECIPE, runs)[0])
     assert (verdict.word, verdict.interval) == ("not decided", None)  # two configurations cannot be resampled
 
 
 def test_the_figure_has_a_panel_for_each_setting_and_value():
-    runs = [make_run(model, 1.0 + place, 0.8 * (1.0 + place)) for place, model in enumerate(MODELS[::4])]
-    (drawn,) = RECIPE.study.figures(collect_runs(runs))
-    figure = drawn.draw("dark")
+    figure = RECIPE.study.figures(collect(RECIPE, make_pool(MODELS[::4]))[0])[0].draw("dark")
     titles = [axes.get_title("left") for axes in figure.axes]
-    assert len(titles) == 12
-    assert titles[1] == "4/3   ρ = 1.000"
+    assert (len(titles), titles[1]) == (12, "4/3   ρ = 1.000")
     assert [text.get_text() for text in figure.legends[0].texts] == ["plain", "mixup", "ED, λ = 2", "ED, λ = 7"]
-
-
-def test_the_pool_of_cifar10_is_measured_in_more_ways():
-    pool, own = cifar10_vit_pool.RECIPE, cifar10_estimators.RECIPE
-    assert own.settings.change({"measure_also": ()}) == pool.settings
-    assert (own.methods, own.grid, own.seeds) == (pool.methods, pool.grid, pool.seeds)

@@ -1,36 +1,19 @@
 """Functions whose effective degree along every path is known exactly, by their closed-form coefficients."""
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from itertools import product
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 OUTPUTS = 3
 
 
-class KnownFunction(ABC):
-    """A function in float64, of points of shape ``(points, variables)``, whose expansion along paths is known."""
-
-    VARIABLES: int
-    device: torch.device
-
-    @abstractmethod
-    def __call__(self, x: Tensor) -> Tensor:
-        """Evaluate the function."""
-
-    def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw examples, uniformly between -1 and 1."""
-        drawn = torch.rand(count, self.VARIABLES, dtype=torch.float64, generator=generator)
-        return (2 * drawn - 1).to(self.device)
-
-    @abstractmethod
-    def expand(self, first: Tensor, second: Tensor, degree: int) -> Tensor:
-        """Return the exact Chebyshev coefficients along paths, of shape ``(paths, degree + 1, outputs)``.
-
-        They are those of T_k(t) with t = 2 α - 1 and α = 1 at the first ends, both of shape ``(paths, variables)``.
-        """
+# Examples of shape (examples, variables), the function of such points, and its expansion: from the first ends of paths
+# (t = 1), the second ends (t = -1) and a degree to the coefficients of T_k(t), of shape (paths, degree + 1, outputs).
+KnownFunction = tuple[Tensor, Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, int], Tensor]]
 
 
 def exact_degrees(coefficients: Tensor) -> Tensor:
@@ -39,38 +22,29 @@ def exact_degrees(coefficients: Tensor) -> Tensor:
     return (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1)
 
 
-class Polynomial(KnownFunction):
-    """A map of three variables between -1 and 1, of total degree 5, with random coefficients."""
+def make_polynomial(examples: int, generator: Generator, device: torch.device, highest: int = 5) -> KnownFunction:
+    """Make a random map of three variables between -1 and 1, of total degree 5."""
+    monomials = sorted((each for each in product(range(highest + 1), repeat=3) if sum(each) <= highest), key=sum)
+    weights = torch.randn(len(monomials), OUTPUTS, dtype=torch.float64, generator=generator).to(device)
+    inputs = 2 * torch.rand(examples, 3, dtype=torch.float64, generator=generator).to(device) - 1
 
-    DEGREE = 5
-    VARIABLES = 3
+    def evaluate(x: Tensor) -> Tensor:
+        powers = x.T[:, None] ** torch.arange(highest + 1, device=device)[:, None]
+        one, two, three = (powers[variable, list(each)] for variable, each in enumerate(zip(*monomials, strict=True)))
+        return (one * two * three).T @ weights
 
-    def __init__(self, generator: torch.Generator, device: torch.device) -> None:
-        self.device = device
-        powers = product(range(self.DEGREE + 1), repeat=self.VARIABLES)
-        self._exponents = sorted((each for each in powers if sum(each) <= self.DEGREE), key=sum)
-        weights = torch.randn(len(self._exponents), OUTPUTS, dtype=torch.float64, generator=generator)
-        self._weights = weights.to(device)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Evaluate the map."""
-        powers = x.T[:, None] ** torch.arange(self.DEGREE + 1, device=x.device)[:, None]
-        factors = [powers[variable, list(each)] for variable, each in enumerate(zip(*self._exponents, strict=True))]
-        return math.prod(factors[1:], start=factors[0]).T @ self._weights
-
-    def expand(self, first: Tensor, second: Tensor, degree: int) -> Tensor:
-        """Multiply the variables, each linear in t along a path, one after the other."""
+    def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
+        # Variables are linear in t along a path: multiply by one after the other.
         center, half = (first + second) / 2, (first - second) / 2
-        one = torch.zeros(len(first), self.DEGREE + 1, dtype=torch.float64, device=first.device)
-        one[:, 0] = 1.0
-        monomials = {self._exponents[0]: one}
-        for exponents in self._exponents[1:]:
-            variable = next(index for index, power in enumerate(exponents) if power)
-            before = tuple(power - (index == variable) for index, power in enumerate(exponents))
-            monomials[exponents] = _multiply_by_linear(monomials[before], center[:, variable], half[:, variable])
-        expanded = torch.stack([monomials[exponents] for exponents in self._exponents], dim=-1) @ self._weights
-        kept = expanded[:, : degree + 1]
-        return torch.nn.functional.pad(kept, (0, 0, 0, degree + 1 - kept.shape[1]))
+        one = torch.eye(1, highest + 1, dtype=torch.float64, device=device).expand(len(first), -1)
+        series: dict[tuple[int, ...], Tensor] = {(0, 0, 0): one}
+        for monomial in monomials[1:]:
+            variable = next(index for index, power in enumerate(monomial) if power)
+            before = tuple(power - (index == variable) for index, power in enumerate(monomial))
+            series[monomial] = _multiply_by_linear(series[before], center[:, variable], half[:, variable])
+        return pad(torch.stack(list(series.values()), dim=-1) @ weights, (0, 0, 0, degree - highest))
+
+    return inputs, evaluate, expand
 
 
 def _multiply_by_linear(series: Tensor, constant: Tensor, slope: Tensor) -> Tensor:
@@ -82,40 +56,30 @@ def _multiply_by_linear(series: Tensor, constant: Tensor, slope: Tensor) -> Tens
     return constant[:, None] * series + slope[:, None] * by_t
 
 
-class Sine(KnownFunction):
-    """sin(ω x) of one variable between -1 and 1, expanded by the formula of Jacobi and Anger."""
+def make_sine(frequency: float, examples: int, generator: Generator, device: torch.device) -> KnownFunction:
+    """Make sin(ω x) of one variable between -1 and 1; sin(a + b t) is expanded by the formula of Jacobi and Anger.
 
-    VARIABLES = 1
+    It says that c_0 = J_0(b) sin a, and c_k = 2 J_k(b) sin(a + k π / 2).
+    """
+    # |b| is at most ω, and J_k(b) vanishes beyond about k = |b|: 60 orders more leave nothing of it.
+    order = 2 * math.ceil((frequency + 60) / 2)
 
-    def __init__(self, frequency: float, device: torch.device) -> None:
-        self._frequency, self.device = frequency, device
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Evaluate the sine."""
-        return torch.sin(self._frequency * x)
-
-    def expand(self, first: Tensor, second: Tensor, degree: int) -> Tensor:
-        """Expand sin(a + b t): c_0 = J_0(b) sin a, and c_k = 2 J_k(b) sin(a + k π / 2)."""
-        center, half = ((self._frequency * each[:, 0]) / 2 for each in (first + second, first - second))
-        # |b| is at most ω, and J_k(b) vanishes beyond about k = |b|: 60 orders more leave nothing of it.
-        order = 2 * math.ceil((self._frequency + 60) / 2)
-        orders = torch.arange(order + 1, dtype=torch.float64, device=first.device)
-        found = 2 * bessel(half, order) * torch.sin(center[:, None] + orders * (math.pi / 2))
+    def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
+        center, half = ((frequency * each[:, 0]) / 2 for each in (first + second, first - second))
+        orders = torch.arange(order + 1, dtype=torch.float64, device=device)
+        found = 2 * _bessel(half, order) * torch.sin(center[:, None] + orders * (math.pi / 2))
         found[:, 0] /= 2
-        kept = found[:, : degree + 1]
-        return torch.nn.functional.pad(kept, (0, degree + 1 - kept.shape[1]))[..., None]
+        return pad(found, (0, degree - order))[..., None]
+
+    inputs = 2 * torch.rand(examples, 1, dtype=torch.float64, generator=generator).to(device) - 1
+    return inputs, lambda x: torch.sin(frequency * x), expand
 
 
-def bessel(x: Tensor, order: int) -> Tensor:
-    """Return J_0(x) … J_order(x), of shape ``(points, order + 1)``; torch has only the orders 0 and 1.
+def _bessel(x: Tensor, order: int) -> Tensor:
+    """Return J_0(x) … J_order(x), of shape ``(points, order + 1)``, for an even order well above |x|.
 
-    The ratios J_k / J_{k-1} = 1 / (2k / x - J_{k+1} / J_k) are computed from above, where they are nearly zero: the
-    recurrence is stable in that direction only, and ratios, unlike values, cannot overflow on the way. J_0 follows
-    from J_0 + 2 J_2 + 2 J_4 + … = 1.
-
-    Args:
-        x: Where to evaluate, in float64; |x| must lie well below the order.
-        order: The highest order, an even number.
+    The ratios J_k / J_{k-1} = 1 / (2k / x - J_{k+1} / J_k) are computed from above: the recurrence is stable in that
+    direction only, and ratios, unlike values, cannot overflow. J_0 follows from J_0 + 2 J_2 + 2 J_4 + … = 1.
     """
     ratios = [torch.zeros_like(x)]
     for k in range(order, 0, -1):
@@ -124,60 +88,40 @@ def bessel(x: Tensor, order: int) -> Tensor:
     return relative / (2 * relative[:, ::2].sum(-1, keepdim=True) - 1)
 
 
-class Kinks(KnownFunction):
-    """A random ReLU network with one hidden layer of ten normal variables: along a path, each unit has one kink."""
+def make_kinks(units: int, examples: int, generator: Generator, device: torch.device) -> KnownFunction:
+    """Make a random ReLU network of ten normal variables with one hidden layer: along a path, each unit has a kink."""
+    shapes = ((10, units), (units,), (units, OUTPUTS), (examples, 10))
+    drawn = [torch.randn(shape, dtype=torch.float64, generator=generator).to(device) for shape in shapes]
+    hidden, bias, output, inputs = drawn[0] / math.sqrt(10), drawn[1], drawn[2] / math.sqrt(units), drawn[3]
 
-    VARIABLES = 10
-
-    def __init__(self, units: int, generator: torch.Generator, device: torch.device) -> None:
-        def draw(*shape: int) -> Tensor:
-            return torch.randn(*shape, dtype=torch.float64, generator=generator).to(device)
-
-        self.device = device
-        self._hidden, self._bias = draw(self.VARIABLES, units) / math.sqrt(self.VARIABLES), draw(units)
-        self._output = draw(units, OUTPUTS) / math.sqrt(units)
-
-    def draw_inputs(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw examples from the normal distribution."""
-        return torch.randn(count, self.VARIABLES, dtype=torch.float64, generator=generator).to(self.device)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Run the network."""
-        return (x @ self._hidden + self._bias).relu() @ self._output
-
-    def expand(self, first: Tensor, second: Tensor, degree: int) -> Tensor:
-        """Expand unit by unit, so that memory does not grow with the units."""
-        center, half = (first + second) / 2 @ self._hidden + self._bias, (first - second) / 2 @ self._hidden
-        found = torch.zeros(len(first), degree + 1, OUTPUTS, dtype=torch.float64, device=first.device)
-        for constant, slope, weights in zip(center.T, half.T, self._output, strict=True):
+    def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
+        center, half = (first + second) / 2 @ hidden + bias, (first - second) / 2 @ hidden
+        found = torch.zeros(len(first), degree + 1, OUTPUTS, dtype=torch.float64, device=device)
+        # Unit by unit, so that memory does not grow with the units.
+        for constant, slope, weights in zip(center.T, half.T, output, strict=True):
             found += expand_relu(constant, slope, degree)[..., None] * weights
         return found
 
+    return inputs, lambda x: (x @ hidden + bias).relu() @ output, expand
+
 
 def expand_relu(constant: Tensor, slope: Tensor, degree: int) -> Tensor:
-    """Expand max(0, u + w t) in Chebyshev polynomials of t; returns shape ``(paths, degree + 1)``.
+    """Expand max(0, u + w t), with a slope w that is not zero, for each path; returns ``(paths, degree + 1)``.
 
     For w > 0 it is positive for t above s = -u / w, that is, with t = cos φ, for φ below θ = arccos s (s clipped to
-    [-1, 1]). With S_j = ∫ cos(jφ) dφ from 0 to θ, which is sin(jθ) / j and S_0 = θ, and
-    cos φ cos kφ = (cos (k-1)φ + cos (k+1)φ) / 2,
+    [-1, 1]). With S_j = ∫ cos(jφ) dφ from 0 to θ, which is sin(jθ) / j and S_0 = θ,
 
         c_k = (2/π) ∫ (u + w cos φ) cos kφ dφ = (2/π) (u S_k + w (S_{k-1} + S_{k+1}) / 2),
 
     and half of it for k = 0, where S_{-1} = S_1. For w < 0, t changes its sign, and T_k(-t) = (-1)^k T_k(t). For a
     kink inside the path, c_k falls only as k⁻², so that the sum of k |c_k| grows as log K and has no limit.
-
-    Args:
-        constant: u, for each path.
-        slope: w, not zero.
-        degree: The highest k.
     """
     size = slope.abs()
     angle = torch.arccos((-constant / size).clamp(-1, 1))[:, None]
     orders = torch.arange(1, degree + 2, dtype=torch.float64, device=slope.device)
     integrals = torch.cat([angle, torch.sin(orders * angle) / orders], dim=1)
     below = torch.cat([integrals[:, 1:2], integrals[:, :-2]], dim=1)
-    found = constant[:, None] * integrals[:, :-1] + size[:, None] * (below + integrals[:, 1:]) / 2
-    found *= 2 / math.pi
+    found = (2 / math.pi) * (constant[:, None] * integrals[:, :-1] + size[:, None] * (below + integrals[:, 1:]) / 2)
     found[:, 0] /= 2
     found[:, 1::2] *= slope.sign()[:, None]
     return found
