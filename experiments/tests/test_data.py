@@ -38,105 +38,92 @@ SMALL = draw(24, (3, 6, 5), 4, classes=3), draw(9, (3, 6, 5), 5, classes=3)
 GRAY = draw(24, (1, 6, 5), 6, classes=3), draw(9, (1, 6, 5), 7, classes=3)
 
 
+def write(file, content):
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_bytes(content)
+
+
 def encode(image):
     stream = io.BytesIO()
     Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(stream, "PNG")
     return stream.getvalue()
 
 
-def write_table(file, images, labels):
-    file.parent.mkdir(exist_ok=True, parents=True)
-    cells = [{"bytes": encode(image), "path": None} for image in images]
-    pq.write_table(pa.table({"img": cells, "label": labels}), file)
-
-
 def write_parquet(folder, train, test):
-    half = len(train[0]) // 2
-    write_table(folder / "train-00000-of-00002.parquet", train[0][:half], train[1][:half])
-    write_table(folder / "train-00001-of-00002.parquet", train[0][half:], train[1][half:])
-    write_table(folder / "test-00000-of-00001.parquet", *test)
-
-
-def iterate_batches(folder, train, test):
     folder.mkdir(exist_ok=True, parents=True)
-    parts = zip(*(np.array_split(each, 5) for each in train), strict=True)
-    yield from ((f"data_batch_{number}", *part) for number, part in enumerate(parts, 1))
-    yield "test_batch", *test
+    parts = [*zip(*(np.array_split(each, 2) for each in train), strict=True), test]
+    for name, (images, labels) in zip(("train-0-of-2", "train-1-of-2", "test-0-of-1"), parts, strict=True):
+        cells = [{"bytes": encode(image), "path": None} for image in images]
+        pq.write_table(pa.table({"img": cells, "label": labels}), folder / f"{name}.parquet")
 
 
-def write_pickles(folder, train, test):
-    for name, images, labels in iterate_batches(folder, train, test):
-        batch = {b"batch_label": name.encode(), b"labels": labels.tolist(), b"data": images.reshape(len(images), -1)}
-        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+def write_batches(folder, train, test, dump, suffix=""):
+    parts = [*zip(*(np.array_split(each, 5) for each in train), strict=True), test]
+    for name, (images, labels) in zip([*(f"data_batch_{n}" for n in "12345"), "test_batch"], parts, strict=True):
+        write(folder / f"{name}{suffix}", dump(images.reshape(len(images), -1), labels))
 
 
-def write_binary(folder, train, test):
-    for name, images, labels in iterate_batches(folder, train, test):
-        rows = [bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True)]
-        (folder / f"{name}.bin").write_bytes(b"".join(rows))
+def dump_pickle(pixels, labels):
+    return pickle.dumps({b"batch_label": b"one", b"labels": labels.tolist(), b"data": pixels}, protocol=2)
 
 
-def write_idx(folder, train, test, compress=lambda content: content, suffix=""):
-    folder.mkdir(exist_ok=True, parents=True)
+def dump_binary(pixels, labels):
+    return np.hstack([labels[:, None].astype("u1"), pixels]).tobytes()
+
+
+write_pickles = partial(write_batches, dump=dump_pickle)
+write_binary = partial(write_batches, dump=dump_binary, suffix=".bin")
+
+
+def write_idx(folder, train, test, compress=bytes, suffix=""):
     for name, (images, labels) in {"train": train, "t10k": test}.items():
-        pixels = struct.pack(">IIII", 2051, len(images), 28, 28) + images.tobytes()
-        classes = struct.pack(">II", 2049, len(labels)) + labels.astype(np.uint8).tobytes()
-        (folder / f"{name}-images-idx3-ubyte{suffix}").write_bytes(compress(pixels))
-        (folder / f"{name}-labels-idx1-ubyte{suffix}").write_bytes(compress(classes))
+        header, label_header = struct.pack(">IIII", 2051, len(images), 28, 28), struct.pack(">II", 2049, len(labels))
+        write(folder / f"{name}-images-idx3-ubyte{suffix}", compress(header + images.tobytes()))
+        write(folder / f"{name}-labels-idx1-ubyte{suffix}", compress(label_header + labels.astype("u1").tobytes()))
+
+
+write_gzipped = partial(write_idx, compress=gzip.compress, suffix=".gz")
 
 
 def write_class_folders(folder, train, test):
     for split, (images, labels) in {"train": train, "test": test}.items():
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-            (folder / split / f"class-{label}").mkdir(exist_ok=True, parents=True)
-            (folder / split / f"class-{label}" / f"{number}.png").write_bytes(encode(image))
+            write(folder / split / f"class-{label}" / f"{number}.png", encode(image))
 
 
 def write_arrays(file, train, test):
     np.savez(file, x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
 
 
-def assert_holds(loaded, train, test):
-    for (inputs, labels), split in zip((train, test), ("train", "test"), strict=True):
-        np.testing.assert_array_equal(getattr(loaded, f"{split}_inputs").numpy(), inputs)
-        np.testing.assert_array_equal(getattr(loaded, f"{split}_labels").numpy(), labels)
-    assert loaded.train_inputs.is_contiguous()
-    assert loaded.train_labels.dtype == torch.int64
-
-
 def sort(inputs, labels):
     return sorted((np.asarray(each).tobytes(), int(label)) for each, label in zip(inputs, labels, strict=True))
 
 
-def assert_holds_in_any_order(loaded, train, test):
+def assert_holds(loaded, train, test):
+    """Compare all examples, in any order."""
     assert sort(loaded.train_inputs, loaded.train_labels) == sort(*train)
     assert sort(loaded.test_inputs, loaded.test_labels) == sort(*test)
     assert loaded.train_inputs.shape[1:] == loaded.test_inputs.shape[1:] == train[0].shape[1:]
+    assert loaded.train_inputs.is_contiguous()
+    assert loaded.train_labels.dtype == torch.int64
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "examples", "write", "part"),
+    ("name", "place", "examples", "write_all", "part"),
     [
-        ("cifar10", "cifar10", CIFAR, write_parquet, "train-00001-of-00002.parquet"),
+        ("cifar10", "cifar10", CIFAR, write_parquet, "train-1-of-2.parquet"),
         ("cifar10", "cifar-10-batches-py", CIFAR, write_pickles, "data_batch_3"),
         ("cifar10", ".", CIFAR, write_binary, "test_batch.bin"),
         ("mnist", "MNIST/raw", MNIST, write_idx, "t10k-images-idx3-ubyte"),
-        (
-            "mnist",
-            "mnist",
-            MNIST,
-            partial(write_idx, compress=gzip.compress, suffix=".gz"),
-            "t10k-images-idx3-ubyte.gz",
-        ),
+        ("mnist", "mnist", MNIST, write_gzipped, "t10k-images-idx3-ubyte.gz"),
     ],
 )
-def test_published_sets_are_read_back_and_missing_or_damaged_files_are_named(
-    tmp_path, name, place, examples, write, part
-):
-    write(tmp_path / place, *examples)
+def test_published_sets_are_read_and_missing_or_damaged_files_named(tmp_path, name, place, examples, write_all, part):
+    write_all(tmp_path / place, *examples)
     check(name, tmp_path)
     loaded = load(name, tmp_path)
     assert_holds(loaded, *examples)
+    np.testing.assert_array_equal(loaded.train_labels, examples[0][1])  # not shuffled
     assert (loaded.classes, len(loaded.mean), len(loaded.std)) == (10, *[examples[0][0].shape[1]] * 2)
     file = tmp_path / place / part
     whole = file.read_bytes()
@@ -145,9 +132,8 @@ def test_published_sets_are_read_back_and_missing_or_damaged_files_are_named(
         with pytest.raises(ValueError, match=f"{part} cannot be read as .*(CIFAR-10|Parquet|MNIST)"):
             load(name, tmp_path)
     file.unlink()
-    for function in (load, check):
-        with pytest.raises(FileNotFoundError, match=r"is incomplete: (1 of 2 train-\*.parquet|.*" + part + ")"):
-            function(name, tmp_path)
+    with pytest.raises(FileNotFoundError, match=rf"is incomplete: (1 of 2 train-\*.parquet|.*{part})"):
+        check(name, tmp_path)
 
 
 class Runs:
@@ -164,45 +150,37 @@ def test_pickles_run_no_code(tmp_path):
 
 def test_digits_need_no_folder_and_are_always_split_alike():
     loaded = load("digits", None)
-    check("digits", None)
     assert loaded.fingerprint() == "5cc535a3d4a36d71"
     assert (loaded.train_inputs.shape, loaded.test_inputs.shape) == ((797, 64), (1000, 64))
     assert (loaded.classes, loaded.mean, loaded.std) == (10, (), ())
-    assert set(loaded.train_labels[:100].tolist()) == set(range(10))  # not sorted by class
 
 
 @pytest.mark.parametrize("examples", [SMALL, GRAY])
-def test_own_images_are_read_back_from_every_layout(tmp_path, examples):
+def test_own_images_are_read_from_every_layout(tmp_path, examples):
     write_class_folders(tmp_path / "folders", *examples)
     write_parquet(tmp_path / "tables", *examples)
     write_arrays(tmp_path / "first.npz", *examples)
-    write_arrays(
-        tmp_path / "last.npz", *((images.transpose(0, 2, 3, 1), labels[:, None]) for images, labels in examples)
-    )
-    names = ["folders", "tables", "first.npz", "last.npz"]
-    if examples is GRAY:
-        write_arrays(tmp_path / "none.npz", *((images[:, 0], labels) for images, labels in examples))
-        names.append("none.npz")
-    pixels = examples[0][0].astype(np.float64) / 255
-    for name in names:
+    last = [(np.moveaxis(images, 1, 3), labels[:, None]) for images, labels in examples]
+    write_arrays(tmp_path / "last.npz", *last)
+    write_arrays(tmp_path / "none.npz", *((images.squeeze(1), labels) for images, labels in GRAY))
+    pixels = examples[0][0] / 255
+    for name in ("folders", "tables", "first.npz", "last.npz", *(["none.npz"] if examples is GRAY else [])):
         check(name, tmp_path)
         for loaded in (load(name, tmp_path), load(str(tmp_path / name), None)):
-            assert_holds_in_any_order(loaded, *examples)
+            assert_holds(loaded, *examples)
             assert loaded.train_labels.tolist() != sorted(loaded.train_labels.tolist())  # as in folders of classes
-            assert loaded.classes == 3
-            np.testing.assert_allclose(loaded.mean, pixels.mean((0, 2, 3)))
-            np.testing.assert_allclose(loaded.std, pixels.std((0, 2, 3)))
+            np.testing.assert_allclose((loaded.mean, loaded.std), (pixels.mean((0, 2, 3)), pixels.std((0, 2, 3))))
 
 
 def test_features_are_read_from_arrays_and_tables(tmp_path):
     features, labels = np.random.default_rng(0).normal(size=(12, 4)), np.arange(12) % 3
-    write_arrays(tmp_path / "features.npz", (features, labels), (features.astype(np.float32), labels))
+    write_arrays(tmp_path / "features.npz", *[(features, labels)] * 2)
+    table = pa.table({f"f{number}": features[:, number] for number in range(4)} | {"label": labels})
     for split in ("train", "test"):
-        columns = {f"f{number}": features[:, number] for number in range(4)}
-        pq.write_table(pa.table({**columns, "label": labels}), tmp_path / f"{split}-0.parquet")
+        pq.write_table(table, tmp_path / f"{split}-0.parquet")
     for name in ("features.npz", "."):
         loaded = load(name, tmp_path)
-        assert_holds_in_any_order(loaded, *[(features.astype(np.float32), labels)] * 2)
+        assert_holds(loaded, *[(features.astype(np.float32), labels)] * 2)
         assert (loaded.mean, loaded.std) == ((), ())
 
 
@@ -212,88 +190,64 @@ def test_paths_from_the_current_folder_come_before_the_data_folder(tmp_path, mon
         write_class_folders(folder / "plain", draw(count, (1, 6, 5), 0, classes=3), GRAY[1])
     write_arrays(data / "other.npz", *SMALL)
     monkeypatch.chdir(here)
-    assert len(load("./plain", None).train_labels) == len(load("../here/plain", data).train_labels) == 12
     # What is not here, or could be any word, is looked for among the data.
-    assert len(load("other.npz", data).train_labels) == len(load("./other.npz", data).train_labels) == 24
-    assert len(load("plain", data).train_labels) == 15
-
-
-def test_the_fingerprint_tells_data_apart(tmp_path):
-    write_arrays(tmp_path / "set.npz", *SMALL)
-    loaded = load("set.npz", tmp_path)
-    assert loaded.fingerprint() == load("set.npz", tmp_path).fingerprint()
-    images = loaded.train_inputs.clone()
-    images[3, 0, 1, 2] ^= 1
-    others = [
-        replace(loaded, train_inputs=images),
-        replace(loaded, train_inputs=loaded.train_inputs.flip(0), train_labels=loaded.train_labels.flip(0)),
-        replace(loaded, train_inputs=loaded.train_inputs.reshape(24, 3, 5, 6)),
-        replace(loaded, further_tests={"changed": images}),
-    ]
-    assert len({loaded.fingerprint(), *(each.fingerprint() for each in others)}) == 5
+    for name, folder, count in (("./plain", None, 12), ("plain", data, 15), ("./other.npz", data, 24)):
+        assert len(load(name, folder).train_labels) == count
 
 
 @pytest.mark.parametrize("labels", [np.array([5, -1, 8]), np.array(["cat", "ant", "dog"])])
-def test_classes_are_numbered_in_the_order_of_their_labels(tmp_path, labels):
+def test_classes_are_numbered_in_order(tmp_path, labels):
     images = np.full((12, 1, 2, 2), 51, dtype=np.uint8)
     write_arrays(tmp_path / "a.npz", *[(images, labels[np.arange(12) % 3])] * 2)
     loaded = load("a.npz", tmp_path)
     assert loaded.test_labels.tolist() == [1, 0, 2] * 4
-    np.testing.assert_allclose(loaded.mean, 0.2)
-    assert loaded.std == (1.0,)  # a channel that never varies is not scaled
+    assert (loaded.classes, loaded.mean, loaded.std) == (3, pytest.approx((0.2,)), (1.0,))  # what is constant stays
+    assert loaded.fingerprint() != replace(loaded, train_labels=loaded.train_labels.flip(0)).fingerprint()
 
 
-ONES = np.ones((4, 3))
+ONES, LABELS = np.ones((4, 3)), [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("train", "test", "words"),
     [
-        (
-            (ONES.astype("u1"), range(4)),
-            (ONES, range(4)),
-            r"training inputs are uint8 of the shape \(4, 3\).*expected N",
-        ),
-        ((ONES, range(4)), (ONES[:0], []), r"test inputs are float64 of the shape \(0, 3\)"),
-        ((ONES, range(4)), (ONES * np.nan, range(4)), "features as finite floats"),
-        (
-            (ONES, range(4)),
-            (np.ones((4, 5)), range(4)),
-            r"test inputs have the shape \(4, 5\); expected that of \(4, 3\)",
-        ),
-        ((ONES, np.eye(4)), (ONES, range(4)), r"labels float64 of the shape \(4, 4\); expected .* N labels, whole num"),
+        ((ONES.astype("u1"), LABELS), (ONES, LABELS), r"training inputs are uint8 of the shape \(4, 3\).*expected N"),
+        ((ONES, LABELS), (ONES[:0], []), r"test inputs are float64 of the shape \(0, 3\)"),
+        ((ONES, LABELS), (ONES * np.nan, LABELS), "features as finite floats"),
+        ((ONES, LABELS), (np.eye(4), LABELS), r"test inputs have the shape \(4, 4\); expected that of \(4, 3\)"),
+        ((ONES, np.eye(4)), (ONES, LABELS), r"labels float64 of the shape \(4, 4\); expected .* N labels, whole num"),
         ((ONES, [2] * 4), (ONES, [2] * 4), "all training examples are of one class, 2"),
-        ((ONES, range(4)), (ONES, [0, 1, 9, 2]), r"the test label 9 \(example 2\) is not trained on"),
+        ((ONES, LABELS), (ONES, [0, 1, 9, 2]), r"the test label 9 \(example 2\) is not trained on"),
     ],
 )
 def test_examples_that_cannot_be_meant_are_refused(tmp_path, train, test, words):
-    write_arrays(tmp_path / "a.npz", *((inputs, np.asarray(labels)) for inputs, labels in (train, test)))
+    write_arrays(tmp_path / "a.npz", train, test)
     with pytest.raises(ValueError, match=rf"a\.npz.*{words}"):
         load("a.npz", tmp_path)
 
 
-def test_damaged_arrays_images_and_tables_are_named(tmp_path):
-    file = tmp_path / "a.npz"
-    file.write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match=r"a\.npz cannot be read as a \.npz file"):
-        load("a.npz", tmp_path)
-    np.savez(file, x_train=SMALL[0][0], y_train=SMALL[0][1])
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("train/class-1/x.png", encode(SMALL[0][0][0])[:40], "class-1/x.png cannot be read as an image"),
+        ("train/class-1/x.png", encode(np.zeros((3, 6, 4), "u1")), r"x.png has the shape \(6, 4, 3\); expected"),
+        ("train/x.png", encode(SMALL[0][0][0]), r"train/x.png is in no folder of a class; expected .*train/CLASS/"),
+    ],
+)
+def test_images_that_do_not_fit_are_named(tmp_path, file, content, words):
+    write_class_folders(tmp_path, *SMALL)
+    write(tmp_path / file, content)
+    with pytest.raises(ValueError, match=words):
+        load(str(tmp_path), None)
+
+
+def test_missing_arrays_and_columns_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=SMALL[0][0], y_train=SMALL[0][1])
     with pytest.raises(ValueError, match=r"a\.npz .*: there is no array x_test, y_test among x_train, y_train"):
         load("a.npz", tmp_path)
-    write_class_folders(tmp_path / "a", *SMALL)
-    file = sorted((tmp_path / "a" / "train" / "class-1").iterdir())[2]
-    file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ValueError, match=f"class-1/{file.name} cannot be read as an image"):
-        load("a", tmp_path)
-    file.write_bytes(encode(np.zeros((3, 6, 4), dtype=np.uint8)))
-    with pytest.raises(ValueError, match=rf"class-1/{file.name} has the shape \(6, 4, 3\); expected \(6, 5, 3\)"):
-        load("a", tmp_path)
-    file.rename(tmp_path / "a" / "train" / "stray.png")
-    with pytest.raises(ValueError, match=r"train/stray.png is in no folder of a class; expected .*train/CLASS/"):
-        load("a", tmp_path)
-    write_parquet(tmp_path, *SMALL)
-    pq.write_table(pa.table({"img": [b""], "fine": [1]}), tmp_path / "train-00001-of-00002.parquet")
-    with pytest.raises(ValueError, match=r"train-00001.* no column of labels \(label.*\) among img, fine"):
+    for split in ("train", "test"):
+        pq.write_table(pa.table({"img": [b""], "fine": [1]}), tmp_path / f"{split}-0.parquet")
+    with pytest.raises(ValueError, match=r"train-0.* no column of labels \(label.*\) among img, fine"):
         load(".", tmp_path)
 
 
@@ -313,7 +267,7 @@ def test_names_and_folders_that_are_not_there(tmp_path, function):
             function(name, folder)
 
 
-@pytest.mark.parametrize("damage", [None, "cut", "changed", "other"])
+@pytest.mark.parametrize("damage", [None, lambda content: content[:-100], lambda _: b"other"])
 def test_images_are_decoded_once_unless_the_cache_is_damaged(tmp_path, cache, monkeypatch, damage):
     decoded, original = [], layouts._decode
     monkeypatch.setattr(layouts, "_decode", lambda images: decoded.append(1) or original(images))
@@ -322,28 +276,16 @@ def test_images_are_decoded_once_unless_the_cache_is_damaged(tmp_path, cache, mo
     assert not decoded
     load("cifar10", tmp_path)
     assert len(decoded) == 3
-    for kept in cache.iterdir():
-        content = bytearray(kept.read_bytes())
-        if damage == "cut":
-            del content[-100:]
-        elif damage == "changed":
-            content[len(content) // 2] ^= 1
-        kept.write_bytes(content)
-        if damage == "other":
-            np.savez(kept, x=np.arange(3))
-    decoded.clear()
+    for kept in cache.iterdir() if damage else ():
+        kept.write_bytes(damage(kept.read_bytes()))
     assert_holds(load("cifar10", tmp_path), *CIFAR)
-    assert bool(decoded) == bool(damage)
+    assert len(decoded) == (6 if damage else 3)
     changed = CIFAR[1][0], np.roll(CIFAR[1][1], 1)
-    write_table(tmp_path / "cifar10" / "test-00000-of-00001.parquet", *changed)
+    write_parquet(tmp_path / "cifar10", CIFAR[0], changed)
     assert_holds(load("cifar10", tmp_path), CIFAR[0], changed)
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
-    write_parquet(tmp_path / "cifar10", *CIFAR)
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "file"))
-    assert_holds(load("cifar10", tmp_path), *CIFAR)
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "file"))  # which cannot be written to
+    assert_holds(load("cifar10", tmp_path), CIFAR[0], changed)
 
 
 def split_halves(images):
@@ -359,9 +301,7 @@ def test_mnist_cifar_stacks_zeros_on_automobiles_and_ones_on_trucks(tmp_path):
     cifar = draw(100, (3, 32, 32), 2), draw(50, (3, 32, 32), 3)
     write_idx(tmp_path / "mnist", *mnist)
     write_binary(tmp_path / "cifar10", *cifar)
-    state = torch.get_rng_state()
     loaded = load("mnist-cifar", tmp_path)
-    assert torch.equal(torch.get_rng_state(), state)
     assert (loaded.classes, loaded.train_inputs.shape[1:]) == (2, (3, 64, 32))
     for number, split in enumerate(("train", "test")):
         images, labels = (getattr(loaded, f"{split}_{what}").numpy() for what in ("inputs", "labels"))
@@ -375,13 +315,11 @@ def test_mnist_cifar_stacks_zeros_on_automobiles_and_ones_on_trucks(tmp_path):
             padded = [np.pad(each.repeat(3, 0), ((0, 0), (2, 2), (2, 2))) for each in wanted]
             assert sorted(to_bytes(upper)) == sorted(to_bytes(padded))
     own = split_halves(loaded.test_inputs)
-    assert list(loaded.further_tests) == ["MNIST randomized", "CIFAR randomized"]
-    for changed, name in enumerate(loaded.further_tests):
+    for changed, name in enumerate(("MNIST randomized", "CIFAR randomized")):
         halves = split_halves(loaded.further_tests[name])
         assert torch.equal(halves[1 - changed], own[1 - changed])
         assert sorted(to_bytes(halves[changed])) == sorted(to_bytes(own[changed]))
-    lower = split_halves(loaded.further_tests["CIFAR randomized"])[1]
-    assert all(new != old for new, old in zip(to_bytes(lower), to_bytes(own[1]), strict=True))
+    assert all(new != old for new, old in zip(to_bytes(halves[1]), to_bytes(own[1]), strict=True))
 
 
 @pytest.mark.skipif("EFFDEG_DATA" not in os.environ, reason="EFFDEG_DATA names no folder of data sets")
@@ -392,12 +330,7 @@ def test_mnist_cifar_stacks_zeros_on_automobiles_and_ones_on_trucks(tmp_path):
 def test_real_data_are_those_that_the_committed_results_were_made_with(monkeypatch, name, fingerprint):
     # The user's own cache: decoding takes ten seconds and more.
     monkeypatch.setenv("EFFDEG_CACHE", USERS_CACHE) if USERS_CACHE else monkeypatch.delenv("EFFDEG_CACHE")
-    folder = Path(os.environ["EFFDEG_DATA"])
-    try:
-        check(name, folder)
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    loaded = load(name, folder)
+    loaded = load(name, Path(os.environ["EFFDEG_DATA"]))
     assert loaded.fingerprint() == fingerprint
     if name == "mnist-cifar":
         # What docs/mnist-cifar.md says a network gets that looks at the digit alone.
