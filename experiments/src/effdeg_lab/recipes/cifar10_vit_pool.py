@@ -9,8 +9,8 @@ from effdeg_lab.studies.pool import Pool
 
 POOL = Training(data="cifar10", epochs=100, augment="none", proxies=("all",))
 MEASURED_ON = (
-    "Nor does it say on which images ED is measured: here on the same 2,048 training images as the other measures and, "
-    "in the columns that end with _test, on 2,000 test images. Sharpness is taken on these training images, not all."
+    "The paper does not say on which images it measures ED: here on the same 2,048 training images as the other "
+    "measures and, in columns that end with _test, on 2,000 test images. Sharpness is that on these images, not all."
 )
 
 RECIPE = Recipe(

@@ -35,9 +35,9 @@ RECIPE = make_recipe(
         Method("simple-half", "ED, simple half", {**ED, "ends": "simple-half", "anchor_labels": False}),
     ),
     departs=(
-        f"{DEPARTS} Nor does it name the epochs, the number of images, the weight and the augmentation of this "
-        "experiment: here 30 epochs on 10,000 images, the efficient configuration of CIFAR-10 (λ = 7), and no "
+        f"{DEPARTS} The paper does not say how long this experiment trains, on how many images, with which weight and "
+        "augmentation: here 30 epochs on 10,000 images, the efficient configuration of CIFAR-10 (λ = 7), and no "
         "augmentation. Only the first two methods are in the paper. The weights of the others were set by hand, not "
-        "tuned: on held-out images, where MNIST gives the class, all are equally good."
+        "tuned: on held-out images, where MNIST gives the class, all do equally well."
     ),
 )
