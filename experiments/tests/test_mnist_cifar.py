@@ -1,5 +1,6 @@
 """The study of MNIST–CIFAR: its claim, its tables and its figures, on runs whose accuracies are known."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -22,53 +23,41 @@ def make_run(name, test, simple, complex_, seed=0, step=10.0):
     return Run(Path("a.jsonl"), RECIPE.name, name, "Training", settings, {"device": "Thinking Machine"}, [], summary)
 
 
-def make_runs(name, test, simple, complex_, *, spread=0.002, step=10.0):
-    """Make three runs around these accuracies, in which the methods do not move together."""
-    place = [method.name for method in RECIPE.methods].index(name)
-    shifts = [spread * ((seed + place) % 3 - 1) * (1 + place / 10) for seed in range(3)]
-    return [make_run(name, test, simple + shift, complex_, seed, step) for seed, shift in enumerate(shifts)]
+def make_runs(name, test, simple, complex_, *, spread=(-0.002, 0.0, 0.002), step=10.0):
+    return [make_run(name, test, simple + shift, complex_, seed, step) for seed, shift in enumerate(spread)]
 
 
 def make_results(*groups):
-    by_name = {runs[0].method: tuple(runs) for runs in groups}
-    methods = [
-        MethodRuns(method, by_name.get(method.name, ()), "run" if method.name in by_name else "not run")
-        for method in RECIPE.methods
-    ]
-    return Results(RECIPE, {"epochs": 30}, tuple(methods))
+    found = {runs[0].method: tuple(runs) for runs in groups}
+    methods = [(each, found.get(each.name, ()), "run" if each.name in found else "not run") for each in RECIPE.methods]
+    return Results(RECIPE, {"epochs": 30}, tuple(MethodRuns(*each) for each in methods))
 
 
 PLAIN = make_runs("plain", 0.9985, 0.4950, 0.9980)
 
 
 @pytest.mark.parametrize(
-    ("reached", "word"),
+    ("ed", "word"),
     [
-        ((0.999, 0.547, 0.990), "holds"),
-        ((0.999, 0.560, 0.998), "does not hold"),  # right in more cases than chance
-        ((0.999, 0.495, 0.985), "does not hold"),  # loses without CIFAR
-        ((0.900, 0.495, 0.900), "not decided"),  # has not learned
+        (make_runs("ed", 0.999, 0.547, 0.990, spread=(-0.0005, 0.0, 0.0005)), "holds"),
+        (make_runs("ed", 0.999, 0.560, 0.998), "does not hold"),  # right in more cases than chance
+        (make_runs("ed", 0.999, 0.495, 0.985), "does not hold"),  # loses without CIFAR
+        (make_runs("ed", 0.900, 0.495, 0.900), "not decided"),  # has not learned
+        (make_runs("ed", 0.999, 0.500, 0.998, spread=(0.0, 0.01, 0.1)), "not decided"),  # seeds disagree
+        ([make_run("ed", 0.999, 0.495, 0.998)], "not decided"),  # a single seed
+        (None, "not decided"),
     ],
 )
-def test_every_part_of_the_rule_can_decide_the_claim(reached, word):
-    verdict = RECIPE.study.claim(make_results(PLAIN, make_runs("ed", *reached, spread=0.0005)))
+def test_every_part_of_the_rule_can_decide_the_claim(ed, word):
+    verdict = RECIPE.study.claim(make_results(PLAIN, ed) if ed else make_results(PLAIN))
     assert verdict.word == word
     if word == "holds":
-        assert str(verdict).startswith(
-            "holds: accuracy of Baseline with MNIST randomized, % 49.5 (95% interval 49 to 50"
-        )
-
-
-def test_missing_methods_single_seeds_and_seeds_that_disagree_decide_nothing():
-    assert RECIPE.study.claim(make_results(PLAIN)).word == "not decided"
-    assert RECIPE.study.claim(make_results(PLAIN[:1], [make_run("ed", 0.999, 0.495, 0.998)])).word == "not decided"
-    disagreeing = [make_run("ed", 0.999, simple, 0.998, seed) for seed, simple in enumerate((0.50, 0.51, 0.60))]
-    assert RECIPE.study.claim(make_results(PLAIN, disagreeing)).word == "not decided"
+        assert str(verdict).startswith("holds: accuracy of Baseline with MNIST randomized, % 49.5 (95% interval 49 to")
 
 
 @pytest.fixture
 def results():
-    swapped = make_runs("swapped", 0.9000, 0.7000, 0.7200, step=11.0)
+    swapped = make_runs("swapped", 0.9000, 0.7000, 0.7200, spread=(0.002, -0.002, 0.0), step=11.0)
     return make_results(PLAIN, swapped, [make_run("ed", 0.9990, 0.4950, 0.9985, step=16.0)])
 
 
@@ -99,10 +88,9 @@ def test_the_figures_show_every_method_that_was_run(results):
     halves, cost = (figure.draw("dark") for figure in RECIPE.study.figures(results))
     (axes,) = halves.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [method.title for method in RECIPE.methods]
-    assert [text.get_text() for text in axes.texts].count("not run") == len(RECIPE.methods) - 3
+    assert [text.get_text() for text in axes.texts] == ["not run"] * (len(RECIPE.methods) - 3)
     dots = [float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "o"]
     paper, ours = [99.85, 99.85, 48.05, 99.90, 99.90, 47.95], [99.85, 49.5, 99.8, 99.9, 49.5, 99.85, 90, 70, 72]
-    assert sorted(dots) == pytest.approx(sorted([*paper, *ours]))
+    assert sorted(dot for dot in dots if not math.isnan(dot)) == pytest.approx(sorted([*paper, *ours]))
     shown = {text.get_text() for text in cost.axes[0].texts}
-    assert {"Baseline", "ED", "Simple half swapped"} <= shown
-    assert "CutMix" not in shown
+    assert shown == {"Baseline", "ED", "Simple half swapped"}

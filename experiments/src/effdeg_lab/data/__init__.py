@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from effdeg.demo import load_digits
-from effdeg_lab.data.image_sets import find_cifar10, find_mnist
+from effdeg_lab.data.image_sets import find_cifar10, find_mnist, find_mnist_cifar
 from effdeg_lab.data.labelled import Labelled, make_labelled
 from effdeg_lab.data.layouts import LAYOUTS, find_layout
-from effdeg_lab.data.mnist_cifar import find_mnist_cifar
 from effdeg_lab.settings import suggest
 
 __all__ = ["Labelled", "check", "load"]
@@ -16,36 +15,36 @@ _IN_FOLDER = {"cifar10": find_cifar10, "mnist": find_mnist, "mnist-cifar": find_
 
 
 def load(name: str, folder: Path | None) -> Labelled:
-    """Load a data set.
+    """Load a data set from the folder that holds the data sets.
 
-    Args:
-        name: ``digits``, which needs no folder; ``cifar10``, ``mnist`` or ``mnist-cifar``, which is made of both; or a
-            file or folder in a known layout, by its path from the current folder (if it has a slash or a suffix) or
-            within the data folder.
-        folder: The folder that holds the data sets.
-
-    Returns:
-        The data set. All but ``cifar10`` and ``mnist``, which are shuffled already, come in a random order that is
-        always the same, so that the first and the last examples are a fair sample.
+    Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist`` or ``mnist-cifar``; or a file or folder in a
+    known layout, by its path from the current folder (if it has a slash or a suffix) or within the data folder. All but
+    ``cifar10`` and ``mnist``, which are shuffled already, come in a random order that is always the same, so that the
+    first and the last examples are a fair sample.
     """
     return _find(name, folder)()
 
 
 def check(name: str, folder: Path | None) -> None:
-    """Raise the error of :func:`load` if the files of a data set are not there, without reading more than headers."""
+    """Raise the error of :func:`load` if the files of a data set are not there, without reading them."""
     _find(name, folder)
 
 
 def _find(name: str, folder: Path | None) -> Callable[[], Labelled]:
     if name == "digits":
         return _load_digits
-    if name in _IN_FOLDER:
-        return _IN_FOLDER[name](_check_folder(folder, name))
     path = Path(name)
-    if not path.is_absolute() and not (("/" in name or path.suffix) and path.exists()):
-        path = _check_folder(folder, name) / name
+    hint = "" if name in _IN_FOLDER else f" {suggest(name, ['digits', *_IN_FOLDER])} Your own data set is {LAYOUTS}."
+    if name in _IN_FOLDER or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
+        if folder is None:
+            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
+        if name in _IN_FOLDER:
+            return _IN_FOLDER[name](folder)
+        path = folder / name
     if not path.exists():
-        raise FileNotFoundError(f"data={name!r} is not known, and {path} does not exist. {_list_known(name)}")
+        raise FileNotFoundError(f"data={name!r} is not known, and {path} does not exist.{hint}")
     read = find_layout(path)
     return lambda: make_labelled(path, *read()).shuffle()
 
@@ -55,16 +54,3 @@ def _load_digits() -> Labelled:
     digits = load_digits(per_class=797, seed=0)  # no class has as many: all are labelled
     train, test = (digits.labelled, digits.labels), (digits.held_out, digits.held_out_labels)
     return Labelled(*train, *test, classes=10).shuffle()
-
-
-def _check_folder(folder: Path | None, name: str) -> Path:
-    if folder is None:
-        hint = "" if name in _IN_FOLDER else f" {_list_known(name)}"
-        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}, which should hold data={name!r}, is not a folder: give another --data DIR.")
-    return folder
-
-
-def _list_known(name: str) -> str:
-    return f"{suggest(name, ['digits', *_IN_FOLDER])} A data set of your own is {LAYOUTS}."

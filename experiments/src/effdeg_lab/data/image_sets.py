@@ -1,116 +1,131 @@
-"""CIFAR-10 and MNIST, from the files that their authors published or the Hugging Face hub's Parquet files."""
+"""CIFAR-10 and MNIST, as their authors or the Hugging Face hub publish them, and MNIST–CIFAR, which is made of both."""
 
 import gzip
 import io
-import math
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
-from effdeg_lab.data.labelled import Array, Known, Labelled, Split, make_labelled
-from effdeg_lab.data.layouts import explain_errors, find_parquet
+from effdeg_lab.data.labelled import Array, Labelled, Scale, Split, make_labelled
+from effdeg_lab.data.layouts import explain_errors, find_parquet, read_all
 
-_CIFAR10 = Known(shape=(3, 32, 32), classes=10, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
-_MNIST = Known(shape=(1, 28, 28), classes=10, mean=(0.1307,), std=(0.3081,))
-_ROW = 1 + math.prod(_CIFAR10.shape)  # of a binary batch: a label and its image
+Load = Callable[[], Labelled]
+Reader = Callable[[Path], Split]
 
 
-def find_cifar10(folder: Path) -> Callable[[], Labelled]:
+def find_cifar10(folder: Path) -> Load:
     """Find CIFAR-10 in the data folder: in ``cifar10``, the folders of its archives, or the folder itself."""
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-    readers = {"": partial(_read_batches, _read_pickle), ".bin": partial(_read_batches, _read_binary)}
-    places = ("cifar10", "cifar-10-batches-py", "cifar-10-batches-bin", "")
-    return _find("cifar10", _CIFAR10, [folder / place for place in places], names, readers)
+    places = [folder / place for place in ("cifar10", "cifar-10-batches-py", "cifar-10-batches-bin", "")]
+    scale = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    return _find("cifar10", places, names, {"": _read_pickle, ".bin": _read_binary}, scale)
 
 
-def find_mnist(folder: Path) -> Callable[[], Labelled]:
+def find_mnist(folder: Path) -> Load:
     """Find MNIST in the data folder: in ``mnist``, ``MNIST/raw`` (torchvision's) or the folder itself."""
-    names = [f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    names = ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"]
     places = [folder / place for place in ("mnist", "MNIST/raw", "")]
-    return _find("mnist", _MNIST, places, names, {"": _read_idx_files, ".gz": _read_idx_files})
+    return _find("mnist", places, names, {"": _read_mnist, ".gz": _read_mnist}, ((0.1307,), (0.3081,)))
 
 
-def _find(
-    name: str,
-    known: Known,
-    places: Sequence[Path],
-    names: Sequence[str],
-    readers: Mapping[str, Callable[[Sequence[Path]], tuple[Split, Split]]],
-) -> Callable[[], Labelled]:
-    """Find the published files, by their names with one of the readers' suffixes, or Parquet files in their place."""
+def find_mnist_cifar(folder: Path) -> Load:
+    """Find what MNIST–CIFAR (Shah et al., 2020) is made of: a digit zero over an automobile, or a one over a truck.
+
+    The paper does not say how it put them together, but its accuracies are multiples of 1/2000. Here all automobiles
+    and trucks of CIFAR-10 are used, shuffled within their class, below digits in MNIST's order (the first 20 test zeros
+    twice): given the class, the halves are independent. The further tests have either half replaced by that of another
+    test image, whatever its class.
+    """
+    load_mnist, load_cifar10 = find_mnist(folder), find_cifar10(folder)
+
+    def load() -> Labelled:
+        mnist, cifar = load_mnist(), load_cifar10()
+        train = _stack(1, mnist.train_inputs, mnist.train_labels, cifar.train_inputs, cifar.train_labels)
+        test = _stack(2, mnist.test_inputs, mnist.test_labels, cifar.test_inputs, cifar.test_labels)
+        data = make_labelled(f"mnist-cifar in {folder}", train, test)
+        upper, lower = data.test_inputs.chunk(2, dim=2)
+        further = {
+            "MNIST randomized": torch.cat([_shuffle(upper, seed=3), lower], dim=2),
+            "CIFAR randomized": torch.cat([upper, _shuffle(lower, seed=4)], dim=2),
+        }
+        return replace(data, further_tests=further)
+
+    return load
+
+
+def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Reader], scale: Scale) -> Load:
+    """Find files by their names, the test examples last, with one of the readers' suffixes, or Parquet files."""
     for place in places:
         for suffix, read in readers.items():
-            files = [place / f"{each}{suffix}" for each in names]
-            if files[0].is_file():
-                for file in files:
-                    if not file.is_file():
-                        raise FileNotFoundError(f"{file}, a file of {name}, is missing.")
-                return lambda: make_labelled(f"{name} in {place}", *read(files), known)
+            *train, test = (place / f"{each}{suffix}" for each in names)
+            if train[0].is_file():
+                if missing := [str(file) for file in (*train, test) if not file.is_file() or not file.stat().st_size]:
+                    raise FileNotFoundError(f"{name} is incomplete: {', '.join(missing)} is missing or empty.")
+                return lambda: make_labelled(f"{name} in {place}", read_all(read, train), read(test), scale)
         if (parquet := find_parquet(place)) is not None:
-            return lambda: make_labelled(f"{name} in {place}", *parquet(), known)
-    suffixes = " or ".join(suffix for suffix in readers if suffix)
+            return lambda: make_labelled(f"{name} in {place}", *parquet(), scale)
     raise FileNotFoundError(
-        f"{name} was not found: expected {', '.join(names)} (or the same with {suffixes}), or train-*.parquet and "
-        f"test-*.parquet (as on the Hugging Face hub) in {', '.join(map(str, places[:-1]))} or {places[-1]} itself."
+        f"{name} was not found: expected {', '.join(names)} (or the same with {[*readers][-1]}), or train-*.parquet "
+        f"and test-*.parquet (as on the Hugging Face hub) in {', '.join(map(str, places[:-1]))} or {places[-1]} itself."
     )
-
-
-def _read_batches(read: Callable[[Path], Split], files: Sequence[Path]) -> tuple[Split, Split]:
-    inputs, labels = zip(*(read(file) for file in files[:-1]), strict=True)
-    return (np.concatenate(inputs), np.concatenate(labels)), read(files[-1])
 
 
 def _read_binary(file: Path) -> Split:
     with explain_errors(file, "a binary batch of CIFAR-10"):
-        stored = np.fromfile(file, np.uint8)
-        if stored.size == 0 or stored.size % _ROW:
-            raise ValueError(f"{stored.size} bytes are no multiple of {_ROW}, a label and its image.")
-        rows = stored.reshape(-1, _ROW)
-        return rows[:, 1:].reshape(-1, *_CIFAR10.shape), rows[:, 0]
+        rows = np.fromfile(file, np.uint8).reshape(-1, 1 + 3 * 32 * 32)  # a label and its image
+        return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]
 
 
 def _read_pickle(file: Path) -> Split:
     with explain_errors(file, "a pickled batch of CIFAR-10"):
         batch = _ArrayUnpickler(io.BytesIO(file.read_bytes()), encoding="bytes").load()
-        if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
-            raise ValueError("it does not hold data and labels.")
-        return batch[b"data"].reshape(-1, *_CIFAR10.shape), np.array(batch[b"labels"])
+        return batch[b"data"].reshape(-1, 3, 32, 32), np.array(batch[b"labels"])
 
 
 class _ArrayUnpickler(pickle.Unpickler):
     """Reads arrays of numbers, and runs no code that a file may bring along."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what arrays are made with, and bytes as Python 3 writes them for Python 2."""
-        allowed = {
-            "_reconstruct": np.empty(0).__reduce__()[0],  # numpy's own; its module depends on numpy's version
-            "ndarray": np.ndarray,
-            "dtype": np.dtype,
-            "encode": lambda text, _: text.encode("latin1"),
-        }
-        if name not in allowed:
+        package = module.partition(".")[0]
+        if f"{package}.{name}" not in {"numpy._reconstruct", "numpy.ndarray", "numpy.dtype", "_codecs.encode"}:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in it.")
-        return allowed[name]
+        return super().find_class(module, name)
 
 
-def _read_idx_files(files: Sequence[Path]) -> tuple[Split, Split]:
-    images, labels, test_images, test_labels = map(_read_idx, files)
-    return (images[:, None], labels), (test_images[:, None], test_labels)
+def _read_mnist(file: Path) -> Split:
+    labels = file.with_name(file.name.replace("images-idx3", "labels-idx1"))
+    return _read_idx(file, dimensions=3)[:, None], _read_idx(labels, dimensions=1)
 
 
-def _read_idx(file: Path) -> Array:
+def _read_idx(file: Path, dimensions: int) -> Array:
     """Read bytes after a header of big-endian numbers: the kind of array, then its shape."""
-    what, dimensions = ("images", 3) if "images" in file.name else ("labels", 1)
-    with explain_errors(file, f"MNIST's idx file of {what}"):
+    with explain_errors(file, "an idx file of MNIST"):
         stored = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        kind, *shape = map(int, np.frombuffer(stored, ">u4", count=1 + dimensions))
-        if kind != (expected := 0x800 + dimensions):  # 0x800: unsigned bytes
-            raise ValueError(f"it begins with {kind}; expected {expected}.")
-        contents = np.frombuffer(stored, np.uint8, offset=4 + 4 * dimensions)
-        if contents.size != math.prod(shape):
-            raise ValueError(f"it holds {contents.size} bytes; expected {shape}.")
-        return contents.reshape(shape).copy()  # a view of the file's bytes is not writable
+        _, *shape = np.frombuffer(stored, ">u4", count=1 + dimensions)
+        return np.frombuffer(stored, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()  # to be writable
+
+
+def _stack(seed: int, mnist: Tensor, mnist_labels: Tensor, cifar: Tensor, cifar_labels: Tensor) -> Split:
+    generator = torch.Generator().manual_seed(seed)
+    images, labels = [], []
+    for label, (digit, picture) in enumerate(((0, 1), (1, 9))):  # zero and automobile, one and truck
+        digits, pictures = mnist[mnist_labels == digit], cifar[cifar_labels == picture]
+        pictures = pictures[torch.randperm(len(pictures), generator=generator)]
+        digits = digits[torch.arange(len(pictures)) % len(digits)]  # where there are fewer, the first are used again
+        images.append(torch.cat([pad(digits, (2,) * 4).expand(-1, 3, -1, -1), pictures], dim=2))
+        labels.append(torch.full((len(pictures),), label))
+    order = torch.randperm(sum(map(len, labels)), generator=generator)
+    return torch.cat(images)[order].numpy(), torch.cat(labels)[order].numpy()
+
+
+def _shuffle(images: Tensor, seed: int) -> Tensor:
+    """Replace every image by another, each of them used once: the next in a random cycle."""
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    return images[order.roll(1)[order.argsort()]]

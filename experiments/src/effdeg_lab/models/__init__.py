@@ -4,11 +4,10 @@ import copy
 import inspect
 import math
 
-from torch import nn
+from torch import Tensor, nn
 
 from effdeg.io import find_code
 from effdeg_lab.models.decoder import Decoder
-from effdeg_lab.models.mlp import MLP
 from effdeg_lab.models.resnet import ResNet18
 from effdeg_lab.models.vit import ViT
 from effdeg_lab.settings import suggest
@@ -18,17 +17,26 @@ __all__ = ["MLP", "Decoder", "ResNet18", "ViT", "make_model"]
 _NAMES = ("vit-tiny", "resnet18", "mlp")
 
 
+class MLP(nn.Module):
+    """A ReLU network that flattens its inputs; by default the demonstration's, with two hidden layers of 256."""
+
+    def __init__(self, inputs: int, classes: int, *, width: int = 256, depth: int = 2) -> None:
+        super().__init__()
+        widths = [inputs, *[width] * depth]
+        hidden = [layer for before in widths[:-1] for layer in (nn.Linear(before, width), nn.ReLU())]
+        self.layers = nn.Sequential(*hidden, nn.Linear(widths[-1], classes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Classify a batch."""
+        logits: Tensor = self.layers(inputs.flatten(1))
+        return logits
+
+
 def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Make a model that fits the data.
+    """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
-    Args:
-        name: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
-            ``num_classes`` or, for images, ``channels`` is given them by keyword.
-        shape: The shape of one example.
-        classes: The number of classes.
-
-    Returns:
-        The model, with first weights drawn from torch's random stream.
+    Its name is ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
+    ``num_classes`` or, for images, ``channels`` is given them by keyword.
     """
     if name == "mlp":
         return MLP(math.prod(shape), classes)

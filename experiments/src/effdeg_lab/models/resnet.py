@@ -16,12 +16,9 @@ class BasicBlock(nn.Module):
             nn.Conv2d(width, width, 3, 1, 1, bias=False),
             nn.BatchNorm2d(width),
         )
-        same = stride == 1 and channels == width
-        self.skip = (
-            nn.Identity()
-            if same
-            else nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-        )
+        changed = stride > 1 or channels != width
+        skip = [nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width)] if changed else []
+        self.skip = nn.Sequential(*skip)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the block on a batch of feature maps."""
@@ -34,11 +31,9 @@ class ResNet18(nn.Module):
     def __init__(self, *, width: int = 64, channels: int = 3, classes: int = 10) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
-        widths = [width, width, 2 * width, 2 * width, 4 * width, 4 * width, 8 * width, 8 * width]
-        before = [width, *widths]
-        self.blocks = nn.Sequential(*[
-            BasicBlock(given, out, 1 if given == out else 2) for given, out in zip(before, widths, strict=False)
-        ])
+        widths = [width * factor for factor in (1, 1, 2, 2, 4, 4, 8, 8)]
+        pairs = zip([width, *widths], widths, strict=False)
+        self.blocks = nn.Sequential(*[BasicBlock(given, out, 1 if given == out else 2) for given, out in pairs])
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,22 +1,16 @@
 """Table 6 of the paper: ED by Legendre polynomials instead of Chebyshev's, for ViT-Tiny on CIFAR-10."""
 
-from effdeg_lab.engine import train
-from effdeg_lab.recipe import Method, Recipe, Reported
-from effdeg_lab.recipes.cifar10_methods import ED, SETTINGS, TRAINING_DEPARTS
-from effdeg_lab.studies.methods import Methods
+from effdeg_lab.recipe import Method, Reported
+from effdeg_lab.recipes.cifar10_methods import ED, make_recipe
 
-RECIPE = Recipe(
+RECIPE = make_recipe(
     name="cifar10-basis",
     title="ED by other polynomials",
     paper="Table 6, appendix C.2",
     expects="Chebyshev and Legendre polynomials do equally well.",
     cost="8 min per run on one H200",
-    settings=SETTINGS,
-    run=train,
-    study=Methods(),
     methods=(
         Method("chebyshev", "Chebyshev", ED, Reported(90.18, 0.14)),
         Method("legendre", "Legendre", {**ED, "basis": "legendre"}, Reported(89.89, 1.29)),
     ),
-    departs=TRAINING_DEPARTS,
 )

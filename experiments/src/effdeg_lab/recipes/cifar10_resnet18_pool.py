@@ -1,7 +1,10 @@
 """Figures 2 and 9 of the paper: which measure follows the generalization gap of 27 ResNet-18s on CIFAR-10?"""
 
-from effdeg_lab.engine import Training, train
+from dataclasses import replace
+
+from effdeg_lab.engine import train
 from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.recipes.cifar10_vit_pool import MEASURED_ON, POOL
 from effdeg_lab.studies.pool import Pool
 
 RECIPE = Recipe(
@@ -13,29 +16,16 @@ RECIPE = Recipe(
         "parameter norm correlates negatively. Along paths between random pixels ED's correlation is slightly weaker."
     ),
     cost="2 min per run on one H200",
-    settings=Training(
-        data="cifar10",
-        model="resnet18",
-        epochs=100,
-        optimizer="sgd",
-        lr=0.1,
-        momentum=0.9,
-        weight_decay=1e-5,
-        decay="steps",
-        warm_up=0.0,
-        clip=None,
-        augment="none",
-        proxies=("all",),
+    settings=replace(
+        POOL, model="resnet18", optimizer="sgd", lr=0.1, weight_decay=1e-5, decay="steps", warm_up=0.0, clip=None
     ),
     run=train,
     study=Pool(),
     methods=(Method("plain", "ResNet-18", {"regularizer": "plain"}),),
     departs=(
-        "The paper names neither the epochs nor the milestones of the rate, nor the momentum, nor whether images are "
-        "augmented: the recipe has 100 epochs, a tenth of the rate from half of them and again from three quarters, "
-        "momentum 0.9, bf16, and no augmentation, so that every network can open its gap. ED is measured "
-        "on the same 2,048 training images as the other measures and, in the columns that end with _test, on 2,000 "
-        "test images; the paper does not say on which. Sharpness is taken on these training images instead of all."
+        "The paper does not state the following: there are 100 epochs; the rate falls to a tenth after half of them "
+        "and again after three quarters; momentum is 0.9; training runs in bf16, without augmentation, so that every "
+        f"network can open its gap. {MEASURED_ON}"
     ),
     grid={"batch": (256, 512, 1024), "lr": (0.1, 0.01, 0.001), "weight_decay": (1e-5, 1e-6, 1e-7)},
 )

@@ -1,21 +1,16 @@
 """Table 8 of the paper: where on its paths ED is sampled, for ViT-Tiny on CIFAR-10."""
 
-from effdeg_lab.engine import train
-from effdeg_lab.recipe import Method, Recipe, Reported
-from effdeg_lab.recipes.cifar10_methods import ED, SETTINGS, TRAINING_DEPARTS
-from effdeg_lab.studies.methods import Methods
+from effdeg_lab.recipe import Method, Reported
+from effdeg_lab.recipes.cifar10_methods import DEPARTS, ED, make_recipe
 
 FINE = {**ED, "nodes": 15, "degree": 14, "weight": 2.0}
 
-RECIPE = Recipe(
+RECIPE = make_recipe(
     name="cifar10-sampling",
     title="Where ED samples its paths",
     paper="Table 8, appendix C.4",
     expects="At low degree all samplings do well; at high degree uniform nodes are unstable and lose 12 points.",
     cost="8 min per run with 4 nodes on one H200, 26 with 15 nodes",
-    settings=SETTINGS,
-    run=train,
-    study=Methods(),
     methods=(
         Method("cosine-4", "4 nodes, degree 3: cosine", ED, Reported(89.99)),
         Method("chebyshev-4", "4 nodes, degree 3: Chebyshev", {**ED, "sampling": "chebyshev"}, Reported(89.47)),
@@ -25,9 +20,8 @@ RECIPE = Recipe(
         Method("uniform-15", "15 nodes, degree 14: uniform", {**FINE, "sampling": "uniform"}, Reported(78.42)),
     ),
     departs=(
-        f"{TRAINING_DEPARTS} The paper gives one number per method, without a spread, and names neither the weight nor "
-        "the pairs: here, with 15 nodes, the weight of its precise configuration (2), and as many paths as half of "
-        "the batch throughout. It does not say what its uniform nodes are: here they are equispaced, both ends "
-        "included."
+        f"{DEPARTS} The paper gives no spread and names neither weight nor pairs: here 15 nodes have the weight of its "
+        "precise configuration, 2, and there are half as many paths as examples. Its uniform nodes are not defined: "
+        "here they are equispaced, both ends included."
     ),
 )

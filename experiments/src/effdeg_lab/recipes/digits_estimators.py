@@ -1,13 +1,10 @@
-"""How well do coarse settings of the estimator track the precise one? Over 48 small networks on embedded digits.
+"""How well do coarse settings of the estimator track the precise one? Over 48 small networks on embedded digits."""
 
-Expected: the paper has no such experiment, but trains with 4 nodes and degree 3 and measures with 200 and 40. Seen: a
-rank correlation of 0.97, and values that are four fifths of the precise ones where these are low and a quarter where
-they are high.
-Cost: 10 s per run on one core; 4 minutes in all on two.
-"""
+from dataclasses import replace
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import train
 from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.recipes.digits_methods import DIGITS
 from effdeg_lab.studies.tracking import ALSO, TrackingStudy
 
 RECIPE = Recipe(
@@ -16,19 +13,7 @@ RECIPE = Recipe(
     paper="none; settings of Table 10 and appendix D.1",
     expects="No such experiment; the paper trains with 4 nodes and degree 3, and measures with 200 and 40.",
     cost="10 s per run on one CPU core, 4 min in all on two",
-    settings=Training(
-        data="digits",
-        model="mlp",
-        epochs=40,
-        batch=50,
-        limit=200,
-        lr=1e-3,
-        augment="none",
-        precision="float32",
-        compile=False,
-        evaluate_every=20,
-        measure_also=ALSO,
-    ),
+    settings=replace(DIGITS, epochs=40, limit=200, evaluate_every=20, measure_also=ALSO),
     run=train,
     methods=(
         Method("plain", "plain", {"regularizer": "plain"}),

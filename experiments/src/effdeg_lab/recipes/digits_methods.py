@@ -7,22 +7,18 @@ from effdeg_lab.recipe import Recipe
 from effdeg_lab.recipes import cifar10_methods
 from effdeg_lab.studies.methods import Methods
 
+DIGITS = Training(data="digits", model="mlp", batch=50, lr=1e-3, augment="none", precision="float32", compile=False)
+
 RECIPE = Recipe(
     name="digits-methods",
     title="Regularizers of a small network on 100 digits",
     paper="none; the methods of Table 1",
     expects="No such experiment: this one is here to try the lab.",
     cost="3 s per run on one CPU core",
-    settings=Training(
-        data="digits",
-        model="mlp",
+    settings=replace(
+        DIGITS,
         epochs=100,
-        batch=50,
         limit=100,
-        lr=1e-3,
-        augment="none",
-        precision="float32",
-        compile=False,
         evaluate_every=10,
         measure_every=20,
         measure_paths=100,

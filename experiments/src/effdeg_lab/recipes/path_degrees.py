@@ -1,9 +1,4 @@
-"""Theorem 3.1 of the paper: along random paths, does a polynomial keep its degree? And does the degree survive noise?
-
-Expected: the degree along a path is the total degree, with probability one, if the examples have a density. The paper
-calls the algebraic degree brittle and goes on to the effective degree.
-Cost: 5 to 45 s per run on one core; 4 minutes in all.
-"""
+"""Theorem 3.1 of the paper: does a polynomial keep its degree along random paths? And does the degree survive noise?"""
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.path_degrees import DegreesAlongPaths, PathDegrees, run_paths

@@ -1,10 +1,4 @@
-"""Appendix I of the paper: networks that are polynomials learn six polynomial maps; is the effective degree right?
-
-Expected: it orders the maps by their degree in every column, doubles when the outputs do, unless it is normalized; the
-paper's values are 0.72, 1.17, 2.92, and 1.34, 2.33, 5.30 for the doubled maps (Chebyshev). Exact are 0.667, 1.185,
-2.958 and their doubles.
-Cost: 35 s per run on a core of its own; 10 minutes in all.
-"""
+"""Appendix I of the paper: networks that are polynomials learn six polynomial maps; is the effective degree right?"""
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.polynomial_networks import DEGREES, PolynomialFit, PolynomialNetworks, run_fit
