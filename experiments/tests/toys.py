@@ -3,12 +3,13 @@
 import os
 import select
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from effdeg_lab import SCALE, Job, Method, Recipe, Reported, RunFolder, Settings, Study, find_recipe
+from effdeg_lab import Job, Method, Recipe, Reported, RunFolder, Settings, Study, find_recipe
+from effdeg_lab.settings import setting
 
 HELD_AT = 4
 """After this epoch a run waits to be ended, if TOY_HOLD names a pipe."""
@@ -21,7 +22,8 @@ class Toy(Settings):
     lr: float = 0.1
     held_out: int = 0
     names: tuple[str, ...] = ()
-    epochs: int = field(default=4, metadata=SCALE)
+    epochs: int = setting(4, scale=True)
+    evaluate_every: int = setting(1, scale=True, named=False)
 
 
 @dataclass(frozen=True)
