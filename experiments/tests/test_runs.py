@@ -6,9 +6,7 @@ import math
 import os
 import resource
 import shutil
-import stat
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,13 +186,6 @@ def test_names_are_short_safe_and_different(tmp_path):
     assert {run.settings["evaluate_every"] for run in RunFolder(tmp_path).read()} == {1, 3}
 
 
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_where_runs_cannot_be_kept(tmp_path, place):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=rf"^runs cannot be kept in {tmp_path / place}: .*\.$"):
-        make_job(tmp_path / place).start()
-
-
 def test_reading_leaves_out_what_is_damaged_and_reports_it(tmp_path):
     folder = RunFolder(tmp_path)
     assert RunFolder(tmp_path / "absent").read() == []
@@ -232,17 +223,6 @@ def test_a_brief_look_reads_the_beginning_and_the_end(job):
     assert job.runs.read(brief=True)[0].finished
 
 
-def test_runs_are_read_where_nothing_can_be_written(tmp_path):
-    folders = [finish(tmp_path / "results", Toy()).file.parent, tmp_path / "results"]
-    for folder in folders:
-        folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    try:
-        assert RunFolder(tmp_path / "results").find(Toy()).finished
-    finally:
-        for folder in folders:
-            folder.chmod(stat.S_IRWXU)
-
-
 @pytest.mark.parametrize("stage", ["write", "sync"])
 def test_a_full_disk_leaves_no_half_line_and_no_half_file(tmp_path, monkeypatch, job, stage):
     with full_disk(monkeypatch, stage, room=job.file.stat().st_size + 5):
@@ -261,7 +241,7 @@ def test_a_full_disk_leaves_no_half_line_and_no_half_file(tmp_path, monkeypatch,
 @pytest.mark.parametrize("stage", ["write", "sync", "replace"])
 def test_a_full_disk_leaves_the_last_good_checkpoint(monkeypatch, job, stage):
     files = list_checkpoints(job)
-    message = rf"(No space left|File too large).*continues from {files[-1].name} when it is started again: make room"
+    message = r"checkpoint-000002-.*(No space left|File too large).*\. Make room, and start the run again\.$"
     with full_disk(monkeypatch, stage, room=1000), pytest.raises(OSError, match=message):
         job.save(STATE | {"epoch": 2})
     assert list_checkpoints(job) == files == sorted(job.folder.iterdir())
@@ -280,11 +260,9 @@ def test_the_two_newest_checkpoints_are_kept_and_the_newest_is_read(job):
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "code", "of another run"])
 def test_instead_of_a_damaged_checkpoint_the_one_before_is_used(job, damage):
-    other = Toy(lr=0.5) if damage == "of another run" else job.settings
-    with_code = {"file": Path("x")} if damage == "code" else {}
-    own, job.settings = job.settings, other
-    job.save(STATE | {"epoch": 2} | with_code)
-    job.settings = own
+    job.settings = Toy(lr=0.5) if damage == "of another run" else Toy()
+    job.save({"epoch": 2, "state": Path("x") if damage == "code" else STATE})
+    job.settings = Toy()
     newest = list_checkpoints(job)[-1]
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= damage == "flipped"
@@ -294,26 +272,17 @@ def test_instead_of_a_damaged_checkpoint_the_one_before_is_used(job, damage):
         assert job.start()["epoch"] == 1
 
 
-@pytest.mark.parametrize("error", [PermissionError("not yours"), OSError("the disk is gone"), MemoryError()])
-def test_a_checkpoint_that_cannot_be_read_now_is_not_given_up(monkeypatch, job, error):
+def test_a_checkpoint_that_cannot_be_read_now_is_not_given_up(monkeypatch, job):
     job.close()
     read = Path.read_bytes
 
     def refuse(file):
         if file.suffix == ".pt":
-            raise error
+            raise OSError("the disk is gone")
         return read(file)
 
-    with monkeypatch.context() as patched, pytest.raises(type(error)):
+    with monkeypatch.context() as patched:
         patched.setattr(Path, "read_bytes", refuse)
-        job.start()
+        with pytest.raises(OSError, match="the disk is gone"):
+            job.start()
     assert job.start()["epoch"] == 1
-
-
-def test_what_a_run_writes_is_not_mistaken_for_what_it_was(tmp_path, job):
-    """The folder remembers files by size and time; a run that goes on has another size."""
-    folder = RunFolder(tmp_path)
-    assert folder.read(brief=True)[0].metrics == [{"epoch": 1}]
-    job.log({"epoch": 2})
-    assert folder.read(brief=True)[0].metrics == [{"epoch": 2}]
-    assert folder.find_all([replace(Toy(), seed=9), Toy()])[1].metrics == [{"epoch": 2}]

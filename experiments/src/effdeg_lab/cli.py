@@ -16,6 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from typer import Option
 
 from effdeg_lab import cli_report
 from effdeg_lab.cli_report import RUNS, Name, Runs
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from effdeg_lab.sweep import Plan
 
 T = TypeVar("T")
-_ALIVE = 600
-"""Seconds after which a run that was not heard of is taken for killed; runs save about every minute."""
-
+_ALIVE = 600  # seconds after which a run that was not heard of is taken for killed; runs save about every minute
 app = typer.Typer(
     name="effdeg-lab",
     help="The paper's experiments, to be run again: recipes, runs, sweeps, tables and a report.",
@@ -44,14 +43,10 @@ app.command()(cli_report.table)
 app.command()(cli_report.report)
 _traceback = False
 
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.")
-]
-Data = Annotated[
-    Path | None, typer.Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.")
-]
-Device = Annotated[str | None, typer.Option(help="Where to run; a GPU if there is one.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.")]
+Data = Annotated[Path | None, Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.")]
+Device = Annotated[str | None, Option(help="Where to run; a GPU if there is one.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 
 
 @app.command("list")
@@ -76,7 +71,7 @@ def list_recipes(json: Json = False) -> None:
 @app.command()
 def show(
     name: Name,
-    method: Annotated[str | None, typer.Option(help="A method whose settings to show.")] = None,
+    method: Annotated[str | None, Option(help="A method whose settings to show.")] = None,
     changes: Changes = None,
     json: Json = False,
 ) -> None:
@@ -91,8 +86,7 @@ def show(
         return
     _print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)}")
     facts = {"paper": recipe.paper, "found there": recipe.expects, "differs": recipe.departs, "cost": recipe.cost}
-    timed = f"--equal-time {recipe.equal_time}" if recipe.equal_time else ""
-    _print_facts({**facts, "compare by time": timed})
+    _print_facts({**facts, "--equal-time": recipe.equal_time or ""})
     rows = []
     for each in recipe.methods:
         tuned = "".join(f"\ntuned: {key} {' '.join(map(format_setting, tried))}" for key, tried in each.tune.items())
@@ -107,8 +101,8 @@ def show(
 @app.command()
 def run(
     name: Name,
-    method: Annotated[str | None, typer.Option(help="The method; the first if not given.")] = None,
-    seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
+    method: Annotated[str | None, Option(help="The method; the first if not given.")] = None,
+    seed: Annotated[int, Option(help="Decides everything that is random.")] = 0,
     changes: Changes = None,
     data: Data = None,
     runs: Runs = RUNS,
@@ -131,25 +125,19 @@ def run(
     recipe = find_recipe(name)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
     wanted = {"seed": seed, **recipe.settings.parse(changes or ())}
-    plan = Plan(recipe, [chosen.name], changes=wanted)
     base, where, folder = recipe.resolve(chosen), _pick_device(device), RunFolder(runs)
     check_data([recipe.resolve(chosen, wanted)], data)
-
-    def look() -> tuple[dict[str, Any], int, bool]:
-        tuned, tried = plan.get_tuned(chosen, folder.read(brief=True))
-        known = folder.find(recipe.resolve(chosen, {**tuned, **wanted}))
-        return tuned, tried, known is not None and known.finished
-
     with _join_processes():
         # The first process decides for all: what another one sees in the folder may already be something else.
-        first = is_first_process()
-        tuned, tried, finished = _broadcast(look() if first else ({}, 0, False))
-        settings = recipe.resolve(chosen, {**tuned, **wanted})
-        speaks = first and not json
+        plan, first = Plan(recipe, [chosen.name], changes=wanted), is_first_process()
+        tuned, tried = _broadcast(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))
+        settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
         job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
         if speaks:
             note = f", {_format(tuned)} (the best of {tried} tried)" if tuned else ""
             _print(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
+        found = job.read()
+        finished = _broadcast(found is not None and found.finished)
         try:
             if not finished:
                 execute(recipe, job)
@@ -173,24 +161,20 @@ def run(
 @app.command()
 def sweep(
     name: Name,
-    method: Annotated[list[str] | None, typer.Option(help="A method, once for each; all if none.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, as 0,1,2; the recipe's if not given.")] = "",
+    method: Annotated[list[str] | None, Option(help="A method, once for each; all if none.")] = None,
+    seeds: Annotated[str, Option(help="Seeds, as 0,1,2; the recipe's if not given.")] = "",
     changes: Changes = None,
-    no_tune: Annotated[bool, typer.Option("--no-tune", help="Do not tune; what was tuned before is used.")] = False,
+    no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; what was tuned before is used.")] = False,
     tune: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a setting of the runs that tune alone.")
+        list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs alone.")
     ] = None,
-    equal_time: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="Then train every method for as long as this one trained.")
-    ] = None,
-    processes: Annotated[int, typer.Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
-    ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster; [bold]local[/] for this machine.")
-    ] = None,
+    equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
+    processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
+    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be run.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be run.")] = False,
 ) -> None:
     """Carry out all runs of a recipe: first those that tune, then every method with every seed.
 
@@ -218,14 +202,12 @@ def sweep(
         _print("stopped; start it again, and it continues")
         raise typer.Exit(REQUEUE) from None
     counts = Counter(each.ending for each in outcome)
-    said = ", ".join(f"{count} {ending}" for ending, count in counts.items())
-    _print(f"{said}; kept in {escape(str(runs))}")
+    _print(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")
     for planned, ending, error in outcome:
-        if ending == "failed":
-            found = folder.find(planned.settings)
-            log = escape(str(found.file.with_suffix("") / "log.txt")) if found else ""
+        found = folder.find(planned.settings) if ending == "failed" else None
+        if found is not None:
             what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
-            _print(f"[red]{escape(what)}[/]: {escape(error)} ({log})")
+            _print(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(found.file.with_suffix('') / 'log.txt'))})")
     if counts["failed"] or counts["stopped"]:
         raise typer.Exit(1 if counts["failed"] else REQUEUE)
 
@@ -264,7 +246,7 @@ def status(
 
 @app.callback()
 def _options(
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
+    traceback: Annotated[bool, Option("--traceback", help="Show where in the code an error arose.")] = False,
 ) -> None:
     global _traceback
     _traceback = traceback
@@ -309,9 +291,8 @@ def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
 
 def _get_state(run: "Run") -> str:
     """Return how a run is doing; one that was killed without a trace counts as running for ten minutes."""
-    if run.finished or run.failure is not None:
-        return "finished" if run.finished else "failed"
-    return "running" if not run.stopped and _get_age(run) < _ALIVE else "stopped"
+    end = "finished" if run.finished else "failed" if run.failure is not None else "stopped" if run.stopped else None
+    return end or ("running" if _get_age(run) < _ALIVE else "stopped")
 
 
 def _get_age(run: "Run") -> float:

@@ -30,58 +30,35 @@ class Reported:
 
 @dataclass(frozen=True)
 class Method:
-    """One of the things that a recipe compares: one row of its table.
+    """One of the things that a recipe compares: one row of its table."""
 
-    Attributes:
-        name: Its name on the command line (``--method``) and in the names of runs.
-        title: Its name in tables.
-        changes: How its settings differ from the recipe's.
-        paper: What the paper reports, if it does.
-        tune: Settings to be tuned, each with the values to try. Until they have been, those in ``changes`` are used.
-    """
-
-    name: str
-    title: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # on the command line (--method) and in the names of runs
+    title: str  # in tables
+    changes: Mapping[str, Any] = field(default_factory=dict)  # to the recipe's settings
     paper: Reported | None = None
-    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # the values to try; until then, see changes
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """An experiment, as data.
-
-    Attributes:
-        name: Its name.
-        title: What it is, in one line.
-        paper: The table or figure of the paper.
-        expects: What the paper found.
-        cost: How long one run takes, and on what.
-        settings: The settings that all methods share.
-        run: Carries out one run.
-        study: Turns runs into a verdict, tables and figures.
-        methods: What is compared. The first is the reference.
-        departs: Where the settings are not the paper's, and why.
-        seeds: The seeds of a full sweep.
-        grid: Settings of which every combination is run for every method, as in a pool of models.
-        tuning: How the runs that tune differ: what they hold out (``held_out``, never 0) and how long they train.
-        equal_time: The method whose training time the others are compared at; ``sweep --equal-time`` runs that.
-    """
+    """An experiment, as data."""
 
     name: str
-    title: str
-    paper: str
-    expects: str
-    cost: str
-    settings: Settings
-    run: Callable[[Any, "Job"], None]
-    study: "Study"
-    methods: tuple[Method, ...]
-    departs: str = ""
+    title: str  # what it is, in one line
+    paper: str  # the table or figure of the paper
+    expects: str  # what the paper found
+    cost: str  # how long one run takes, and on what
+    settings: Settings  # those that all methods share
+    run: Callable[[Any, "Job"], None]  # carries out one run
+    study: "Study"  # turns runs into a verdict, tables and figures
+    methods: tuple[Method, ...]  # what is compared; the first is the reference
+    departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    tuning: Mapping[str, Any] = field(default_factory=dict)
-    equal_time: str | None = None
+    grid: Mapping[str, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # every combination is run, as in a pool of models
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
+    equal_time: str | None = None  # the method whose training time the others are compared at
 
     def __post_init__(self) -> None:
         names = [method.name for method in self.methods]

@@ -33,8 +33,7 @@ FORMAT = 2
 REQUEUE = 75
 """The exit code of a run that was asked to stop (``EX_TEMPFAIL``): job schedulers can be told to requeue on it."""
 
-# The keys of the lines that end a run or an attempt; all other lines are evaluations.
-_ENDS = ({"summary"}, {"failure"}, {"stopped"})
+_ENDS = ({"summary"}, {"failure"}, {"stopped"})  # the keys of last lines; all other lines are evaluations
 _LONGEST_VALUE, _LONGEST_NAME = 24, 150
 
 
@@ -67,7 +66,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The recipe, the method, the seed, and how the settings differ from the method's own."""
+        """The recipe and the name of the file."""
         return f"{self.recipe}/{self.file.stem}"
 
     @property
@@ -83,10 +82,8 @@ class Run:
     @property
     def machine(self) -> str:
         """The device it ran on, with the number of processes if there were several."""
-        processes = int(self.environment.get("processes", 1))
-        device = self.environment.get("device", "unknown device")
-        shared = " (shared)" if self.environment.get("shared") else ""
-        return f"{f'{processes} × ' if processes > 1 else ''}{device}{shared}"
+        count, device = self.environment.get("processes", 1), self.environment.get("device", "unknown device")
+        return f"{f'{count} × ' if count > 1 else ''}{device}{' (shared)' if self.environment.get('shared') else ''}"
 
     def value(self, key: str) -> float:
         """Return a number of the summary, by a dotted key such as ``effective_degree.value``; nan if there is none."""
@@ -117,14 +114,16 @@ class RunFolder:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def read(self, *, brief: bool = False) -> list[Run]:
+    def read(self, *, brief: bool = False, report: bool = True) -> list[Run]:
         """Read all runs, finished or not, by name; damaged ones are reported and left out."""
         found = []
-        for file in self._list_files():
+        for file in sorted(self.folder.glob("*/*.jsonl")):
             try:
-                found.append(_read_briefly(file) if brief else read_run(file))
+                status = file.stat()
+                found.append(_read_briefly(file, status.st_mtime_ns, status.st_size) if brief else read_run(file))
             except (OSError, ValueError) as error:
-                warnings.warn(f"a run is left out: {error}", RuntimeWarning, stacklevel=2)
+                if report:
+                    warnings.warn(f"a run is left out: {error}", RuntimeWarning, stacklevel=2)
         return found
 
     def find(self, settings: Settings) -> Run | None:
@@ -136,12 +135,10 @@ class RunFolder:
         """Find the runs with these settings, each read in brief, in one pass over the folder."""
         kinds = {type(settings).__name__: type(settings) for settings in wanted}
         known: dict[str, Run] = {}
-        for file in self._list_files():
-            with suppress(OSError, ValueError):  # a damaged run is none; reading all of them reports it
-                run = _read_briefly(file)
-                if run.kind in kinds:
-                    key = kinds[run.kind].hash_values(run.settings)
-                    known[key] = run if run.finished else known.get(key, run)
+        for run in self.read(brief=True, report=False):
+            if run.kind in kinds:
+                key = kinds[run.kind].hash_values(run.settings)
+                known[key] = run if run.finished else known.get(key, run)
         return [known.get(settings.hash) for settings in wanted]
 
     def name_file(self, recipe: str, method: str, base: Settings, settings: Settings) -> Path:
@@ -166,9 +163,6 @@ class RunFolder:
         except OSError as error:
             raise OSError(f"runs cannot be kept in {self.folder}: {error.strerror}.") from error
         return filelock.FileLock(self.folder / ".locks" / f"{name}.lock")
-
-    def _list_files(self) -> list[Path]:
-        return sorted(self.folder.glob("*/*.jsonl"))
 
 
 @dataclass(eq=False)
@@ -201,12 +195,7 @@ class Job:
         return self.file.with_suffix("")
 
     def claim(self) -> None:
-        """Keep other processes from working on the run until it is closed.
-
-        Raises:
-            BusyError: If another process works on it.
-            FinishedError: If it is finished.
-        """
+        """Keep other processes from working on the run until it is closed; BusyError if one does."""
         if self._lock is not None:
             return
         lock = self.runs.lock(self.settings.hash)
@@ -215,39 +204,26 @@ class Job:
         except filelock.Timeout:
             raise BusyError(f"another process works on the run {self.file}: wait for it, or end it.") from None
         self._lock = lock
-        try:
-            # Only under the lock is it certain that no other process has finished the run, under another name perhaps.
-            known = self._find()
-            if known is not None and known.finished:
-                raise FinishedError(f"the run {self.file} is finished; to run it again, delete that file.")
-            if known is None:
-                with self.runs.lock("names"):  # another run may be about to take the same name
-                    self._find()
-                    self._write([], {})
-        except BaseException:
+        known = self._find()  # only under the lock is it certain that no other process has finished the run
+        if known is not None and known.finished:
             self.close()
-            raise
+            raise FinishedError(f"the run {self.file} is finished; to run it again, delete that file.")
+        if known is None:
+            with self.runs.lock("names"):  # another run may be about to take the same name
+                self._find()
+                self._write([], {})
 
     def start(self, **environment: Any) -> dict[str, Any] | None:
-        """Start the run, or continue it, and record its environment; until it ends, no other process can.
-
-        Returns:
-            The state of the newest good checkpoint; None if there is none.
-        """
+        """Start the run or continue it: return the state of the newest good checkpoint, None if there is none."""
         self.claim()
-        try:
-            self.folder.mkdir(exist_ok=True)
-            for file in [*self.file.parent.glob(f"{self.file.name}.*.partial"), *self.folder.glob("*.partial")]:
-                file.unlink(missing_ok=True)
-            checkpoint, known = self._load(), read_run(self.file).metrics
-            lines, state = checkpoint["lines"], checkpoint["state"]
-            if len(known) < lines:  # the file was deleted, in order to run it again
-                lines, state = 0, None
-            self._write(known[:lines], describe_environment(self.device) | environment)
-        except BaseException:
-            self.close()
-            raise
-        return None if state is None else dict(state)
+        self.folder.mkdir(exist_ok=True)
+        for file in [*self.file.parent.glob(f"{self.file.name}.*.partial"), *self.folder.glob("*.partial")]:
+            file.unlink(missing_ok=True)
+        known, (lines, state) = read_run(self.file).metrics, self._load()
+        if len(known) < lines:  # the file was deleted, in order to run it again
+            lines, state = 0, None
+        self._write(known[:lines], describe_environment(self.device) | environment)
+        return state
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """Add what an evaluation found; NaN and infinities are kept as null."""
@@ -263,10 +239,8 @@ class Job:
         try:
             write_atomically(file, content)
         except OSError as error:
-            last = files[-1].name if files else "its beginning"
             raise OSError(
-                f"the checkpoint {file} could not be written: {error.strerror}. The run continues from {last} when it "
-                "is started again: make room first."
+                f"{file} could not be written: {error.strerror}. Make room, and start the run again."
             ) from error
         for old in files[:-1]:  # the two newest are kept
             old.unlink()
@@ -293,10 +267,7 @@ class Job:
         self.close()
 
     def fail(self, text: str | None) -> None:
-        """Record the error that ended the run, or None if it was asked to stop.
-
-        Nothing is recorded if the run is finished or another process works on it by now.
-        """
+        """Record the error that ended the run, None if it was asked to stop, unless another process took it over."""
         with suppress(BusyError, FinishedError), closing(self):
             self.claim()
             end = to_json({"stopped": True} if text is None else {"failure": text}).encode() + b"\n"
@@ -331,55 +302,44 @@ class Job:
     def _list_checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*.pt"))
 
-    def _load(self) -> dict[str, Any]:
+    def _load(self) -> tuple[int, dict[str, Any] | None]:
         """Read the newest good checkpoint on the CPU; damaged ones are reported, deleted and passed over."""
         for file in reversed(self._list_checkpoints()):
             content = file.read_bytes()  # if this fails, the file may still be good another time
             try:
                 if _hash(content) not in file.name:
                     raise ValueError("its content does not have the hash in its name")
-                state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-                if state["run"] != self.settings.hash:
+                found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+                if found["run"] != self.settings.hash:
                     raise ValueError("it belongs to a run with other settings")
+                return found["lines"], found["state"]
             except (ValueError, pickle.UnpicklingError) as error:
                 reason = str(error).split(". ")[0]  # torch adds advice that does not apply here
                 warnings.warn(f"the checkpoint {file} is passed over: {reason}.", RuntimeWarning, stacklevel=3)
                 file.unlink()
-            else:
-                return state
-        return {"lines": 0, "state": None}
+        return 0, None
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
     """Describe the device and the versions, to be kept with the results."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        known = Path("/proc/cpuinfo")
+        models = re.findall(r"model name\s*: (.*)", known.read_text(errors="replace")) if known.exists() else []
+        name = f"CPU ({models[0] if models else platform.machine()}, {torch.get_num_threads()} threads)"
+    versions = {"torch": torch.__version__, "python": platform.python_version(), "effdeg": effdeg.__version__}
     size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _describe_processor(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "effdeg": effdeg.__version__,
-        "processes": size,
-    }
-
-
-def _describe_processor() -> str:
-    known = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", known.read_text(errors="replace")) if known.exists() else []
-    return f"CPU ({names[0] if names else platform.machine()}, {torch.get_num_threads()} threads)"
+    return {"device": name, **versions, "processes": size}
 
 
 def _read_lines(file: Path) -> list[bytes]:
     return [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def _read_briefly(file: Path) -> Run:
-    status = file.stat()
-    return _read_unchanged(file, status.st_mtime_ns, status.st_size)
-
-
 @lru_cache(maxsize=10_000)
-def _read_unchanged(file: Path, *_: int) -> Run:
-    """Read a run in brief once for each state of its file, because sweeps look at whole folders again and again."""
+def _read_briefly(file: Path, *_: int) -> Run:
+    """Read a run once for each time and size of its file, because sweeps look at whole folders again and again."""
     return read_run(file, brief=True)
 
 

@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from effdeg_lab import data as data_sets
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
 from effdeg_lab.results import choose
@@ -19,8 +21,7 @@ from effdeg_lab.runs import Run, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
 from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
 
-_SAME_TIME = 0.05
-"""Training times that differ by less than this share are equal."""
+_SAME_TIME = 0.05  # training times that differ by less than this share are equal
 
 
 @dataclass(frozen=True)
@@ -59,32 +60,33 @@ class Plan:
 
     def plan_final(self, runs: Sequence[Run]) -> list[Planned]:
         """List the runs that results come from: methods × grid × seeds, with the values that did best in tuning."""
-        tuned = {method.name: self.get_tuned(method, runs)[0] for method in self._get_methods()}
-        return _unique(
-            Planned(
-                method.name,
-                self.recipe.resolve(method, {**point, "seed": seed, **tuned[method.name], **self.changes}),
-                "final",
-            )
-            for method in self._get_methods()
-            for point in self.recipe.points()
-            for seed in self.seeds or self.recipe.seeds
-        )
+        planned = []
+        for method in self._get_methods():
+            tuned, _ = self.get_tuned(method, runs)
+            for point, seed in product(self.recipe.points(), self.seeds or self.recipe.seeds):
+                settings = self.recipe.resolve(method, {**point, "seed": seed, **tuned, **self.changes})
+                planned.append(Planned(method.name, settings, "final"))
+        return _unique(planned)
 
     def plan_equal_time(self, finals: Sequence[Planned], folder: RunFolder) -> list[Planned]:
         """List the runs that give every method the training time of one, at the pace that the method was seen to have.
 
-        Times are those of the runs with the smallest seed at each point of the grid, so that all seeds train equally
-        long. Runs whose time is right already are left out; methods whose time is not known are reported.
+        Times are those of the smallest seed at each point of the grid, so that all seeds train equally long. Runs whose
+        time is right already are left out; methods whose time is not known are reported.
         """
-        first: dict[tuple[str, tuple[Any, ...]], Settings] = {}
-        for each in sorted(finals, key=lambda each: each.settings.seed):
-            first.setdefault((each.method, self._get_point(each)), each.settings)
-        seconds = dict(zip(first, map(_get_seconds, folder.find_all(list(first.values()))), strict=True))
+
+        def get_key(method: str, settings: Settings) -> tuple[Any, ...]:
+            return method, *(getattr(settings, key) for key in self.recipe.grid)
+
+        seconds: dict[tuple[Any, ...], float | None] = {}
+        found = zip(finals, folder.find_all([each.settings for each in finals]), strict=True)
+        for each, run in sorted(found, key=lambda pair: pair[0].settings.seed):
+            summary = run.summary if run and not run.environment.get("shared") else None  # a shared GPU is slower
+            seconds.setdefault(get_key(*each[:2]), (summary or {}).get("seconds"))
         planned = []
         for each in finals:
-            point = self._get_point(each)
-            own, given = seconds[each.method, point], seconds.get((str(self.equal_time), point))
+            own = seconds[get_key(*each[:2])]
+            given = seconds.get(get_key(str(self.equal_time), each.settings))
             if own and given:
                 before = each.settings.to_dict()["epochs"]
                 epochs = max(1, round(before * given / own))
@@ -112,18 +114,11 @@ class Plan:
             replace(self.recipe, methods=tuple(self._get_methods()), equal_time=None).check_tuning(tuning)
         return {**self.changes, **tuning}
 
-    def _get_point(self, planned: Planned) -> tuple[Any, ...]:
-        return tuple(getattr(planned.settings, key) for key in self.recipe.grid)
-
 
 def check_data(settings: Iterable[Settings], folder: Path | None) -> None:
     """Raise unless the data sets that settings name in a field ``data`` are in a folder."""
-    names = dict.fromkeys(str(each.to_dict()["data"]) for each in settings if hasattr(each, "data"))
-    if names:
-        from effdeg_lab.data import check
-
-        for name in names:
-            check(name, folder)
+    for name in dict.fromkeys(str(each.data) for each in settings if hasattr(each, "data")):
+        data_sets.check(name, folder)
 
 
 def sweep(
@@ -138,11 +133,8 @@ def sweep(
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
-    SIGTERM and Ctrl-C make every run save and stop; after SIGTERM, :class:`StoppedError` is raised. Several sweeps may
-    share a folder: a run that another process works on is left to it and waited for.
-
-    Other processes know the recipe by its name alone. On Ray (an address, or "local"), ``processes`` is how many runs
-    share a GPU.
+    SIGTERM and Ctrl-C make every run save and stop; after SIGTERM, :class:`StoppedError` is raised. A run that another
+    process works on is left to it and waited for. On Ray, ``processes`` is how many runs share a GPU.
     """
     if processes < 1:
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
@@ -203,10 +195,3 @@ def _unique(planned: Iterable[Planned]) -> list[Planned]:
     for each in planned:
         found.setdefault(each.settings.hash, each)
     return list(found.values())
-
-
-def _get_seconds(run: Run | None) -> float | None:
-    """Return how long a run trained, if it is finished, says so, and had its GPU to itself."""
-    if run is None or run.summary is None or run.environment.get("shared"):
-        return None
-    return run.summary.get("seconds")

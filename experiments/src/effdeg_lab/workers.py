@@ -27,11 +27,8 @@ from effdeg_lab.recipe import Recipe, find_recipe
 from effdeg_lab.runs import BusyError, FinishedError, Job, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
 
-TICK = 1.0
-"""Seconds between two looks at what runs are doing; the end of a run is noticed at once."""
-GRACE = 20.0
-"""Seconds that a run has to save when it is asked to stop; Slurm kills after 30."""
-
+TICK = 1.0  # seconds between two looks at what runs are doing; the end of a run is noticed at once
+GRACE = 20.0  # seconds that a run has to save when it is asked to stop; Slurm kills after 30
 _ENDINGS = {FinishedError: "finished elsewhere", BusyError: "busy", StoppedError: "stopped"}
 
 
@@ -55,8 +52,7 @@ class Ended(NamedTuple):
 def catch_signals(*numbers: int) -> Iterator[list[int]]:
     """Collect signals while the block runs, in the main thread; a second Ctrl-C has its usual effect."""
     received: list[int] = []
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers if in_main_thread}
+    before: dict[int, Any] = {}
 
     def receive(number: int, _: object) -> None:
         received.append(number)
@@ -64,8 +60,8 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
             signal.signal(number, before[number])
 
     try:
-        for number in before:
-            signal.signal(number, receive)
+        if threading.current_thread() is threading.main_thread():
+            before |= {number: signal.signal(number, receive) for number in numbers}
         yield received
     finally:
         for number, handler in before.items():
@@ -73,10 +69,9 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
 
 
 def execute(recipe: Recipe, job: Job) -> None:
-    """Carry out a run in this process, or what is left of it.
+    """Carry out a run in this process, or what is left of it; under ``torchrun``, in every process.
 
-    An error is recorded in the run's file and raised. SIGTERM asks the run to save and stop, which raises
-    :class:`StoppedError`. Under ``torchrun`` every process calls this, and the first one writes.
+    An error is recorded in the run's file and raised. SIGTERM makes the run save and raise :class:`StoppedError`.
     """
     on_gpu, first, asked = job.device.type == "cuda", is_first_process(), job.asked_to_stop
     with (
@@ -104,8 +99,7 @@ def execute(recipe: Recipe, job: Job) -> None:
 
 def is_first_process() -> bool:
     """Return whether this is the first process of ``torchrun``, or the only one."""
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())
+    return not (torch.distributed.is_initialized() and torch.distributed.get_rank())
 
 
 @dataclass(frozen=True)
@@ -119,10 +113,9 @@ class Workplace:
 
     def open(self, planned: Planned) -> tuple[Recipe, Job]:
         """Find the recipe and make the job."""
-        recipe = find_recipe(self.recipe)
-        base, device = recipe.resolve(recipe.method(planned.method)), torch.device(self.device)
-        folder = RunFolder(self.runs)
-        return recipe, Job(planned.settings, recipe.name, planned.method, base, folder, device, self.data)
+        recipe, method, settings = find_recipe(self.recipe), planned.method, planned.settings
+        base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
+        return recipe, Job(settings, recipe.name, method, base, folder, device, self.data)
 
     def work(self, planned: Planned) -> Ended:
         """Carry out a run in a process that is there for nothing else, with all that it prints in its log."""
@@ -161,71 +154,60 @@ class WorkerPool:
 
     def __init__(self, place: Workplace, processes: int) -> None:
         gpus = torch.cuda.device_count() if place.device == "cuda" else 1
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        own = place.device != "cpu" or "OMP_NUM_THREADS" in os.environ
-        # If each took all cores, they would mostly wait for each other.
-        threads = None if own else max(1, cores // processes)
         devices = [f"cuda:{slot % gpus}" if gpus > 1 else place.device for slot in range(processes)]
-        self._workers = [_Worker(replace(place, device=device), threads) for device in devices]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        # If each took all cores, they would mostly wait for each other.
+        threads = max(1, cores // processes) if place.device == "cpu" and "OMP_NUM_THREADS" not in os.environ else None
+        self.workers = [_Worker(replace(place, device=device), threads) for device in devices]
 
     def carry_out(self, planned: Sequence[Planned]) -> Iterator[list[Ended]]:
         """Carry out runs, several at once; at least every second, give those that have ended since."""
-        waiting = list(planned)
-        while waiting or self._busy:
-            for worker in self._workers:
-                if waiting and worker.planned is None:
-                    worker.send(waiting.pop(0))
-            wait([worker.connection for worker in self._busy], TICK)
+        waiting, running = list(planned), dict[_Worker, Planned]()
+        while waiting or running:
+            for worker in self.workers:
+                if waiting and worker not in running:
+                    running[worker] = waiting.pop(0)
+                    worker.send(running[worker])
+            wait([worker.connection for worker in running], TICK)
             # What a run has started may keep the connection of a dead worker open.
-            yield [worker.receive() for worker in self._busy if worker.connection.poll() or worker.dead]
+            ready = [worker for worker in running if worker.connection.poll() or not worker.process.is_alive()]
+            yield [worker.receive(running.pop(worker)) for worker in ready]
 
     def close(self) -> None:
         """Make all runs save and stop, and end the workers."""
-        started = [worker for worker in self._workers if worker.process is not None]
+        started = [worker for worker in self.workers if worker.process is not None]
         for worker in started:
             worker.process.terminate()
         for worker in started:
             worker.end()
-
-    @property
-    def _busy(self) -> "list[_Worker]":
-        return [worker for worker in self._workers if worker.planned is not None]
 
 
 class _Worker:
     """A worker process as the sweep sees it, replaced when it has died or a run has failed in it."""
 
     def __init__(self, place: Workplace, threads: int | None) -> None:
-        self._place, self._threads = place, threads
+        self.place, self.threads = place, threads
         self.process: Any = None
         self.connection: Connection
-        self.planned: Planned | None = None
-
-    @property
-    def dead(self) -> bool:
-        return self.process is None or not self.process.is_alive()
 
     def send(self, planned: Planned) -> None:
-        if self.dead:
+        if self.process is None or not self.process.is_alive():
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
-            self.process = context.Process(target=_serve, args=(theirs, self._place, self._threads))
+            self.process = context.Process(target=_serve, args=(theirs, self.place, self.threads))
             self.process.start()
             theirs.close()  # or the end of the worker would not be noticed
-        self.planned = planned
         with suppress(OSError):  # if it has just died, that is noticed when its answer is awaited
             self.connection.send(planned)
 
-    def receive(self) -> Ended:
-        assert self.planned is not None
-        planned, self.planned = self.planned, None
+    def receive(self, planned: Planned) -> Ended:
         try:
             if not self.connection.poll():
                 raise EOFError
             ended: Ended = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(GRACE)
-            ended = self._place.bury(planned, self.process.exitcode)
+            ended = self.place.bury(planned, self.process.exitcode)
         if ended.ending == "failed":  # an error of CUDA, for one, spoils all that follows in the same process
             self.process.terminate()
             self.end()
