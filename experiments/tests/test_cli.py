@@ -42,8 +42,8 @@ def run(monkeypatch, capsys, tmp_path):
     for name in ("EFFDEG_RUNS", "EFFDEG_DATA"):
         monkeypatch.delenv(name, raising=False)
 
-    def type_command(*arguments, width=200):
-        monkeypatch.setenv("COLUMNS", str(width))
+    def type_command(*arguments):
+        monkeypatch.setenv("COLUMNS", "200")
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
@@ -160,24 +160,17 @@ def test_an_experiment_of_ones_own(run, own):
     [
         (["run", "toi"], "'toi' is not a recipe. Did you mean 'toy'"),
         (["show", "own_lab:RECIPES"], "own_lab has no 'RECIPES'. Did you mean 'RECIPE'"),
-        (["run", NAME, "--method", "plian"], "'plian' is not a method of toys:RECIPE. Did you mean 'plain'"),
         (["run", NAME, "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
         (["run", NAME, "--set", "epochs=few"], "epochs=few is not possible: epochs must be a whole number."),
-        (["run", NAME, "--set", "epochs"], "--set epochs has no value: write --set epochs=VALUE."),
-        (["run", NAME, "--seed", "9" * 30], "is out of range: it must be at most 4294967295."),
         (["run", NAME, "--device", "gpu"], "--device gpu is not a device: write cpu, cuda or cuda:1."),
         (["run", NAME, "--device", "cuda:99"], "--device cuda:99 was asked for, but torch finds no such device"),
         (["run", NAME, "--runs", "file"], "runs cannot be kept in file: "),
         (["run", "toys:WITH_DATA", "--data", "nowhere"], "no cifar10 in nowhere"),
-        (["sweep", "toys:WITH_DATA", "--data", "nowhere"], "no cifar10 in nowhere"),
         (["sweep", NAME, "--seeds", "0,x"], "--seeds 0,x is not a list of whole numbers such as 0,1,2."),
-        (["sweep", NAME, "--method", "plian"], "'plian' is not a method of toys:RECIPE. Did you mean 'plain'"),
         (["sweep", NAME, "--tune", "lr"], "--tune lr has no value: write --tune lr=VALUE."),
         (["sweep", NAME, "--tune", "held_out=0"], "held_out=0 would tune on the test set"),
-        (["sweep", NAME, "--equal-time", "edd", "--dry-run"], "'edd' is not a method of toys:RECIPE."),
         (["sweep", NAME, "--runs", "file/runs"], "runs cannot be kept in file/runs: Not a directory."),
         (["status", "--runs", "nowhere"], "--runs nowhere: there is no such folder."),
-        (["status", "toi", "--runs", "."], "'toi' is not a recipe"),
         (["run", "own_lab:KEY"], "'no such key' (KeyError; effdeg-lab --traceback … shows where it arose)"),
         (["run", "broken_lab:RECIPE"], "(SyntaxError; effdeg-lab --traceback"),
     ],
@@ -280,21 +273,9 @@ def test_help_does_not_wait_for_torch():
 
 
 def test_under_torchrun_the_processes_share_a_run(tmp_path, folder):
-    (tmp_path / "shared_lab.py").write_text(
-        "from dataclasses import replace\n"
-        "import torch\n"
-        "from toys import RECIPE\n"
-        "def run(settings, job):\n"
-        "    total = torch.ones(1)\n"
-        "    torch.distributed.all_reduce(total)\n"
-        "    if torch.distributed.get_rank() == 0:\n"
-        "        job.start()\n"
-        "        job.finish({'total': total.item()})\n"
-        "RECIPE = replace(RECIPE, run=run)\n"
-    )
-    path = os.pathsep.join([str(tmp_path), str(Path(toys.__file__).parent), *sys.path])
+    path = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, "-m", "effdeg_lab", "run", "shared_lab:RECIPE", "--runs", str(folder.folder)]
+    command = [*launcher, "-m", "effdeg_lab", "run", "toys:SHARED", "--runs", str(folder.folder)]
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
     found = folder.find(Toy())

@@ -16,6 +16,7 @@ from toys import HELD_AT, NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab import sweep as sweeping
 from effdeg_lab import workers
+from effdeg_lab.recipe import find_recipe
 from effdeg_lab.runs import REQUEUE, BusyError, RunFolder, StoppedError
 from effdeg_lab.sweep import Plan, sweep
 from effdeg_lab.workers import execute
@@ -51,7 +52,7 @@ def in_this_process(monkeypatch):
 
 
 def run_sweep(folder, *, recipe=None, processes=1, ray=None, progress=False, **plan):
-    plan, cpu = Plan(recipe or toys.recipe(), **plan), torch.device("cpu")
+    plan, cpu = Plan(recipe or find_recipe(NAME), **plan), torch.device("cpu")
     return sweep(plan, runs=folder, device=cpu, processes=processes, ray=ray, progress=progress)
 
 

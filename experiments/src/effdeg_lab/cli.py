@@ -65,7 +65,6 @@ def list_recipes(json: Json = False) -> None:
         what = f"{escape(recipe.title)}\n[dim]{escape(recipe.paper)} · {escape(recipe.cost)}[/]"
         rows.append((recipe.name, what, f"{count}, and {tuning} to tune" if tuning else str(count)))
     _print_table(("recipe", "what", "runs"), rows)
-    _print("[dim]effdeg-lab show RECIPE says more; effdeg-lab run RECIPE runs one run, sweep RECIPE all.[/]")
 
 
 @app.command()
@@ -204,10 +203,11 @@ def sweep(
     counts = Counter(each.ending for each in outcome)
     _print(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")
     for planned, ending, error in outcome:
-        found = folder.find(planned.settings) if ending == "failed" else None
-        if found is not None:
+        if ending == "failed":
+            found = folder.find(planned.settings)
+            log = found.file.with_suffix("") / "log.txt" if found else runs
             what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
-            _print(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(found.file.with_suffix('') / 'log.txt'))})")
+            _print(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(log))})")
     if counts["failed"] or counts["stopped"]:
         raise typer.Exit(1 if counts["failed"] else REQUEUE)
 
@@ -357,8 +357,7 @@ def _format(values: Mapping[str, Any]) -> str:
 
 def _format_number(value: Any) -> str:
     if isinstance(value, Mapping) and value.keys() >= {"value", "stderr"}:
-        stderr = "" if value["stderr"] is None else f" ± {_format_number(value['stderr'])}"
-        return f"{_format_number(value['value'])}{stderr}"
+        return " ± ".join(filter(None, (_format_number(value[key]) for key in ("value", "stderr"))))
     return f"{value:.4g}" if isinstance(value, float) else str(value) if isinstance(value, int | str) else ""
 
 

@@ -11,8 +11,8 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
+# Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method.
 SCALE = {"scale": True}
-"""Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method."""
 
 
 def setting(
@@ -59,7 +59,8 @@ class Settings:
         hints = _get_hints(type(self))
         for each in fields(self):
             value = _convert(each.name, getattr(self, each.name), hints[each.name])
-            _check_bounds(each.name, value, *each.metadata.get("bounds", (None, None, None)))
+            if value is not None:
+                _check_bounds(each.name, value, *each.metadata.get("bounds", (None, None, None)))
             object.__setattr__(self, each.name, value)
         self.check()
 
@@ -179,10 +180,8 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
 
 
 def _check_bounds(key: str, value: Any, least: float | None, above: float | None, most: float | None) -> None:
-    for broken, words in (
-        (least is not None and value is not None and value < least, f"at least {least}"),
-        (above is not None and value is not None and value <= above, f"above {above}"),
-        (most is not None and value is not None and value > most, f"at most {most}"),
-    ):
-        if broken:
-            raise ValueError(f"{key}={format_setting(value)} is out of range: it must be {words}.")
+    low = f"at least {least}" if least is not None and value < least else ""
+    low = f"above {above}" if above is not None and value <= above else low
+    words = f"at most {most}" if most is not None and value > most else low
+    if words:
+        raise ValueError(f"{key}={format_setting(value)} is out of range: it must be {words}.")

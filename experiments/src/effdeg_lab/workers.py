@@ -285,10 +285,9 @@ class RayPool:
 
     def _receive(self, task: Any, planned: Planned) -> Ended:
         try:
-            ended: Ended = self._ray.get(task)
+            return Ended(*self._ray.get(task))
         except Exception as error:  # errors of the run come back as values: its process died, or cannot import it
             return self._place.bury(planned, _get_last_line(error))
-        return ended
 
 
 def _get_last_line(error: Exception) -> str:
