@@ -162,7 +162,8 @@ class WorkerPool:
 
     def carry_out(self, planned: Sequence[Planned]) -> Iterator[list[Ended]]:
         """Carry out runs, several at once; at least every second, give those that have ended since."""
-        waiting, running = list(planned), dict[_Worker, Planned]()
+        waiting = list(planned)
+        running: dict[_Worker, Planned] = {}
         while waiting or running:
             for worker in self.workers:
                 if waiting and worker not in running:
