@@ -16,7 +16,6 @@ from toys import NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab import sweep as sweeping
 from effdeg_lab.cli import main
-from effdeg_lab.results import Choice
 from effdeg_lab.runs import REQUEUE, RunFolder
 from effdeg_lab.workers import Ended, Planned
 
@@ -112,18 +111,12 @@ def test_a_run_as_json_into_another_folder(run, tmp_path, monkeypatch):
     assert (found["environment"]["processes"], found["state"]) == (1, "finished")
 
 
-def test_a_run_takes_the_values_that_were_tuned(run, folder, monkeypatch):
-    asked = []
-
-    def choose(recipe, method, runs, changes):
-        asked.append(changes)
-        return Choice({"weight": 7.0}, 0.8, [({}, 0.8)] * 3, 2) if len(asked) > 1 else None
-
-    monkeypatch.setattr(sweeping, "choose", choose)
+def test_a_run_takes_the_values_that_were_tuned(run, folder):
     assert "ED, seed 0\n" in run("run", NAME, "--method", "ed")[1]
+    for planned in sweeping.Plan(RECIPE).plan_tuning():
+        finish(folder, planned.settings, "ed")
     assert "ED, seed 0, weight=7 (the best of 3 tried)" in run("run", NAME, "--method", "ed")[1]
-    assert asked[0] == {"seed": 0, "held_out": 100, "epochs": 2}
-    assert {run.file.stem: run.settings["weight"] for run in folder.read()} == {"ed-0": 2.0, "ed-0-weight=7": 7.0}
+    assert folder.find(Toy(regularizer="ed", weight=7.0)).name == f"{NAME}/ed-0-weight=7"
 
 
 def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkeypatch):
@@ -226,8 +219,7 @@ def test_what_a_sweep_is_asked_for_and_how_it_ended(run, monkeypatch, tmp_path, 
     assert run("sweep", NAME)[0] == 0
 
 
-def test_a_dry_run_lists_the_runs_and_carries_out_none(run, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeping, "choose", lambda *_: None)
+def test_a_dry_run_lists_the_runs_and_carries_out_none(run, folder, tmp_path):
     dry = partial(run, "sweep", NAME, "--method", "plain", "--method", "ed", "--dry-run")
     code, out, _ = dry()
     assert (code, list(tmp_path.iterdir())) == (0, [])
