@@ -3,15 +3,15 @@
 import os
 import select
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from effdeg_lab import SCALE, Job, Method, Recipe, Reported, RunFolder, Settings, Study, find_recipe
+from effdeg_lab import Job, Method, Recipe, Reported, RunFolder, Settings, Study
+from effdeg_lab.settings import setting
 
-HELD_AT = 4
-"""After this epoch a run waits to be ended, if TOY_HOLD names a pipe."""
+HELD_AT = 4  # after this epoch a run waits to be ended, if TOY_HOLD names a pipe, into which it writes
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Toy(Settings):
     lr: float = 0.1
     held_out: int = 0
     names: tuple[str, ...] = ()
-    epochs: int = field(default=4, metadata=SCALE)
+    epochs: int = setting(4, scale=True)
+    evaluate_every: int = setting(1, scale=True, named=False)
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,21 @@ def run(settings, job):
         if epoch + 1 < HELD_AT:
             job.save(state)
         if epoch + 1 == HELD_AT and "TOY_HOLD" in os.environ:
-            hold(os.environ["TOY_HOLD"], job)
+            Path(os.environ["TOY_HOLD"]).write_text("here")
+            while not job.asked_to_stop():
+                select.select([], [], [], 0.01)
         job.stop_if_asked(state.copy)
     summary = {"test_accuracy": score(settings), "walk": state["walk"].item(), "seconds": 1.5}
     job.finish(summary, {"walk": state["walk"]})
 
 
-def hold(pipe, job):
-    """Announce that this point is reached, and wait to be killed or asked to stop."""
-    Path(pipe).write_text("here")
-    while not job.asked_to_stop():
-        select.select([], [], [], 0.01)
+def run_shared(settings, job):
+    """Count the processes that share the run."""
+    total = torch.ones(1)
+    torch.distributed.all_reduce(total)
+    if torch.distributed.get_rank() == 0:
+        job.start()
+        job.finish({"total": total.item()})
 
 
 def wait_for_hold(pipe):
@@ -83,13 +88,7 @@ RECIPE = Recipe(
     study=Study(),
     methods=(
         Method("plain", "Plain"),
-        Method(
-            "ed",
-            "ED",
-            {"regularizer": "ed", "weight": 2.0},
-            Reported(90.18, 0.14),
-            tune={"weight": (2.0, 7.0, 20.0)},
-        ),
+        Method("ed", "ED", {"regularizer": "ed", "weight": 2.0}, Reported(90.18, 0.14), {"weight": (2.0, 7.0, 20.0)}),
         Method("broken", "Broken", {"regularizer": "broken"}),
         Method("killed", "Killed", {"regularizer": "killed"}),
     ),
@@ -97,12 +96,8 @@ RECIPE = Recipe(
     tuning={"held_out": 100, "epochs": 2},
 )
 WITH_DATA = replace(RECIPE, settings=ToyWithData())
+SHARED = replace(RECIPE, run=run_shared)
 NAME = "toys:RECIPE"
-
-
-def recipe():
-    """The recipe, by a name that other processes find it by."""
-    return find_recipe(NAME)
 
 
 def make_job(folder, settings=RECIPE.settings, method="plain", recipe="toy", **options):

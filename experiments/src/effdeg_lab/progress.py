@@ -7,15 +7,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-Update = Callable[..., object]
-"""Takes how much is done (None: as much as before) and, if it changes, a note that is shown next to the bar."""
-
 
 @contextmanager
-def progress_bar(title: str, total: int, *, enabled: bool) -> Iterator[Update]:
-    """Show progress on the error stream while the block runs."""
+def progress_bar(title: str, total: int, *, enabled: bool) -> Iterator[Callable[..., object]]:
+    """Show progress on the error stream while the block runs: give what is done, and a note to show next to the bar."""
     if not enabled:
-        yield lambda done=None, note=None: None  # noqa: ARG005
+        yield lambda *_: None
         return
     before, after = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
     columns = [before, BarColumn(), MofNCompleteColumn(), after, TimeRemainingColumn()]
@@ -23,10 +20,4 @@ def progress_bar(title: str, total: int, *, enabled: bool) -> Iterator[Update]:
     # On a terminal the bar disappears when the work is done; in a log its last state stays.
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:
         task = progress.add_task(escape(title), total=total, note="")
-
-        def update(done: float | None = None, note: str | None = None) -> None:
-            if note is not None:
-                progress.update(task, note=escape(note))
-            progress.update(task, completed=done)
-
-        yield update
+        yield lambda done, note="": progress.update(task, completed=done, note=escape(note))

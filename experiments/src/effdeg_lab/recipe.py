@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -30,81 +30,55 @@ class Reported:
 
 @dataclass(frozen=True)
 class Method:
-    """One of the things that a recipe compares: one row of its table.
+    """One of the things that a recipe compares: one row of its table."""
 
-    Attributes:
-        name: Its name on the command line (``--method``) and in the names of runs.
-        title: Its name in tables.
-        changes: How its settings differ from the recipe's.
-        paper: What the paper reports, if it does.
-        tune: Settings to be tuned, each with the values to try. Until they have been, those in ``changes`` are used.
-    """
-
-    name: str
-    title: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # on the command line (--method) and in the names of runs
+    title: str  # in tables
+    changes: Mapping[str, Any] = field(default_factory=dict)  # to the recipe's settings
     paper: Reported | None = None
-    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # the values to try; until then, see changes
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """An experiment, as data.
-
-    Attributes:
-        name: Its name.
-        title: What it is, in one line.
-        paper: The table or figure of the paper.
-        expects: What the paper found.
-        cost: How long one run takes, and on what.
-        settings: The settings that all methods share.
-        run: Carries out one run.
-        study: Turns runs into a verdict, tables and figures.
-        methods: What is compared. The first is the reference.
-        departs: Where the settings are not the paper's, and why.
-        seeds: The seeds of a full sweep.
-        grid: Settings of which every combination is run for every method, as in a pool of models.
-        tuning: How the runs that tune differ: what they hold out (``held_out``, never 0) and how long they train.
-        equal_time: The method whose training time the others are compared at; ``sweep --equal-time`` runs that.
-    """
+    """An experiment, as data."""
 
     name: str
-    title: str
-    paper: str
-    expects: str
-    cost: str
-    settings: Settings
-    run: Callable[[Any, "Job"], None]
-    study: "Study"
-    methods: tuple[Method, ...]
-    departs: str = ""
+    title: str  # what it is, in one line
+    paper: str  # the table or figure of the paper
+    expects: str  # what the paper found
+    cost: str  # how long one run takes, and on what
+    settings: Settings  # those that all methods share
+    run: Callable[[Any, "Job"], None]  # carries out one run
+    study: "Study"  # turns runs into a verdict, tables and figures
+    methods: tuple[Method, ...]  # what is compared; the first is the reference
+    departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    tuning: Mapping[str, Any] = field(default_factory=dict)
-    equal_time: str | None = None
+    grid: Mapping[str, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # every combination is run, as in a pool of models
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
+    equal_time: str | None = None  # the method whose training time the others are compared at
 
     def __post_init__(self) -> None:
         names = [method.name for method in self.methods]
-        if not names:
-            raise ValueError(f"{self.name} has no methods: give at least one effdeg_lab.Method.")
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"{self.name} has two methods called {name!r}: every method needs a name of its own.")
+        if not names or len({*names}) < len(names):
+            raise ValueError(f"{self.name} has the methods {names}: it needs at least one, each with its own name.")
         if self.tuning:
             self.check_tuning(self.tuning)
         for method in self.methods:
             for changes in (*self.points(), *({**self.tuning, **each} for each in self.candidates(method))):
                 self.resolve(method, changes)
-            self.resolve(method, {key: values[0] for key, values in method.tune.items()})
         if self.equal_time is not None:
             self.method(self.equal_time)
 
     def check_tuning(self, tuning: Mapping[str, Any]) -> None:
         """Raise unless runs with these changes can tune: on held-out examples, and by settings that vary."""
-        if tuning.get("held_out", 0) < 1:
+        held_out = tuning.get("held_out", 0)
+        if held_out < 1:
             raise ValueError(
-                f"held_out={tuning.get('held_out', 0)} would tune on the test set: runs that tune must hold out "
-                "training examples, held_out=1 or more."
+                f"held_out={held_out} would tune on the test set: runs that tune must hold out training examples, "
+                "held_out=1 or more."
             )
         for method in self.methods:
             for key in method.tune.keys() & tuning.keys():
@@ -115,45 +89,40 @@ class Recipe:
 
     def method(self, name: str) -> Method:
         """Find a method by its name."""
-        for method in self.methods:
-            if method.name == name:
-                return method
-        raise ValueError(
-            f"{name!r} is not a method of {self.name}. {suggest(name, [method.name for method in self.methods])}"
-        )
+        methods = {method.name: method for method in self.methods}
+        if name not in methods:
+            raise ValueError(f"{name!r} is not a method of {self.name}. {suggest(name, methods)}")
+        return methods[name]
 
     def resolve(self, method: Method, changes: Mapping[str, Any] | None = None) -> Settings:
         """Return the settings of one run: the recipe's, changed by the method, changed by a user."""
         return self.settings.change({**method.changes, **(changes or {})})
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the combinations of the grid; a single empty one without a grid."""
-        for values in product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+    def points(self) -> list[dict[str, Any]]:
+        """List the combinations of the grid; a single empty one without a grid."""
+        return _combine(self.grid)
 
-    def candidates(self, method: Method) -> Iterator[dict[str, Any]]:
-        """Iterate over the settings to try for a method; none if nothing is tuned."""
-        if method.tune and self.tuning:
-            for values in product(*method.tune.values()):
-                yield dict(zip(method.tune, values, strict=True))
+    def candidates(self, method: Method) -> list[dict[str, Any]]:
+        """List the settings to try for a method; none if nothing is tuned."""
+        return _combine(method.tune) if method.tune and self.tuning else []
+
+
+def _combine(values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    return [dict(zip(values, each, strict=True)) for each in product(*values.values())]
 
 
 @cache
 def _load_all() -> dict[str, Recipe]:
     package = importlib.import_module("effdeg_lab.recipes")
-    modules = [
-        importlib.import_module(f"{package.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(package.__path__)
-    ]
-    return {recipe.name: recipe for recipe in sorted((module.RECIPE for module in modules), key=_place)}
+    names = [f"{package.__name__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
+    recipes = [importlib.import_module(name).RECIPE for name in names]
+    return {recipe.name: recipe for recipe in sorted(recipes, key=_place)}
 
 
-def _place(recipe: Recipe) -> tuple[int, int, str]:
+def _place(recipe: Recipe) -> tuple[bool, bool, int, str]:
     """Sort by the paper's tables, then by its figures, then by name."""
-    for kind, word in enumerate(("Table", "Figure")):
-        if number := re.match(rf"{word}s? (\d+)", recipe.paper):
-            return kind, int(number[1]), recipe.name
-    return 2, 0, recipe.name
+    found = re.match(r"(Table|Figure)s? (\d+)", recipe.paper)
+    return found is None, bool(found and found[1] == "Figure"), int(found[2]) if found else 0, recipe.name
 
 
 def all_recipes() -> dict[str, Recipe]:
@@ -162,17 +131,13 @@ def all_recipes() -> dict[str, Recipe]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """Find a recipe by its name, or one of your own by ``package.module:RECIPE``.
-
-    One of your own goes by the name given here, so that other processes find it too.
-    """
+    """Find a recipe by its name, or one of your own by ``package.module:RECIPE``, under which others find it too."""
     if ":" in name:
         found = find_code(name)
         if not isinstance(found, Recipe):
             raise ValueError(f"{name!r} is a {type(found).__name__}; expected an effdeg_lab.Recipe.")
         return replace(found, name=name)
     if name not in _load_all():
-        raise ValueError(
-            f"{name!r} is not a recipe. {suggest(name, _load_all())} One of your own is given as package.module:RECIPE."
-        )
+        hint = "One of your own is given as package.module:RECIPE."
+        raise ValueError(f"{name!r} is not a recipe. {suggest(name, _load_all())} {hint}")
     return _load_all()[name]

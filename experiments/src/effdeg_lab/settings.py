@@ -11,8 +11,8 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
+# Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method.
 SCALE = {"scale": True}
-"""Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method."""
 
 
 def setting(
@@ -24,21 +24,21 @@ def setting(
     above: float | None = None,
     most: float | None = None,
 ) -> Any:
-    """Declare a field of :class:`Settings` with its bounds, which a value of None satisfies.
+    """Declare a field of :class:`Settings`, with bounds that a value of None satisfies.
 
-    Args:
-        default: The default.
-        scale: Whether the field makes a run longer or larger, not different: see :data:`SCALE`.
-        named: Whether a run's name shows the value where it differs from the method's own.
-        least: The value must be at least this.
-        above: The value must be above this.
-        most: The value must be at most this.
+    A field of ``scale`` makes a run longer or larger, not different: see :data:`SCALE`. One that is not ``named`` is
+    left out of the names of runs.
     """
     return field(default=default, metadata={"scale": scale, "named": named, "bounds": (least, above, most)})
 
 
-# Evaluating annotations is slow, and planning makes settings by the thousand.
-_get_type_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+def _read_defaults(kind: Any) -> dict[str, Any]:
+    return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
+
+
+# Both are slow, and planning makes settings by the thousand.
+_get_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+_get_defaults: Callable[[Any], dict[str, Any]] = cache(_read_defaults)
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,15 @@ class Settings:
         seed: Decides everything that is random.
     """
 
-    seed: int = field(default=0, metadata=SCALE)
+    seed: int = setting(0, scale=True, least=0, most=2**32 - 1)
 
     def __post_init__(self) -> None:
-        hints = _get_type_hints(type(self))
+        hints = _get_hints(type(self))
         for each in fields(self):
             value = _convert(each.name, getattr(self, each.name), hints[each.name])
-            _check_bounds(each.name, value, *each.metadata.get("bounds", (None, None, None)))
+            if value is not None:
+                _check_bounds(each.name, value, *each.metadata.get("bounds", (None, None, None)))
             object.__setattr__(self, each.name, value)
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed} is out of range: it must lie between 0 and {2**32 - 1}.")
         self.check()
 
     def check(self) -> None:
@@ -76,14 +75,13 @@ class Settings:
 
     def parse(self, assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
         """Read what a user typed, ``key=value`` each, as values for :meth:`change`."""
-        hints = _get_type_hints(type(self))
         changes = {}
         for assignment in assignments:
             key, equals, text = assignment.partition("=")
             if not equals:
                 raise ValueError(f"{option} {assignment} has no value: write {option} {key}=VALUE.")
             self._check_name(key)
-            changes[key] = _parse(key, text, hints[key])
+            changes[key] = _parse(key, text, _get_hints(type(self))[key])
         return changes
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,9 +92,14 @@ class Settings:
     @property
     def hash(self) -> str:
         """What tells runs apart: a hash of the class and of all values that are not the field's default."""
-        defaults = self.complete({})
-        own = {key: value for key, value in self.to_dict().items() if value != defaults.get(key, MISSING)}
-        text = json.dumps({"kind": type(self).__name__, "settings": own}, sort_keys=True)
+        return self.hash_values(self.to_dict())
+
+    @classmethod
+    def hash_values(cls, stored: Mapping[str, Any]) -> str:
+        """Return the :attr:`hash` of settings that :meth:`to_dict` gave, perhaps before there were newer fields."""
+        defaults = cls.complete({})
+        own = {key: value for key, value in stored.items() if value != defaults.get(key, MISSING)}
+        text = json.dumps({"kind": cls.__name__, "settings": own}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @classmethod
@@ -128,18 +131,9 @@ def format_setting(value: Any) -> str:
     """Write a value as ``--set`` takes it."""
     if isinstance(value, list | tuple):
         return ",".join(map(format_setting, value)) or "none"
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(value)
-
-
-def _read_defaults(kind: type[Settings]) -> dict[str, Any]:
-    return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
-
-
-_get_defaults: Callable[[Any], dict[str, Any]] = cache(_read_defaults)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _get_choices(hint: Any) -> list[Any]:
@@ -154,55 +148,40 @@ def _parse(key: str, text: str, hint: Any) -> Any:
         parts = [] if text.lower() == "none" else [part.strip() for part in text.split(",") if part.strip()]
         return tuple(_parse(key, part, get_args(hint)[0]) for part in parts)
     choices, word = _get_choices(hint), text.lower()
+    value: Any = text
     if type(None) in choices and word in {"none", ""}:
         return None
     if bool in choices and word in {"true", "false", "yes", "no"}:
         return word in {"true", "yes"}
-    for kind in (int, float):
+    for kind in (float, int):
         if kind in choices:
             try:
-                number = kind(text)
+                value = kind(text)
             except ValueError:
                 continue
-            return _convert(key, number, hint)
-    if str in choices or text in choices:
-        return text
-    raise ValueError(f"{key}={text} is not possible: {_describe(key, text, choices)}")
+    return _convert(key, value, hint)
 
 
 def _convert(key: str, value: Any, hint: Any) -> Any:
-    if get_origin(hint) is tuple:
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            raise TypeError(f"{key}={value!r} is not possible: it must be a tuple.")
+    if get_origin(hint) is tuple and isinstance(value, list | tuple):
         return tuple(_convert(key, each, get_args(hint)[0]) for each in value)
     choices = _get_choices(hint)
-    if (value is None and type(None) in choices) or (isinstance(value, bool) and bool in choices):
-        return value
-    if isinstance(value, str) and (str in choices or value in choices):
-        return value
-    is_bool = isinstance(value, bool)
-    if isinstance(value, Integral) and not is_bool and int in choices:
+    if isinstance(value, bool | str | None):
+        if type(value) in choices or value in choices:
+            return value
+    elif isinstance(value, Integral) and int in choices:
         return int(value)
-    if isinstance(value, Real) and not is_bool and float in choices:
-        if not math.isfinite(value):
-            raise ValueError(f"{key}={value} is not possible: {key} must be a finite number.")
+    elif isinstance(value, Real) and float in choices and math.isfinite(value):
         return float(value) + 0.0  # -0.0 equals 0.0, but would have another hash
-    raise TypeError(f"{key}={value!r} is not possible: {_describe(key, value, choices)}")
+    words = [choice for choice in choices if isinstance(choice, str)]
+    names = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", type(None): "none"}
+    expected = f"{key} must be {' or '.join(names.get(choice, 'a tuple') for choice in choices)}."
+    raise ValueError(f"{key}={value} is not possible: {suggest(str(value), words) if words else expected}")
 
 
 def _check_bounds(key: str, value: Any, least: float | None, above: float | None, most: float | None) -> None:
-    for broken, words in (
-        (least is not None and value is not None and value < least, f"at least {least}"),
-        (above is not None and value is not None and value <= above, f"above {above}"),
-        (most is not None and value is not None and value > most, f"at most {most}"),
-    ):
-        if broken:
-            raise ValueError(f"{key}={format_setting(value)} is out of range: it must be {words}.")
-
-
-def _describe(key: str, value: Any, choices: list[Any]) -> str:
-    words = [choice for choice in choices if isinstance(choice, str)]
+    low = f"at least {least}" if least is not None and value < least else ""
+    low = f"above {above}" if above is not None and value <= above else low
+    words = f"at most {most}" if most is not None and value > most else low
     if words:
-        return suggest(str(value), words)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-    return f"{key} must be {' or '.join(names[choice] for choice in choices)}."
+        raise ValueError(f"{key}={format_setting(value)} is out of range: it must be {words}.")

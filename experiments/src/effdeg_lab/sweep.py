@@ -1,59 +1,124 @@
 """All runs of a recipe: first those that tune, then those that results come from; finished ones are skipped."""
 
 import importlib.util
-import os
-import platform
 import signal
 import time
-from collections import Counter
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from effdeg.io import write_json
-from effdeg_lab.plan import Plan, Planned
+from effdeg_lab import data as data_sets
 from effdeg_lab.progress import progress_bar
-from effdeg_lab.recipe import Recipe, find_recipe
-from effdeg_lab.runs import RunFolder, StoppedError
-from effdeg_lab.status import SWEEPS, describe_score
-from effdeg_lab.workers import TICK, Ended, Order, RayPool, WorkerPool, catch_signals, execute
+from effdeg_lab.recipe import Method, Recipe, find_recipe
+from effdeg_lab.results import choose
+from effdeg_lab.runs import Run, RunFolder, StoppedError
+from effdeg_lab.settings import Settings
+from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
 
-__all__ = ["Outcome", "Plan", "Planned", "execute", "sweep"]
-
-_SHOWN = 3
-"""More running runs than these do not fit next to the bar."""
-_LOOK = 5.0
-"""Seconds between two looks at the files of running runs."""
+_SAME_TIME = 0.05  # training times that differ by less than this share are equal
 
 
-@dataclass
-class Outcome:
-    """How a sweep went.
+@dataclass(frozen=True)
+class Plan:
+    """What a user asks of a sweep."""
 
-    Attributes:
-        finished: The runs that it carried out.
-        skipped: Those that were finished before.
-        elsewhere: Those that another process finished in the meantime.
-        stopped: Those that were asked to stop; they continue when they are started again.
-        failed: Those that failed, each with the last line of its error and its log.
-        untimed: Methods without runs at equal time, because no finished run shows how long they train.
-    """
+    recipe: Recipe
+    methods: Sequence[str] = ()  # all if empty
+    seeds: Sequence[int] = ()  # the recipe's if empty
+    changes: Mapping[str, Any] = field(default_factory=dict)  # to all runs; they win over the recipe and over tuning
+    tune: bool = True  # what has not been tuned yet; values that were tuned before are used in any case
+    tuning_changes: Mapping[str, Any] = field(default_factory=dict)  # to the runs that tune alone
+    equal_time: str | None = None  # the method whose training time all others get as well
 
-    finished: list[Planned] = field(default_factory=list)
-    skipped: list[Planned] = field(default_factory=list)
-    elsewhere: list[Planned] = field(default_factory=list)
-    stopped: list[Planned] = field(default_factory=list)
-    failed: list[tuple[Planned, str, Path]] = field(default_factory=list)
-    untimed: list[str] = field(default_factory=list)
+    def check(self, data: Path | None) -> None:
+        """Raise if anything is wrong with the plan: methods, settings, tuning, or the data in a folder."""
+        planned = [*self.plan_tuning(), *self.plan_final([])]
+        if self.equal_time is not None:
+            self.recipe.method(self.equal_time)
+            said = f"--equal-time {self.equal_time}: "
+            if not hasattr(self.recipe.settings, "epochs"):
+                raise ValueError(f"{said}runs of {self.recipe.name} have no setting epochs, by which to train longer.")
+            if self.methods and self.equal_time not in self.methods:
+                raise ValueError(f"{said}it is not among the methods of this sweep; add --method {self.equal_time}.")
+        check_data([each.settings for each in planned], data)
 
-    def __str__(self) -> str:
-        counts = {"finished": len(self.finished), "finished before": len(self.skipped), "failed": len(self.failed)}
-        more = {"finished elsewhere": len(self.elsewhere), "stopped": len(self.stopped)}
-        counts |= {name: count for name, count in more.items() if count}
-        return ", ".join(f"{count} {name}" for name, count in counts.items())
+    def plan_tuning(self) -> list[Planned]:
+        """List the runs that tune, each with one seed; methods of which a user sets a tuned value are not tuned."""
+        changes = self._get_tuning()
+        return _unique(
+            Planned(method.name, self.recipe.resolve(method, {**changes, **candidate}), "tuning")
+            for method in self._get_methods()
+            if self.tune and not method.tune.keys() & self.changes.keys()
+            for candidate in self.recipe.candidates(method)
+        )
+
+    def plan_final(self, runs: Sequence[Run]) -> list[Planned]:
+        """List the runs that results come from: methods × grid × seeds, with the values that did best in tuning."""
+        planned = []
+        for method in self._get_methods():
+            tuned, _ = self.get_tuned(method, runs)
+            for point, seed in product(self.recipe.points(), self.seeds or self.recipe.seeds):
+                settings = self.recipe.resolve(method, {**point, "seed": seed, **tuned, **self.changes})
+                planned.append(Planned(method.name, settings, "final"))
+        return _unique(planned)
+
+    def plan_equal_time(self, finals: Sequence[Planned], folder: RunFolder) -> list[Planned]:
+        """List the runs that give every method the training time of one, at the pace that the method was seen to have.
+
+        Times are those of the smallest seed at each point of the grid, so that all seeds train equally long. Runs whose
+        time is right already are left out; methods whose time is not known are reported.
+        """
+
+        def get_key(method: str, settings: Settings) -> tuple[Any, ...]:
+            return method, *(getattr(settings, key) for key in self.recipe.grid)
+
+        seconds: dict[tuple[Any, ...], float | None] = {}
+        found = zip(finals, folder.find_all([each.settings for each in finals]), strict=True)
+        for each, run in sorted(found, key=lambda pair: pair[0].settings.seed):
+            summary = run.summary if run and not run.environment.get("shared") else None  # a shared GPU is slower
+            seconds.setdefault(get_key(*each[:2]), (summary or {}).get("seconds"))
+        planned = []
+        for each in finals:
+            own = seconds[get_key(*each[:2])]
+            given = seconds.get(get_key(str(self.equal_time), each.settings))
+            if own and given:
+                before = each.settings.to_dict()["epochs"]
+                epochs = max(1, round(before * given / own))
+                if abs(given / own - 1) > _SAME_TIME and epochs != before:
+                    planned.append(Planned(each.method, each.settings.change({"epochs": epochs}), "equal time"))
+            elif each.method != self.equal_time:
+                text = f"{each.method} has no run at equal time: its training time or the other is not known."
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return _unique(planned)
+
+    def get_tuned(self, method: Method, runs: Sequence[Run]) -> tuple[dict[str, Any], int]:
+        """Return the values that did best in tuning, unless a user sets one, and of how many they are the best."""
+        if not (method.tune and self.recipe.tuning) or method.tune.keys() & self.changes.keys():
+            return {}, 0
+        choice = choose(self.recipe, method, runs, self._get_tuning())
+        return (dict(choice.changes), len(choice.tried)) if choice else ({}, 0)
+
+    def _get_methods(self) -> list[Method]:
+        return [self.recipe.method(name) for name in self.methods] or list(self.recipe.methods)
+
+    def _get_tuning(self) -> dict[str, Any]:
+        """Return how the runs that tune differ from the recipe's settings."""
+        tuning = {**self.recipe.tuning, **self.tuning_changes}
+        if self.recipe.tuning:
+            replace(self.recipe, methods=tuple(self._get_methods()), equal_time=None).check_tuning(tuning)
+        return {**self.changes, **tuning}
+
+
+def check_data(settings: Iterable[Settings], folder: Path | None) -> None:
+    """Raise unless the data sets that settings name in a field ``data`` are in a folder."""
+    for name in dict.fromkeys(str(each.data) for each in settings if hasattr(each, "data")):
+        data_sets.check(name, folder)
 
 
 def sweep(
@@ -65,131 +130,68 @@ def sweep(
     processes: int = 1,
     ray: str | None = None,
     progress: bool = True,
-) -> Outcome:
-    """Carry out all planned runs that are not finished yet.
+) -> list[Ended]:
+    """Carry out all planned runs that are not finished yet, and return how each ended.
 
-    SIGTERM and Ctrl-C make every run save and stop. Several sweeps may share a folder: a run that another process works
-    on is left to it and waited for.
-
-    Args:
-        plan: What to run. Its recipe must be one that :func:`effdeg_lab.find_recipe` finds, as other processes do.
-        runs: The folder that the runs are kept in.
-        device: Where to compute; "cuda" deals out all GPUs.
-        data: The folder that holds the data sets.
-        processes: How many runs at once; on Ray, how many share a GPU.
-        ray: The address of a Ray cluster, or "local"; None for worker processes on this machine.
-        progress: Whether to show a bar, and a line for every run that ends.
-
-    Raises:
-        StoppedError: After SIGTERM.
+    SIGTERM and Ctrl-C make every run save and stop; after SIGTERM, :class:`StoppedError` is raised. A run that another
+    process works on is left to it and waited for. On Ray, ``processes`` is how many runs share a GPU.
     """
     if processes < 1:
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
     if ray is not None and importlib.util.find_spec("ray") is None:
         raise ImportError(f"--ray {ray} needs ray: pip install 'effdeg-lab[ray]'")
-    _check_found(plan.recipe)
+    find_recipe(plan.recipe.name)
     plan.check(data)
-    runs.make()
-    pool = WorkerPool(processes) if ray is None else RayPool(ray, processes)
+    runs.lock("names")  # fails where runs cannot be kept
+    place = Workplace(plan.recipe.name, runs.folder.absolute(), data.absolute() if data else None, str(device))
+    pool = WorkerPool(place, processes) if ray is None else RayPool(place, ray, processes)
+    outcome: list[Ended] = []
+
+    def carry_out(planned: Sequence[Planned], title: str) -> None:
+        """Carry out those of the runs that are not finished yet, until a signal arrives."""
+        known = zip(planned, runs.find_all([each.settings for each in planned]), strict=True)
+        before = [each for each, run in known if run and run.finished]
+        outcome.extend(Ended(each, "finished before") for each in before)
+        due = [each for each in planned if each not in before]
+        shown = progress and bool(planned)
+        with progress_bar(f"{plan.recipe.name}, {title}", len(planned), enabled=shown) as update:
+            while due and not received:
+                for ended in pool.carry_out(due):
+                    for each in ended:
+                        if each.ending != "busy":
+                            due.remove(each.planned)
+                            outcome.append(each)
+                            if progress:
+                                print(_describe(plan.recipe, each), flush=True)
+                    update(len(planned) - len(due))
+                    if received:
+                        break
+                if due and not received:  # other processes work on the rest: they finish it, or leave it
+                    time.sleep(TICK)
+
     with catch_signals(signal.SIGTERM, signal.SIGINT) as received, closing(pool):
-        sweeping = _Sweep(plan, runs, device, data, pool, progress, received)
-        sweeping.carry_out(plan.plan_tuning(), "tuning")
+        carry_out(plan.plan_tuning(), "tuning")
         finals = plan.plan_final(runs.read(brief=True))
-        sweeping.carry_out(finals, "runs")
+        carry_out(finals, "runs")
         if plan.equal_time is not None and not received:
-            timed, sweeping.outcome.untimed = plan.plan_equal_time(finals, runs)
-            sweeping.carry_out(timed, "equal time")
+            carry_out(plan.plan_equal_time(finals, runs), "equal time")
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     if received:
         raise StoppedError
-    return sweeping.outcome
+    return outcome
 
 
-@dataclass
-class _Sweep:
-    plan: Plan
-    runs: RunFolder
-    device: torch.device
-    data: Path | None
-    pool: WorkerPool | RayPool
-    progress: bool
-    received: list[int]
-    outcome: Outcome = field(default_factory=Outcome)
-    looked: float = -_LOOK
-
-    def carry_out(self, planned: Sequence[Planned], title: str) -> None:
-        """Carry out those of the runs that are not finished yet, until a signal arrives."""
-        known = self.runs.find_all([each.settings for each in planned])
-        due = {}
-        for each, run in zip(planned, known, strict=True):
-            if run and run.finished:
-                self.outcome.skipped.append(each)
-            else:
-                due[self._order(each)] = each
-        waiting = self.runs.folder / SWEEPS / f"{platform.node()}-{os.getpid()}.json"
-        shown = self.progress and bool(planned)
-        with progress_bar(f"{self.plan.recipe.name}, {title}", len(planned), enabled=shown) as update:
-            while due and not self.received:
-                for running, ended in self.pool.carry_out(list(due)):
-                    for end in ended:
-                        if end.ending != "busy":
-                            self._record(end, due.pop(end.order))
-                    update(len(planned) - len(due))
-                    if time.monotonic() >= self.looked + _LOOK:
-                        self.looked = time.monotonic()
-                        counts = Counter(each.method for order, each in due.items() if order not in running)
-                        waiting.parent.mkdir(exist_ok=True)
-                        write_json(waiting, {"recipe": self.plan.recipe.name, "waiting": counts})
-                        if self.progress:
-                            update(note=self._describe([due[order] for order in running]))
-                    if self.received:
-                        break
-                if due and not self.received:  # other processes work on the rest: they finish it, or leave it
-                    time.sleep(TICK)
-        waiting.unlink(missing_ok=True)
-
-    def _order(self, planned: Planned) -> Order:
-        data = None if self.data is None else str(self.data.absolute())
-        folder, settings = str(self.runs.folder.absolute()), planned.settings.to_dict()
-        return Order(self.plan.recipe.name, planned.method, settings, folder, data, str(self.device))
-
-    def _record(self, ended: Ended, planned: Planned) -> None:
-        (run,) = self.runs.find_all([planned.settings])
-        words: list[str] = [ended.ending]
-        if ended.ending == "failed":
-            log = run.file.with_suffix("") / "log.txt" if run else self.runs.folder
-            self.outcome.failed.append((planned, ended.error, log))
-            words.append(ended.error)
-        elif ended.ending == "stopped":
-            self.outcome.stopped.append(planned)
-        else:
-            (self.outcome.finished if ended.ending == "finished" else self.outcome.elsewhere).append(planned)
-            words += describe_score(run.summary if run else None)
-        if self.progress:
-            print(f"{self._label(planned)}: {', '.join(words)}", flush=True)
-
-    def _label(self, planned: Planned) -> str:
-        method = self.plan.recipe.method(planned.method)
-        title = method.title if planned.purpose == "final" else f"{method.title} ({planned.purpose})"
-        shown = [f"{key} {getattr(planned.settings, key)}" for key in (*self.plan.recipe.grid, *method.tune, "seed")]
-        return ", ".join([title, *shown])
-
-    def _describe(self, running: Sequence[Planned]) -> str:
-        runs = self.runs.find_all([each.settings for each in running[:_SHOWN]])
-        notes = [
-            " ".join([self._label(each), *describe_score(run.metrics[-1] if run and run.metrics else None)])
-            for each, run in zip(running, runs, strict=False)
-        ]
-        more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
-        return " · ".join(notes + more)
+def _describe(recipe: Recipe, ended: Ended) -> str:
+    planned, method = ended.planned, recipe.method(ended.planned.method)
+    title = method.title if planned.purpose == "final" else f"{method.title} ({planned.purpose})"
+    shown = [f"{key} {getattr(planned.settings, key)}" for key in (*recipe.grid, *method.tune, "seed")]
+    return f"{', '.join([title, *shown])}: {', '.join(dict.fromkeys(filter(None, ended[1:])))}"
 
 
-def _check_found(recipe: Recipe) -> None:
-    """Raise unless other processes, which know the recipe by its name alone, find the same one."""
-    found = find_recipe(recipe.name)
-    if found.run is not recipe.run or type(found.settings) is not type(recipe.settings):
-        raise ValueError(
-            f"{recipe.name!r} is the name of a recipe with another run function or other settings, which other "
-            "processes would run: keep yours in a module, and give it as package.module:RECIPE."
-        )
+def _unique(planned: Iterable[Planned]) -> list[Planned]:
+    """Keep the first of runs with equal settings."""
+    found: dict[str, Planned] = {}
+    for each in planned:
+        found.setdefault(each.settings.hash, each)
+    return list(found.values())
