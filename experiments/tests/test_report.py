@@ -133,7 +133,8 @@ def test_table_in_the_terminal(call, tmp_path):
     ):
         assert words in text
     assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
-    assert "only runs with epochs=5" in call("table", "methods", "--set", "epochs=5")
+    assert "At equal epochs: 5 epochs, seed 0" in call("table", "methods", "--set", "epochs=5")
+    assert "To run it (nothing): effdeg-lab sweep methods" in call("table", "methods", "--set", "epochs=6")
     assert json.loads(call("table", "methods", "--format", "json"))["name"] == "methods"
 
 

@@ -1,13 +1,11 @@
 """``effdeg-lab table`` and ``report``. Commands import what they need, so that ``--help`` does not wait for torch."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-
-from effdeg_lab.settings import format_setting
 
 if TYPE_CHECKING:
     from effdeg_lab.report import Report
@@ -64,12 +62,12 @@ def table(
     from effdeg_lab.studies.pool import Pool, read_pool
 
     recipe = find_recipe(name)
-    kept = recipe.settings.parse(changes or ())
+    changed = recipe.settings.parse(changes or ())
     _check_file("--plot", plot, {".png", ".pdf", ".svg"})
     _check_file("--csv", csv, {".csv"})
     if csv and not isinstance(recipe.study, Pool):
         raise ValueError(f"--csv {csv}: {name} is not a pool of models; only pools have such a table.")
-    report = report_on(recipe, read_runs(runs), kept)
+    report = report_on(recipe, read_runs(runs), changed)
     results = report.results[0]
     figures = recipe.study.figures(results) if plot and results.done else []
     if (csv and not results.done) or (plot and not figures):
@@ -81,7 +79,7 @@ def table(
     if format == "json":
         print(to_json(to_dict(report)))
     elif format == "terminal":
-        _print(report, runs, kept)
+        _print(report)
     else:
         print(to_text(report, format), end="")
 
@@ -108,28 +106,14 @@ def report(
     console.print(f"written: {escape(str(out))}", soft_wrap=True)
 
 
-def _print(report: "Report", runs: Path, kept: dict[str, Any]) -> None:
-    from effdeg_lab.studies.methods import write_sweep_command
-    from effdeg_lab.tables import to_terminal
+def _print(report: "Report") -> None:
+    from effdeg_lab.tables import Table, to_terminal
 
-    console, recipe = Console(highlight=False), report.recipe
-    console.print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)} ({escape(recipe.paper)})")
-    if kept:
-        chosen = ", ".join(f"{key}={format_setting(value)}" for key, value in kept.items())
-        console.print(f"only runs with {escape(chosen)}")
+    console = Console(highlight=False)
     for part in report.list_parts():
-        if isinstance(part, str):
-            console.print(escape(part))
-        else:
-            console.print(
-                to_terminal(part, console.width), *(f"[dim]{escape(note)}[/]" for note in part.notes), sep="\n"
-            )
-    if not report.runs:
-        console.print(
-            f"No finished run is in {escape(str(runs))}. To run it ({escape(recipe.cost)}): "
-            f"{escape(write_sweep_command(recipe))} --runs {escape(str(runs))}",
-            soft_wrap=True,
-        )
+        console.print(to_terminal(part, console.width) if isinstance(part, Table) else escape(part))
+        for note in part.notes if isinstance(part, Table) else ():
+            console.print(f"[dim]{escape(note)}[/]")
 
 
 def _check_file(option: str, file: Path | None, suffixes: set[str]) -> None:

@@ -26,15 +26,7 @@ _LONG_NUMBER = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was found of a recipe.
-
-    Attributes:
-        recipe: The recipe.
-        results: What was run, scale by scale, the one that says most first.
-        verdicts: What each of them says about the claim.
-        runs: All its finished runs.
-        tuning_runs: The finished runs that tuned.
-    """
+    """What was found of a recipe, scale by scale, the one that says most first, and the finished runs it comes from."""
 
     recipe: Recipe
     results: tuple[Results, ...]
@@ -69,19 +61,18 @@ class Report:
 
     def list_parts(self) -> Iterator[str | Table]:
         """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""
+        yield f"{self.recipe.title} ({self.recipe.paper})"
         yield f"The paper: {self.recipe.expects}"
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
             if index > 0 and results.size == 1:  # nothing to compare it with
                 yield f"Also run: {results.done[0].method.title}, {results.heading}."
                 continue
             yield f"Here: {verdict}."
-            if results.departures:
-                yield f"Not the recipe's: {'; '.join(results.departures)}."
+            yield from [f"Not the recipe's: {'; '.join(results.departures)}."] if results.departures else []
             yield from list_tables(results)
-        if self.tuning:
-            yield self.tuning
-        if self.recipe.departs:
-            yield f"Not the paper's: {self.recipe.departs}"
+        yield from [self.tuning] if self.tuning else []
+        yield from [f"Not the paper's: {self.recipe.departs}"] if self.recipe.departs else []
+        yield from [] if self.runs else [f"To run it ({self.recipe.cost}): {write_sweep_command(self.recipe)}"]
 
 
 def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> Report:
@@ -108,14 +99,14 @@ def to_text(report: Report, language: Literal["markdown", "latex"]) -> str:
     """Write what the paper found, what was found here, and the tables."""
     markdown = language == "markdown"
     escape = tables.escape_markdown if markdown else tables.escape_latex
-    title = escape(f"{report.recipe.title} ({report.recipe.paper})")
-    parts = [f"### {title}" if markdown else f"% Needs \\usepackage{{booktabs}}.\n\\subsection*{{{title}}}"]
-    for part in report.list_parts():
+    parts = []
+    for number, part in enumerate(report.list_parts()):
         if isinstance(part, str):
             parts.append(escape(part))
         else:
-            label = f"tab:{report.recipe.name}-{len(parts)}"
+            label = f"tab:{report.recipe.name}-{number}"
             parts.append((tables.to_markdown(part) if markdown else tables.to_latex(part, label)).rstrip("\n"))
+    parts[0] = f"### {parts[0]}" if markdown else f"% Needs \\usepackage{{booktabs}}.\n\\subsection*{{{parts[0]}}}"
     return "\n\n".join(parts) + "\n"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
@@ -52,8 +53,7 @@ class Spread:
 class Difference:
     """How far one method is above another: a 95% interval by Student's t, paired by seed where they share seeds.
 
-    There is no interval if either has a single seed, or if all seeds agree to the last digit: that is an accident of
-    counting, not certainty.
+    There is no interval for single seeds, nor for seeds that agree to the last digit: that is an accident of counting.
     """
 
     value: float
@@ -66,11 +66,11 @@ class Difference:
         sides = [Spread.of(shared)] if len(shared) > 1 else [Spread.of(one.values()), Spread.of(other.values())]
         value = sides[0].mean if len(shared) > 1 else sides[0].mean - sides[1].mean
         count = min(side.count for side in sides)  # cautious where the sides vary differently
-        if count == 1:
-            return cls(value, None)
         stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
+        if count == 1 or stderr < 1e-12:
+            return cls(value, None)
         margin = float(student.ppf(0.975, count - 1)) * stderr
-        return cls(value, (value - margin, value + margin) if stderr > 1e-12 else None)
+        return cls(value, (value - margin, value + margin))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +106,7 @@ class MethodRuns:
 
     def values(self, key: str) -> "pd.Series[float]":
         """Return a number of the summaries by seed, nan where a run does not have it."""
-        if key not in self.frame:
-            return pd.Series(math.nan, index=self.frame.index, name=key)
-        return self.frame[key].astype(float)
+        return self.frame.reindex(columns=[key])[key].astype(float)
 
     def spread(self, key: str = "test_accuracy") -> Spread | None:
         """Return a number's mean and deviation over seeds; None if the method was not run or a run lacks it."""
@@ -220,16 +218,15 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     kind = type(recipe.settings)
     asked = recipe.resolve(recipe.methods[0], changes).to_dict()
     own = {name: asked[name] for name in kind.scale_names()}
-    kept = {method.name: matching(runs, recipe, method, changes=changes) for method in recipe.methods}
-    choices = {method.name: choose(recipe, method, runs, changes) for method in recipe.methods}
-    scales = _group((run for found in kept.values() for run in found if run.finished), kind, own)
+    kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
+    choices = [choose(recipe, each, runs, changes) for each in recipe.methods]
+    scales = _group((run for _, found in kept for run in found if run.finished), kind, own)
     results = []
-    for scale in [scale for scale, _ in scales] or [own]:
-        at_scale = {name: [run for run in found if _read(run, kind, own) == scale] for name, found in kept.items()}
-        methods = [
-            _pick_runs(recipe, method, at_scale[method.name], choices[method.name], changes)
-            for method in recipe.methods
-        ]
+    for scale, _ in scales or [(own, [])]:
+        methods = []
+        for (method, found), choice in zip(kept, choices, strict=True):
+            at_scale = [run for run in found if _read(run, kind, own) == scale]
+            methods.append(_pick_runs(recipe, method, at_scale, choice, changes))
         results.append(Results(recipe, scale, tuple(methods)))
     results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
     most = max(each.size for each in results)
@@ -244,10 +241,7 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
 def _pick_runs(
     recipe: Recipe, method: Method, runs: Sequence[Run], choice: Choice | None, changes: Mapping[str, Any]
 ) -> MethodRuns:
-    """Take the runs with the tuned values if there are any; else the method's own; else those with most seeds.
-
-    Values are never chosen by their test accuracy.
-    """
+    """Take the runs with tuned values, else the method's own, else those with most seeds: never by test accuracy."""
     kind, needs = type(recipe.settings), recipe.study.needs
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
     if not usable:
@@ -285,9 +279,8 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     """Find what methods reach in the time of ``recipe.equal_time``, by default the one with the longest step."""
     if len(results.done) < 2 or results.recipe.grid:
         return None
-    reference = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
-    if results.recipe.equal_time is not None:
-        reference = results.find(results.recipe.equal_time)
+    slowest = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
+    reference = results.find(results.recipe.equal_time or slowest.method.name)
     seconds = reference.time()
     if not seconds:
         return None
@@ -300,9 +293,8 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
         times = [
             (time / seconds, other, epochs)
             for other, epochs in others
-            if (time := other.time()) is not None
-            and other.machines == reference.machines
-            and (not each.runs or each.values_used == other.values_used)
+            if (time := other.time()) and other.machines == reference.machines
+            if not each.runs or each.values_used == other.values_used
         ]
         times.sort(key=lambda timed: timed[0])
         within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
@@ -366,12 +358,8 @@ def choose(
         """Sort as the recipe lists them; what a user added comes last."""
         return [known.index(values[key]) if values[key] in known else len(known) for key, known in method.tune.items()]
 
-    def score(run: Run) -> float:
-        """Return the accuracy; a run that ended without one went wrong and must not be chosen."""
-        accuracy = run.value("test_accuracy")
-        return 0.0 if math.isnan(accuracy) else accuracy
-
     groups.sort(key=lambda group: place(group[0]))
-    tried = [(values, statistics.fmean(map(score, found))) for values, found in groups]
-    best, best_score = max(tried, key=lambda pair: pair[1])
-    return Choice(best, best_score, tried, epochs)
+    # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
+    scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
+    tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
+    return Choice(*max(tried, key=lambda pair: pair[1]), tried, epochs)

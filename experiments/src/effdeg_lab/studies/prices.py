@@ -69,9 +69,9 @@ class Prices(m.Methods):
         """Return accuracy against price."""
         if len(results.done) < 2 or m.measure_price(results, results.methods[0]) is None:
             return []
+        tested = m.tested_on(results).capitalize()
         caption = (
-            f"{m.tested_on(results).capitalize()} accuracy against the price of a step, relative to a plain one. "
-            f"Dotted: {LIMIT} times that, and {SHARE:.0%} of the full gain; filled: the best within the limit."
+            f"{tested} accuracy against the price of a step. Dotted: {LIMIT} plain steps, {SHARE:.0%} of the gain."
         )
         return [StudyFigure("prices", caption, lambda theme: self._plot(results, theme))]
 
@@ -88,20 +88,17 @@ class Prices(m.Methods):
         with open_figure(theme, (11, 5.6)) as (look, figure):
             axes = figure.subplots()
             labels = []
-            for each in results.done:
-                price, accuracies = _price(results, each), 100 * each.values("test_accuracy")
-                if price < math.inf:
-                    color = look.ink if each is plain else look.complex if each is best else look.simple
-                    face, mean, std = color if each is best else look.ground, accuracies.mean(), accuracies.std()
-                    axes.errorbar(price, mean, std, fmt="o", ms=7, color=color, mfc=face, mew=1.6, elinewidth=1)
-                    labels.append(Label(each.method.title, price, mean, color))
+            for each in (each for each in results.done if _price(results, each) < math.inf):
+                color = look.ink if each is plain else look.complex if each is best else look.simple
+                labels.append(Label(each.method.title, _price(results, each), 100 * _accuracy(each), color))
+                std = 100 * each.values("test_accuracy").std()
+                axes.errorbar(labels[-1].x, labels[-1].y, std, fmt="o", ms=7, color=color, elinewidth=1)
             axes.axvline(LIMIT, color=look.ink, ls=":", lw=1)
             if whole:
                 axes.axhline(100 * (_accuracy(plain) + SHARE * whole), color=look.ink, ls=":", lw=1)
+            axes.set(title=f"{m.tested_on(results)} accuracy, %", xlabel="time of a step, in plain steps")
             axes.margins(0.12)
             add_grid(axes, look)
-            title = f"{m.tested_on(results)} accuracy, %, {results.epochs} epochs"
-            axes.set(title=title, xlabel="time of a step, in plain steps")
             label_points(axes, labels)
         return figure
 
