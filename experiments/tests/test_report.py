@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 import effdeg_lab.cli_report
 import effdeg_lab.recipe
 from effdeg.io import to_json
+from effdeg.plots import THEMES
 from effdeg.ranking import read_table
-from effdeg_lab.report import draw_svg, render_page, report_on, to_dict, to_text
+from effdeg_lab.report import draw, render_page, report_on, to_dict, to_text
 from effdeg_lab.runs import FORMAT
 
 RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
@@ -61,8 +62,9 @@ def test_the_page_stands_alone(page, runs):
     assert reader.references <= {f"#{anchor}" for anchor in reader.anchors}
     assert "<script" not in page
     (figure,) = METHODS.study.figures(report_on(METHODS, runs).results[0])
-    for theme in ("light", "dark"):  # the same runs give the same page, to the last byte
-        assert draw_svg(figure, theme) in page
+    svg = draw(figure)
+    assert svg in page  # the same runs give the same page, to the last byte
+    assert f"light-dark({THEMES['light'].simple}, {THEMES['dark'].simple})" in svg
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,11 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
     """
     if not labels:
         return
-    figure = _fix_limits(axes)
+    figure, right = _fix_limits(axes), axes.get_xlim()[1]
     heights = (axes.transScale + axes.transLimits).transform([(label.x, label.y) for label in labels])[:, 1]
     places = spread_apart(heights, _LINE_HEIGHT / (figure.get_figheight() * 0.72 * 72))
     for label, height, place in zip(labels, heights, places, strict=True):
+        axes.plot([label.x, right], [label.y] * 2, ":", color=label.color, lw=0.9, alpha=0.6, zorder=1)
         where = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
         _write(axes, label, (1.0, height), (1.07, place), {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0}, where)
 

@@ -20,6 +20,7 @@ from effdeg_lab.studies.methods import format_duration, format_values, write_swe
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict
 
+_COLOR = re.compile(r"#[0-9a-f]{6}\b")
 # Smaller numbers may be factors, of which every digit counts.
 _LONG_NUMBER = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")
 
@@ -132,7 +133,7 @@ def render_page(reports: Sequence[Report]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("effdeg_lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    helpers = (list_tables, draw_svg, format_duration, write_sweep_command)
+    helpers = (list_tables, draw, format_duration, write_sweep_command)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     environment.filters["code"] = lambda text: Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
     shown = [report for report in reports if report.shown]
@@ -146,14 +147,20 @@ def render_page(reports: Sequence[Report]) -> str:
     )
 
 
-def draw_svg(figure: StudyFigure, theme: str) -> Markup:
-    """Draw a figure as SVG; the same runs give the same bytes."""
+def draw(figure: StudyFigure) -> Markup:
+    """Draw a figure as SVG in the colors of the reader's theme; the same runs give the same bytes."""
+    light, dark = (_draw_svg(figure, theme) for theme in ("light", "dark"))
+    others = iter(_COLOR.findall(dark))
+    return Markup(_COLOR.sub(lambda found: f"light-dark({found[0]}, {next(others, found[0])})", light))
+
+
+def _draw_svg(figure: StudyFigure, theme: str) -> str:
     import matplotlib as mpl
 
     stream = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": f"{figure.name}-{theme}"}):
+    with mpl.rc_context({"svg.hashsalt": figure.name}):
         figure.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
     svg = stream.getvalue().decode()
     # A hundredth of a point is more than a screen shows.
     short = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", svg[svg.index("<svg") :])
-    return Markup(re.sub(r"\n\s*", "\n", short))
+    return re.sub(r"\n\s*", "\n", short)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import rich.table
@@ -47,16 +47,21 @@ def bold_largest(spreads: Sequence[Any], column: int) -> frozenset[tuple[int, in
 
 
 def to_terminal(table: Table, width: int) -> rich.table.Table:
-    """Format a table for a terminal, without its notes; where there is little room, cells are broken at spaces."""
-    columns = list(zip(table.columns, *table.rows, strict=True))
-    fits = sum(max(map(len, cells)) + 3 for cells in columns) < width
-    found = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, int(fits)))
-    for number, cells in enumerate(columns):
-        # As narrow as its longest word: no number is broken, and the names of the rows get the rest.
-        longest = max((len(word) for cell in cells for word in cell.split()), default=1)
-        fixed = longest if number and not fits else None
-        found.add_column(escape(cells[0]), justify="right" if number else "left", overflow="fold", width=fixed)
-    for row in _format_cells(table, escape, "[bold]{}[/]"):
+    """Format a table for a terminal, without its notes; no number is broken, and names get the room that is left."""
+    # Where there is little room, intervals go below their numbers, and then everything is broken at spaces.
+    for breaks, padding in (("(?!)", 1), (r" (?=\()", 0), (" ", 0)):
+        rows = tuple((name, *(re.sub(breaks, "\n", cell) for cell in cells)) for name, *cells in table.rows)
+        heads = [head if padding else head.replace(" ", "\n") for head in table.columns]
+        columns = list(zip(heads, *rows, strict=True))
+        widths = [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+        names = widths[0] if padding else min(widths[0], 12)
+        if names + sum(widths[1:]) + (2 * padding + 1) * len(widths) < width:
+            break
+    found = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, padding))
+    for number, head in enumerate(table.columns):
+        fixed = widths[number] if number else None
+        found.add_column(escape(head), justify="right" if number else "left", overflow="fold", width=fixed)
+    for row in _format_cells(replace(table, rows=rows), escape, "[bold]{}[/]"):
         found.add_row(*row)
     return found
 
