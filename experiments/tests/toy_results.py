@@ -1,11 +1,11 @@
 """Runs that nobody ran, with numbers that are known."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.runs import Run
-from effdeg_lab.settings import SCALE, Settings
+from effdeg_lab.settings import Settings, setting
 from effdeg_lab.studies.methods import Methods
 from effdeg_lab.studies.pool import Pool
 from effdeg_lab.studies.prices import Prices
@@ -17,9 +17,9 @@ DEVICE = "Thinking Machine"
 class Toy(Settings):
     regularizer: str = "plain"
     data: str = "digits"
-    epochs: int = field(default=20, metadata=SCALE)
-    limit: int | None = field(default=None, metadata=SCALE)
-    evaluate_every: int = field(default=5, metadata=SCALE)
+    epochs: int = setting(20, scale=True)
+    limit: int | None = setting(None, scale=True)
+    evaluate_every: int = setting(5, scale=True)
     held_out: int = 0
     batch: int = 64
     lr: float = 0.1
@@ -28,56 +28,47 @@ class Toy(Settings):
     pairs: float = 0.5
 
 
+ED = {"regularizer": "ed", "weight": 7.0}
+BASE = {"paper": "Table 0", "expects": "ED is best.", "cost": "nothing", "run": lambda settings, job: None}
 METHODS = Recipe(
     name="methods",
     title="Three methods & a half",
-    paper="Table 0",
-    expects="ED is best.",
-    cost="nothing",
     settings=Toy(),
-    run=lambda settings, job: None,
     study=Methods(candidate="ed"),
     methods=(
         Method("plain", "Baseline", {"regularizer": "plain"}, Reported(80.0, 0.5)),
         Method("mixup", "Mixup", {"regularizer": "mixup"}, Reported(82.0, 0.5), tune={"alpha": (0.2, 1.0)}),
         Method("sam", "SAM", {"regularizer": "sam"}, Reported(80.1, 0.5)),
-        Method("ed", "ED", {"regularizer": "ed", "weight": 7.0}, Reported(84.0, 0.5), tune={"weight": (7.0, 20.0)}),
+        Method("ed", "ED", ED, Reported(84.0, 0.5), tune={"weight": (7.0, 20.0)}),
     ),
     departs="The rate is not the paper's.",
     tuning={"held_out": 100, "epochs": 10},
     equal_time="ed",
+    **BASE,
 )
-
 PRICES = Recipe(
     name="prices",
     title="A price list",
-    paper="none",
-    expects="Nothing.",
-    cost="nothing",
     settings=Toy(),
-    run=METHODS.run,
     study=Prices(full="all"),
     methods=(
         Method("plain", "Baseline"),
-        Method("all", "all of it", {"regularizer": "ed", "weight": 7.0}),
-        Method("half", "half of it", {"regularizer": "ed", "weight": 7.0, "pairs": 0.25}),
-        Method("cheap", "an eighth", {"regularizer": "ed", "weight": 7.0, "pairs": 0.125}),
-        Method("absent", "never run", {"regularizer": "ed", "weight": 7.0, "pairs": 1.0}),
+        Method("all", "all of it", ED),
+        Method("half", "half of it", {**ED, "pairs": 0.25}),
+        Method("cheap", "an eighth", {**ED, "pairs": 0.125}),
+        Method("absent", "never run", {**ED, "pairs": 1.0}),
     ),
+    **BASE,
 )
-
 POOL = Recipe(
     name="pool",
     title="A pool",
-    paper="Figure 0",
-    expects="ED ranks best.",
-    cost="nothing",
     settings=Toy(epochs=5, alpha=2.0),
-    run=METHODS.run,
     study=Pool(),
     methods=(Method("plain", "MLP"),),
     seeds=(0, 1),
     grid={"batch": (10, 20, 40), "lr": (0.1, 0.01, 0.001)},
+    **BASE,
 )
 
 
@@ -86,25 +77,19 @@ def make_run(
 ):
     """Make a run of a method; ``step`` is the time of an epoch, in seconds."""
     settings = recipe.resolve(recipe.method(name), changes)
+    epochs = settings.epochs
     metrics = [
         {
             "epoch": epoch,
             "seconds": step * epoch,
-            "test_accuracy": accuracy and accuracy * epoch / settings.epochs,
+            "test_accuracy": accuracy and accuracy * epoch / epochs,
             "effective_degree": {"value": degree, "stderr": 0.1},
         }
-        for epoch in range(settings.evaluate_every, settings.epochs + 1, settings.evaluate_every)
+        for epoch in range(settings.evaluate_every, epochs + 1, settings.evaluate_every)
     ]
-    found = {
-        "test_accuracy": accuracy,
-        "train_accuracy": 0.99,
-        "gap": accuracy and 0.99 - accuracy,
-        "epochs": settings.epochs,
-        "seconds": step * settings.epochs,
-        "seconds_per_epoch": step,
-        "milliseconds_per_step": 100 * step,
-        "effective_degree": {"value": degree, "stderr": 0.03, "normalized": 2.0, "normalized_stderr": 0.1},
-    }
+    found = {"test_accuracy": accuracy, "train_accuracy": 0.99, "gap": accuracy and 0.99 - accuracy, "epochs": epochs}
+    found |= {"seconds": step * epochs, "seconds_per_epoch": step, "milliseconds_per_step": 100 * step}
+    found["effective_degree"] = {"value": degree, "stderr": 0.03, "normalized": 2.0, "normalized_stderr": 0.1}
     return Run(
         file=Path(recipe.name) / f"{name}-{settings.hash}.jsonl",
         recipe=recipe.name,

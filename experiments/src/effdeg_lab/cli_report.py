@@ -1,13 +1,11 @@
 """``effdeg-lab table`` and ``report``. Commands import what they need, so that ``--help`` does not wait for torch."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-
-from effdeg_lab.settings import format_setting
 
 if TYPE_CHECKING:
     from effdeg_lab.report import Report
@@ -23,6 +21,16 @@ Name = Annotated[
 ]
 Runs = Annotated[Path, typer.Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
 
+Kept = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Keep only runs with this setting.", show_default=False),
+]
+Format = Annotated[Literal["terminal", "markdown", "latex", "json"], typer.Option(help="How to write it.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Recipes of [bold]effdeg-lab list[/]; all if none.", show_default=False),
+]
+
 
 def read_runs(folder: Path) -> "list[Run]":
     """Read the runs in a folder; raise if there is no such folder, or no run in it."""
@@ -30,10 +38,9 @@ def read_runs(folder: Path) -> "list[Run]":
 
     found = RunFolder(folder).read() if folder.is_dir() else []
     if not found:
-        what = "it is a file" if folder.is_file() else "there is no such folder"
         raise ValueError(
-            f"--runs {folder}: {'it holds no runs' if folder.is_dir() else what}. Name the folder that effdeg-lab run "
-            f"or effdeg-lab sweep kept runs in ({RUNS} where you started them, unless you named another)."
+            f"--runs {folder}: {'it holds no runs' if folder.is_dir() else 'there is no such folder'}. Name the folder "
+            f"that run or sweep kept runs in ({RUNS} where you started them, unless you named another)."
         )
     return found
 
@@ -41,22 +48,10 @@ def read_runs(folder: Path) -> "list[Run]":
 def table(
     name: Name,
     runs: Runs = RUNS,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Keep only runs with this setting; once for each.", show_default=False
-        ),
-    ] = None,
-    format: Annotated[  # noqa: A002  (as users know it)
-        Literal["terminal", "markdown", "latex", "json"], typer.Option(help="How to write it.")
-    ] = "terminal",
-    csv: Annotated[
-        Path | None,
-        typer.Option(help="Write the models of a pool, for [bold]effdeg rank[/] (.csv).", show_default=False),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw its figure into this file (.png, .pdf, .svg).", show_default=False)
-    ] = None,
+    changes: Kept = None,
+    format: Format = "terminal",  # noqa: A002  (as users know it)
+    csv: Annotated[Path | None, typer.Option(help="Write the models of a pool (.csv).", show_default=False)] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw its figure (.png, .pdf, .svg).", show_default=False)] = None,
 ) -> None:
     """Show what was found of a recipe next to the paper's numbers."""
     import pandas as pd
@@ -67,40 +62,30 @@ def table(
     from effdeg_lab.studies.pool import Pool, read_pool
 
     recipe = find_recipe(name)
-    kept = recipe.settings.parse(changes or ())
+    changed = recipe.settings.parse(changes or ())
     _check_file("--plot", plot, {".png", ".pdf", ".svg"})
     _check_file("--csv", csv, {".csv"})
-    if csv is not None and not isinstance(recipe.study, Pool):
+    if csv and not isinstance(recipe.study, Pool):
         raise ValueError(f"--csv {csv}: {name} is not a pool of models; only pools have such a table.")
-    report = report_on(recipe, read_runs(runs), kept)
+    report = report_on(recipe, read_runs(runs), changed)
     results = report.results[0]
-    if (csv or plot) and not results.done:
-        raise ValueError(f"{csv or plot} cannot be written: no finished run of {name} is in {runs}.")
-    if plot is not None:
-        figures = recipe.study.figures(results)
-        if not figures:
-            raise ValueError(f"--plot {plot}: the runs of {name} in {runs} have nothing to draw.")
+    figures = recipe.study.figures(results) if plot and results.done else []
+    if (csv and not results.done) or (plot and not figures):
+        raise ValueError(f"{csv or plot} cannot be written: the finished runs of {name} in {runs} do not suffice.")
+    if plot:
         write_figure(figures[0].draw("light"), plot)
-    if csv is not None:
+    if csv:
         write_atomically(csv, pd.DataFrame([*read_pool(results).models]).to_csv(index=False).encode())
     if format == "json":
         print(to_json(to_dict(report)))
     elif format == "terminal":
-        _print(report, runs, kept)
-        for file in (plot, csv):
-            if file is not None:
-                Console(highlight=False).print(f"written: {escape(str(file))}", soft_wrap=True)
+        _print(report)
     else:
         print(to_text(report, format), end="")
 
 
 def report(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...", help="Recipes of [bold]effdeg-lab list[/]; all if none.", show_default=False
-        ),
-    ] = None,
+    names: Names = None,
     runs: Runs = RUNS,
     out: Annotated[Path, typer.Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
 ) -> None:
@@ -121,46 +106,19 @@ def report(
     console.print(f"written: {escape(str(out))}", soft_wrap=True)
 
 
-def _print(report: "Report", runs: Path, kept: dict[str, Any]) -> None:
-    from effdeg_lab.report import list_tables
-    from effdeg_lab.tables import to_terminal
+def _print(report: "Report") -> None:
+    from effdeg_lab.tables import Table, to_terminal
 
-    console, recipe = Console(highlight=False), report.recipe
-    console.print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)} ({escape(recipe.paper)})")
-    console.print(f"[dim]the paper: {escape(recipe.expects)}[/]")
-    if kept:
-        chosen = ", ".join(f"{key}={format_setting(value)}" for key, value in kept.items())
-        console.print(f"only runs with {escape(chosen)}")
-    for results, verdict in report.compared:
-        console.print(f"\n[bold]{escape(str(verdict))}[/]")
-        if results.departures:
-            console.print(f"[dim]not the recipe's: {escape('; '.join(results.departures))}[/]")
-        for each in list_tables(results):
-            console.print(to_terminal(each, console.width))
-            for note in each.notes:
-                console.print(f"[dim]{escape(note)}[/]")
-    if report.tuning:
-        console.print(to_terminal(report.tuning, console.width))
-    for results in report.alone:
-        where = " ".join(f"--set {key}={format_setting(results.scale[key])}" for key in ("epochs",) if results.epochs)
-        console.print(f"also run: {escape(results.done[0].method.title)}, {escape(results.heading)} ({where} shows it)")
-    if recipe.departs:
-        console.print(f"[dim]not the paper's: {escape(recipe.departs)}[/]")
-    if not report.runs:
-        console.print(
-            f"No finished run is in {escape(str(runs))}. To run it ({escape(recipe.cost)}): "
-            f"{escape(report.command)} --runs {escape(str(runs))}",
-            soft_wrap=True,
-        )
+    console = Console(highlight=False)
+    for part in report.list_parts():
+        console.print(to_terminal(part, console.width) if isinstance(part, Table) else escape(part))
+        for note in part.notes if isinstance(part, Table) else ():
+            console.print(f"[dim]{escape(note)}[/]")
 
 
 def _check_file(option: str, file: Path | None, suffixes: set[str]) -> None:
     """Raise, before any work, if a result could not be written."""
-    if file is None:
-        return
-    if file.suffix not in suffixes:
+    if file is not None and (file.suffix not in suffixes or file.is_dir()):
         raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
-    if file.is_dir():
-        raise ValueError(f"{option} {file}: this is a folder; expected the name of a file.")
-    if not file.absolute().parent.is_dir():
+    if file is not None and not file.absolute().parent.is_dir():
         raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")

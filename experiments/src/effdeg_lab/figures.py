@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
+from matplotlib.transforms import Bbox
 
 from effdeg.plots import THEMES, Theme
 from effdeg_lab.recipe import Recipe
@@ -20,6 +21,10 @@ _COLORS = {
 }
 _SIZE = 8.5
 _LINE_HEIGHT = 1.3 * _SIZE
+# Where a label may be, from its point: one at the height of its point is read most easily.
+_OFFSETS = sorted(
+    product((7, -7, 24, -24, 44, -44), (0, 8, -8, 16, -16, 24, -24)), key=lambda at: np.hypot(at[0], 2 * at[1])
+)
 
 
 @dataclass(frozen=True)
@@ -62,27 +67,13 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
     """
     if not labels:
         return
-    axes.set_xlim(axes.get_xlim())
-    axes.set_ylim(axes.get_ylim())
-    to_share = axes.transScale + axes.transLimits
-    heights = to_share.transform([(label.x, label.y) for label in labels])[:, 1]
-    points_high = _figure_of(axes).get_figheight() * 0.72 * 72
-    places = spread_apart(heights, _LINE_HEIGHT / points_high)
+    figure, right = _fix_limits(axes), axes.get_xlim()[1]
+    heights = (axes.transScale + axes.transLimits).transform([(label.x, label.y) for label in labels])[:, 1]
+    places = spread_apart(heights, _LINE_HEIGHT / (figure.get_figheight() * 0.72 * 72))
     for label, height, place in zip(labels, heights, places, strict=True):
-        right = axes.get_xlim()[1]
         axes.plot([label.x, right], [label.y] * 2, ":", color=label.color, lw=0.9, alpha=0.6, zorder=1)
-        axes.annotate(
-            label.text,
-            (1.0, height),
-            (1.07, place),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            color=label.color,
-            fontsize=_SIZE,
-            va="center",
-            arrowprops=_leader(label.color) | {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0},
-            annotation_clip=False,
-        )
+        where = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
+        _write(axes, label, (1.0, height), (1.07, place), {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0}, where)
 
 
 def label_points(axes: Axes, labels: Sequence[Label]) -> None:
@@ -90,39 +81,23 @@ def label_points(axes: Axes, labels: Sequence[Label]) -> None:
 
     Call it when everything is drawn: it fixes the limits of the axes.
     """
-    figure = _figure_of(axes)
-    axes.set_xlim(axes.get_xlim())
-    axes.set_ylim(axes.get_ylim())
+    figure = _fix_limits(axes)
     figure.draw_without_rendering()  # the layout decides how many points the axes have
     labels = sorted(labels, key=lambda label: -label.y)
     points = axes.transData.transform([(label.x, label.y) for label in labels]) * 72 / figure.dpi
-    left, bottom, right, top = np.asarray(axes.get_window_extent().extents) * 72 / figure.dpi
-    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
-    # A label at the height of its point is read most easily.
-    offsets = sorted(
-        product((7, -7, 24, -24, 44, -44), (0, 8, -8, 16, -16, 24, -24)), key=lambda at: np.hypot(at[0], 2 * at[1])
-    )
+    (left, bottom), (right, top) = axes.get_window_extent().get_points() * 72 / figure.dpi
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points]
+    where = {"textcoords": "offset points", "bbox": {"fc": axes.get_facecolor(), "ec": "none", "pad": 0.5}}
     for label, (x, y) in zip(labels, points, strict=True):
         width = TextPath((0, 0), label.text, size=_SIZE).get_extents().width + 2
-        boxes = []
-        for across, up in offsets:
-            start, base = x + across - (width if across < 0 else 0), y + up - _LINE_HEIGHT / 2
-            boxes.append((start, base, start + width, base + _LINE_HEIGHT))
-        free = [box for box in boxes if not any(_overlap(box, other) for other in taken)]
-        inside = [box for box in free if left <= box[0] and bottom <= box[1] and box[2] <= right and box[3] <= top]
+        starts = [(x + across - (width if across < 0 else 0), y + up - _LINE_HEIGHT / 2) for across, up in _OFFSETS]
+        boxes = [Bbox.from_bounds(*start, width, _LINE_HEIGHT) for start in starts]
+        free = [box for box in boxes if not box.count_overlaps(taken)]
+        inside = [box for box in free if left <= box.x0 and bottom <= box.y0 and box.x1 <= right and box.y1 <= top]
         box = (inside or free or boxes)[0]
         taken.append(box)
-        axes.annotate(
-            label.text,
-            (label.x, label.y),
-            (box[0] - x, box[1] + _LINE_HEIGHT / 2 - y),
-            textcoords="offset points",
-            color=label.color,
-            fontsize=_SIZE,
-            va="center",
-            arrowprops=_leader(label.color) | {"shrinkA": 0, "shrinkB": 3},
-            bbox={"fc": axes.get_facecolor(), "ec": "none", "pad": 0.5},
-        )
+        offset = (box.x0 - x, box.y0 + _LINE_HEIGHT / 2 - y)
+        _write(axes, label, (label.x, label.y), offset, {"shrinkA": 0, "shrinkB": 3}, where)
 
 
 def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float]:
@@ -135,20 +110,17 @@ def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float
     for index in reversed(range(len(places))):
         places[index] = min(places[index], top)
         top = places[index] - gap
-    found = np.empty_like(places)
-    found[order] = places
-    return [float(place) for place in found]
+    return [float(place) for place in places[np.argsort(order)]]
 
 
-def _figure_of(axes: Axes) -> Figure:
+def _fix_limits(axes: Axes) -> Figure:
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     figure = axes.get_figure()
     assert isinstance(figure, Figure), "labels need axes of a figure, not of a part of one"
     return figure
 
 
-def _leader(color: str) -> dict[str, Any]:
-    return {"arrowstyle": "-", "color": color, "lw": 0.6, "alpha": 0.6}
-
-
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _write(axes: Axes, label: Label, point: Any, place: Any, leader: dict[str, Any], options: dict[str, Any]) -> None:
+    arrow = {"arrowstyle": "-", "color": label.color, "lw": 0.6, "alpha": 0.6, **leader}
+    style: dict[str, Any] = {"color": label.color, "fontsize": _SIZE, "va": "center", **options}
+    axes.annotate(label.text, point, place, arrowprops=arrow, **style)

@@ -2,9 +2,9 @@
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import jinja2
@@ -12,139 +12,83 @@ from markupsafe import Markup
 
 import effdeg
 from effdeg_lab import tables
-from effdeg_lab.recipe import Recipe
-from effdeg_lab.results import Results, collect, describe_departures, find_kept, matching
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.results import Results, collect, matching
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.methods import format_duration, format_values, write_sweep_command
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict
 
-SIGNS = {"holds": "✓", "does not hold": "✗", "not decided": "≈", "no claim": "·", "not run": "·"}
-
 _COLOR = re.compile(r"#[0-9a-f]{6}\b")
-_MARKER = re.compile(r"\bm[0-9a-f]{10}\b")
 # Smaller numbers may be factors, of which every digit counts.
 _LONG_NUMBER = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was found of a recipe.
-
-    Attributes:
-        recipe: The recipe.
-        results: What was run, scale by scale, the one that says most first.
-        verdicts: What each of them says about the claim.
-        runs: All its finished runs, each with the name of its method.
-        tuning_runs: The finished runs that tuned, likewise.
-    """
+    """What was found of a recipe, scale by scale, the one that says most first, and the finished runs it comes from."""
 
     recipe: Recipe
     results: tuple[Results, ...]
     verdicts: tuple[Verdict, ...]
-    runs: tuple[tuple[str, Run], ...]
-    tuning_runs: tuple[tuple[str, Run], ...]
-
-    @property
-    def compared(self) -> list[tuple[Results, Verdict]]:
-        """The first results, and those with several methods."""
-        both = list(zip(self.results, self.verdicts, strict=True))
-        return [pair for index, pair in enumerate(both) if index == 0 or pair[0].size > 1]
-
-    @property
-    def alone(self) -> list[Results]:
-        """The results of a single method, which has nothing to be compared with."""
-        return [results for results in self.results[1:] if results.size == 1]
+    runs: tuple[Run, ...]
+    tuning_runs: tuple[Run, ...]
 
     @property
     def shown(self) -> bool:
         """Whether it has runs of its own, or other recipes' runs of all its methods."""
-        own = any(run.recipe == self.recipe.name for _, run in self.runs)
+        own = any(run.recipe == self.recipe.name for run in self.runs)
         planned = len(self.recipe.methods) * len(list(self.recipe.points()))
         return own or any(results.size >= planned for results in self.results)
 
     @property
-    def command(self) -> str:
-        """The command that runs it."""
-        return write_sweep_command(self.recipe)
-
-    @property
-    def anchor(self) -> str:
-        """Its name on the page."""
-        return self.recipe.name.replace(":", "-")
-
-    @cached_property
     def tuning(self) -> Table | None:
         """What was tried to tune the methods, and what was chosen; None if nothing was tuned."""
         rows: list[tuple[str, ...]] = []
         bold: set[tuple[int, int]] = set()
         for each in self.results[0].methods:
-            for tried, score in each.choice.tried if each.choice else []:
-                if each.choice and tried == each.choice.changes:
+            choice, title = each.choice, each.method.title
+            for tried, score in choice.tried if choice else []:
+                if choice and tried == choice.changes:
                     bold |= {(len(rows), 1), (len(rows), 3)}
-                epochs = str(each.choice.epochs if each.choice else NOTHING)
-                rows.append((each.method.title, format_values(tried), epochs, f"{100 * score:.2f}%"))
-            if each.runs and each.values_used and each.values_used != (each.choice and each.choice.changes):
-                rows.append((each.method.title, format_values(each.values_used), NOTHING, "used, not tuned"))
-        if not rows:
-            return None
+                rows.append((title, format_values(tried), str(choice and choice.epochs), f"{100 * score:.2f}%"))
+            if each.runs and each.values_used and each.values_used != (choice and choice.changes):
+                rows.append((title, format_values(each.values_used), NOTHING, "used, not tuned"))
         title = f"Tuning on {self.recipe.tuning.get('held_out', 0):,} held-out training examples"
         notes = ("Bold: chosen. A value at an end of what was tried may not be the best there is.",)
-        return Table(title, ("method", "values", "epochs", "held-out accuracy"), tuple(rows), notes, frozenset(bold))
+        columns = ("method", "values", "epochs", "held-out accuracy")
+        return Table(title, columns, tuple(rows), notes, frozenset(bold)) if rows else None
 
-    @cached_property
-    def run_table(self) -> Table:
-        """All runs: how they differ from their method, what came out, and where they ran."""
-        places = [method.name for method in self.recipe.methods]
-        marked = [(*each, "") for each in self.runs] + [(*each, " (tuning)") for each in self.tuning_runs]
-        marked.sort(key=lambda each: (places.index(each[0]), each[2], each[1].value("epochs"), each[1].seed))
-        rows = []
-        for name, run, mark in marked:
-            method = self.recipe.method(name)
-            own = self.recipe.resolve(method, self.recipe.tuning if mark else {})
-            versions = [
-                f"{key} {run.environment[key]}" for key in ("torch", "python", "effdeg") if key in run.environment
-            ]
-            rows.append((
-                run.name,
-                method.title + mark,
-                str(run.seed),
-                "; ".join(describe_departures(own, type(own).complete(run.settings))) or NOTHING,
-                self.recipe.study.headline(run),
-                format_duration(run.value("seconds")),
-                run.machine,
-                ", ".join(versions),
-            ))
-        columns = ("run", "method", "seed", "differs from the recipe", "result", "time", "device", "versions")
-        return Table(f"{len(rows)} runs", columns, tuple(rows))
+    def list_parts(self) -> Iterator[str | Table]:
+        """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""
+        yield f"{self.recipe.title} ({self.recipe.paper})"
+        yield f"The paper: {self.recipe.expects}"
+        for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
+            if index > 0 and results.size == 1:  # nothing to compare it with
+                yield f"Also run: {results.done[0].method.title}, {results.heading}."
+                continue
+            yield f"Here: {verdict}."
+            yield from [f"Not the recipe's: {'; '.join(results.departures)}."] if results.departures else []
+            yield from list_tables(results)
+        yield from [self.tuning] if self.tuning else []
+        yield from [f"Not the paper's: {self.recipe.departs}"] if self.recipe.departs else []
+        yield from [] if self.runs else [f"To run it ({self.recipe.cost}): {write_sweep_command(self.recipe)}"]
 
 
 def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> Report:
-    """Put together what was found of a recipe.
-
-    Args:
-        recipe: The recipe.
-        runs: All runs of a folder.
-        changes: Keep runs with these settings only.
-    """
+    """Put together what was found of a recipe, in runs with some settings only if ``changes`` names them."""
     results = collect(recipe, runs, changes)
     verdicts = [recipe.study.claim(each) if each.done else Verdict("not run") for each in results]
-    found = [
-        (method.name, run)
-        for method in recipe.methods
-        for run in find_kept(runs, recipe, method, changes)
-        if run.finished
-    ]
-    final = {run.file for _, run in found}
-    tuning = [
-        (method.name, run)
-        for method in recipe.methods
-        if method.tune
-        for run in matching(runs, recipe, method, tuning=True, changes=changes)
-        if run.finished and run.file not in final
-    ]
-    return Report(recipe, tuple(results), tuple(verdicts), tuple(found), tuple(tuning))
+
+    def find(methods: Iterable[Method], tuning: bool) -> dict[Path, Run]:
+        found = [matching(runs, recipe, method, tuning=tuning, changes=changes) for method in methods]
+        return {run.file: run for own in found for run in own if run.finished}
+
+    final = find(recipe.methods, tuning=False)
+    tuned = find((method for method in recipe.methods if method.tune), tuning=True)
+    tuning_runs = tuple(run for file, run in tuned.items() if file not in final)
+    return Report(recipe, tuple(results), tuple(verdicts), tuple(final.values()), tuning_runs)
 
 
 def list_tables(results: Results) -> list[Table]:
@@ -154,55 +98,29 @@ def list_tables(results: Results) -> list[Table]:
 
 def to_text(report: Report, language: Literal["markdown", "latex"]) -> str:
     """Write what the paper found, what was found here, and the tables."""
-    recipe, markdown = report.recipe, language == "markdown"
+    markdown = language == "markdown"
     escape = tables.escape_markdown if markdown else tables.escape_latex
-    title = escape(f"{recipe.title} ({recipe.paper})")
-    parts = [f"### {title}" if markdown else f"% Needs \\usepackage{{booktabs}}.\n\\subsection*{{{title}}}"]
-    parts.append(escape(f"The paper: {recipe.expects}"))
-    found: list[Table] = []
-    for results, verdict in report.compared:
-        parts.append(escape("; ".join([f"Here: {verdict}", *results.departures])))
-        for table in list_tables(results):
-            found.append(table)
-            label = f"tab:{report.anchor}-{len(found)}"
-            parts.append((tables.to_markdown(table) if markdown else tables.to_latex(table, label)).rstrip("\n"))
-    if report.tuning:
-        label = f"tab:{report.anchor}-tuning"
-        parts.append(tables.to_markdown(report.tuning) if markdown else tables.to_latex(report.tuning, label))
-    if recipe.departs:
-        parts.append(escape(f"Not the paper's: {recipe.departs}"))
+    parts = []
+    for number, part in enumerate(report.list_parts()):
+        if isinstance(part, str):
+            parts.append(escape(part))
+        else:
+            label = f"tab:{report.recipe.name}-{number}"
+            parts.append((tables.to_markdown(part) if markdown else tables.to_latex(part, label)).rstrip("\n"))
+    parts[0] = f"### {parts[0]}" if markdown else f"% Needs \\usepackage{{booktabs}}.\n\\subsection*{{{parts[0]}}}"
     return "\n\n".join(parts) + "\n"
 
 
 def to_dict(report: Report) -> dict[str, Any]:
     """Return everything as plain numbers, names and lists."""
-    recipe = report.recipe
     return {
-        "recipe": recipe.name,
-        "title": recipe.title,
-        "paper": recipe.paper,
-        "expects": recipe.expects,
-        "departs": recipe.departs,
+        **{key: getattr(report.recipe, key) for key in ("name", "title", "paper", "expects", "departs")},
         "results": [
             {
                 "scale": dict(results.scale),
-                "seeds": results.seeds,
-                "machines": results.machines,
-                "departures": results.departures,
                 "verdict": asdict(verdict),
-                "methods": [
-                    {
-                        "name": each.method.name,
-                        "title": each.method.title,
-                        "state": each.state,
-                        "paper": each.method.paper and asdict(each.method.paper),
-                        "values": each.values_used and dict(each.values_used),
-                        "tuned": each.choice is not None and each.choice.changes == each.values_used,
-                        "runs": {run.name: run.summary for run in each.runs},
-                    }
-                    for each in results.methods
-                ],
-                **(recipe.study.numbers(results) if results.done else {}),
+                "tables": [{**asdict(table), "bold": sorted(table.bold)} for table in list_tables(results)],
+                "runs": {run.name: run.summary for each in results.methods for run in each.runs},
             }
             for results, verdict in zip(report.results, report.verdicts, strict=True)
         ],
@@ -215,43 +133,31 @@ def render_page(reports: Sequence[Report]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("effdeg_lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"list_tables": list_tables, "list_figures": _list_figures, "signs": SIGNS}
-    environment.filters["code"] = _mark_code
+    helpers = (list_tables, draw, format_duration, write_sweep_command)
+    environment.globals |= {helper.__name__: helper for helper in helpers}
+    environment.filters["code"] = lambda text: Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
     shown = [report for report in reports if report.shown]
     return environment.get_template("report.html.j2").render(
         shown=shown,
         absent=[report for report in reports if not report.shown],
-        runs=len({run.file for report in shown for _, run in report.runs}),
-        tuning_runs=len({run.file for report in shown for _, run in report.tuning_runs}),
+        runs=len({run.file for report in shown for run in report.runs}),
+        tuning_runs=len({run.file for report in shown for run in report.tuning_runs}),
         machines=sorted({name for report in shown for results in report.results for name in results.machines}),
         version=effdeg.__version__,
     )
 
 
-def _mark_code(text: str) -> Markup:
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
-
-
-def _list_figures(results: Results) -> list[tuple[str, Markup]]:
-    figures = results.recipe.study.figures(results) if results.done else []
-    return [(figure.caption, draw_in_both_themes(figure)) for figure in figures]
-
-
-def draw_in_both_themes(figure: StudyFigure) -> Markup:
-    """Draw a figure as SVG in the colors of the reader's theme."""
+def draw(figure: StudyFigure) -> Markup:
+    """Draw a figure as SVG in the colors of the reader's theme; the same runs give the same bytes."""
     light, dark = (_draw_svg(figure, theme) for theme in ("light", "dark"))
-    shapes = [_MARKER.sub("", _COLOR.sub("", svg)) for svg in (light, dark)]
-    if shapes[0] != shapes[1]:  # the drawings differ in more than their colors
-        return Markup(f'<div class="in-light">{light}</div><div class="in-dark">{dark}</div>')
     others = iter(_COLOR.findall(dark))
-    return Markup(_COLOR.sub(lambda found: f"light-dark({found[0]}, {next(others)})", light))
+    return Markup(_COLOR.sub(lambda found: f"light-dark({found[0]}, {next(others, found[0])})", light))
 
 
 def _draw_svg(figure: StudyFigure, theme: str) -> str:
     import matplotlib as mpl
 
     stream = io.BytesIO()
-    # Without the date and with a fixed salt the same runs give the same page.
     with mpl.rc_context({"svg.hashsalt": figure.name}):
         figure.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
     svg = stream.getvalue().decode()

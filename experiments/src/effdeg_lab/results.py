@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
@@ -52,38 +53,24 @@ class Spread:
 class Difference:
     """How far one method is above another: a 95% interval by Student's t, paired by seed where they share seeds.
 
-    There is no interval if either has a single seed, or if all seeds agree to the last digit: that is an accident of
-    counting, not certainty.
+    There is no interval for single seeds, nor for seeds that agree to the last digit: that is an accident of counting.
     """
 
     value: float
     interval: tuple[float, float] | None
-    paired: bool
 
     @classmethod
     def of(cls, one: Mapping[int, float], other: Mapping[int, float]) -> "Difference":
         """Compare two sets of values, each given by seed."""
-        shared = Spread.of(one[seed] - other[seed] for seed in one if seed in other) if {*one} & {*other} else None
-        if shared and shared.std is not None:
-            stderr = shared.std / math.sqrt(shared.count)
-            return cls(shared.mean, _interval(shared.mean, stderr, shared.count), paired=True)
-        left, right = Spread.of(one.values()), Spread.of(other.values())
-        value = left.mean - right.mean
-        if left.std is None or right.std is None:
-            return cls(value, None, paired=False)
-        stderr = math.sqrt(left.std**2 / left.count + right.std**2 / right.count)
-        # The degrees of freedom of the smaller side: cautious where the sides vary differently.
-        return cls(value, _interval(value, stderr, min(left.count, right.count)), paired=False)
-
-    @property
-    def significant(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
-
-
-def _interval(value: float, stderr: float, count: int) -> tuple[float, float] | None:
-    margin = float(student.ppf(0.975, count - 1)) * stderr
-    return (value - margin, value + margin) if stderr > 1e-12 else None
+        shared = [one[seed] - other[seed] for seed in one if seed in other]
+        sides = [Spread.of(shared)] if len(shared) > 1 else [Spread.of(one.values()), Spread.of(other.values())]
+        value = sides[0].mean if len(shared) > 1 else sides[0].mean - sides[1].mean
+        count = min(side.count for side in sides)  # cautious where the sides vary differently
+        stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
+        if count == 1 or stderr < 1e-12:
+            return cls(value, None)
+        margin = float(student.ppf(0.975, count - 1)) * stderr
+        return cls(value, (value - margin, value + margin))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +84,6 @@ class MethodRuns:
         failure: The last line of the error that ended it, if it failed.
         values_used: The tuned settings, with the values of these runs.
         choice: How tuning went, if the method was tuned.
-        also: Other values that it was run with at the same scale, and their accuracies.
     """
 
     method: Method
@@ -106,7 +92,6 @@ class MethodRuns:
     failure: str | None = None
     values_used: Mapping[str, Any] | None = None
     choice: Choice | None = None
-    also: tuple[tuple[Mapping[str, Any], Spread], ...] = ()
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -121,9 +106,7 @@ class MethodRuns:
 
     def values(self, key: str) -> "pd.Series[float]":
         """Return a number of the summaries by seed, nan where a run does not have it."""
-        if key not in self.frame:
-            return pd.Series(math.nan, index=self.frame.index, name=key)
-        return self.frame[key].astype(float)
+        return self.frame.reindex(columns=[key])[key].astype(float)
 
     def spread(self, key: str = "test_accuracy") -> Spread | None:
         """Return a number's mean and deviation over seeds; None if the method was not run or a run lacks it."""
@@ -138,13 +121,10 @@ class MethodRuns:
 
 @dataclass(frozen=True, eq=False)
 class EqualTime:
-    """What methods reach in the training time of one of them. Only ends of finished runs count.
+    """What methods reach in the training time of one of them, the ``reference``; only ends of finished runs count.
 
-    Attributes:
-        reference: The method whose time is given to all.
-        seconds: That time.
-        found: By name, the longest runs of a method that took 80 to 105% of that time, and their epochs.
-        longer: By name, the shortest runs of the methods whose runs all took longer.
+    ``found`` has, by name, the longest runs of a method that took 80 to 105% of that time, and their epochs; ``longer``
+    the shortest runs of a method whose runs all took longer.
     """
 
     reference: Method
@@ -205,7 +185,9 @@ class Results:
     @property
     def departures(self) -> list[str]:
         """How the scale differs from the recipe's, as ``epochs 36 (recipe: 300)`` each."""
-        return describe_departures(self.recipe.settings, self.scale) if self.done else []
+        own = self.recipe.settings.to_dict()
+        changed = [name for name, value in self.scale.items() if name not in _RECORDING and value != own[name]]
+        return [f"{name} {_write(self.scale[name])} (recipe: {_write(own[name])})" for name in changed if self.done]
 
     def find(self, name: str) -> MethodRuns:
         """Find a method by its name."""
@@ -221,52 +203,30 @@ class Results:
         return None if one is other or not all(values) else Difference.of(*values)
 
 
-def describe_departures(own: Settings, found: Mapping[str, Any]) -> list[str]:
-    """Describe how values differ from a recipe's settings, leaving out the seed and what is only recorded."""
-    plain = own.to_dict()
-
-    def write(value: Any) -> str:
-        return f"{len(value)} values" if isinstance(value, list) and len(value) > 3 else format_setting(value)
-
-    return [
-        f"{name} {write(value)} (recipe: {write(plain[name])})"
-        for name, value in found.items()
-        if name != "seed" and name not in _RECORDING and value != plain[name]
-    ]
+def _write(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, list) and len(value) > 3 else format_setting(value)
 
 
 def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> list[Results]:
-    """Sort the runs of a recipe by scale and method, the scale that says most first.
+    """Sort the runs of a recipe by scale and method, or only those with the settings in ``changes``.
 
-    A scale comes first by its epochs, but those with less than half as many methods as the fullest come after it: a
-    longer run of a method or two must not push aside the table that has them all. A method alone at its scale, with
-    nothing to compare it with, comes last.
-
-    Args:
-        recipe: The recipe.
-        runs: All runs of a folder, whichever recipes they were made for.
-        changes: Keep runs with these settings only.
-
-    Returns:
-        One entry for each scale; a single one in which nothing was run if there is nothing.
+    There is one entry for each scale; if nothing was run, the only entry says so. The scale that says most comes first:
+    that with most epochs, but those with less than half as many methods as the fullest come after it, and a method
+    alone at its scale last.
     """
     changes = changes or {}
     kind = type(recipe.settings)
     asked = recipe.resolve(recipe.methods[0], changes).to_dict()
     own = {name: asked[name] for name in kind.scale_names()}
-    found = {method.name: find_kept(runs, recipe, method, changes) for method in recipe.methods}
-    choices = {method.name: choose(recipe, method, runs, changes) for method in recipe.methods}
-    scales: list[dict[str, Any]] = []
-    for run in (run for own_runs in found.values() for run in own_runs if run.finished):
-        if (scale := _scale(run, kind)) not in scales:
-            scales.append(scale)
+    kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
+    choices = [choose(recipe, each, runs, changes) for each in recipe.methods]
+    scales = _group((run for _, found in kept for run in found if run.finished), kind, own)
     results = []
-    for scale in scales or [own]:
-        at_scale = {name: [run for run in own_runs if _scale(run, kind) == scale] for name, own_runs in found.items()}
-        methods = [
-            _collect_method(recipe, method, at_scale[method.name], choices[method.name], changes)
-            for method in recipe.methods
-        ]
+    for scale, _ in scales or [(own, [])]:
+        methods = []
+        for (method, found), choice in zip(kept, choices, strict=True):
+            at_scale = [run for run in found if _read(run, kind, own) == scale]
+            methods.append(_pick_runs(recipe, method, at_scale, choice, changes))
         results.append(Results(recipe, scale, tuple(methods)))
     results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
     most = max(each.size for each in results)
@@ -278,87 +238,70 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     return sorted(results, key=order)
 
 
-def find_kept(runs: Iterable[Run], recipe: Recipe, method: Method, changes: Mapping[str, Any] | None) -> list[Run]:
-    """Find the runs of a method's result that have some settings, of scale too."""
-    asked = {key: recipe.resolve(method, changes).to_dict()[key] for key in changes or {}}
-    complete = type(recipe.settings).complete
-    found = matching(runs, recipe, method, changes=changes)
-    return [run for run in found if asked.items() <= complete(run.settings).items()]
-
-
-def _collect_method(
+def _pick_runs(
     recipe: Recipe, method: Method, runs: Sequence[Run], choice: Choice | None, changes: Mapping[str, Any]
 ) -> MethodRuns:
-    """Take the runs with the tuned values if there are any; else the method's own; else those with most seeds.
-
-    Values are never chosen by their test accuracy.
-    """
+    """Take the runs with tuned values, else the method's own, else those with most seeds: never by test accuracy."""
     kind, needs = type(recipe.settings), recipe.study.needs
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
     if not usable:
-        return MethodRuns(method, (), *_explain_absence(runs), choice=choice)
+        failures = [run.failure.strip().splitlines()[-1] for run in runs if run.failure]
+        if failures and len(failures) == len(runs):
+            return MethodRuns(method, (), "failed", failures[-1], choice=choice)
+        return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*([choice.changes] if choice else []), {key: own[key] for key in method.tune}]
-    groups = sorted(
-        _group_by_values(usable, kind, method),
+    values, picked = min(
+        _group(usable, kind, method.tune),
         key=lambda group: (*(group[0] != values for values in preferred), -len(group[1])),
     )
-    (values, picked), *others = groups
     # Older versions may have left a second run with the same settings.
-    points = {(run.seed, *(kind.complete(run.settings)[axis] for axis in recipe.grid)): run for run in reversed(picked)}
-    also = tuple((each, Spread.of(run.value("test_accuracy") for run in other)) for each, other in others)
+    points = {(run.seed, *_read(run, kind, recipe.grid).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
-    return MethodRuns(method, ordered, "run", values_used=values, choice=choice, also=also)
+    return MethodRuns(method, ordered, "run", values_used=values, choice=choice)
 
 
-def _group_by_values(
-    runs: Iterable[Run], kind: type[Settings], method: Method
-) -> list[tuple[dict[str, Any], list[Run]]]:
+def _read(run: Run, kind: type[Settings], names: Iterable[str]) -> dict[str, Any]:
+    complete = kind.complete(run.settings)
+    return {name: complete[name] for name in names}
+
+
+def _group(runs: Iterable[Run], kind: type[Settings], names: Iterable[str]) -> list[tuple[dict[str, Any], list[Run]]]:
+    """Group runs by some of their settings, in the order in which they appear."""
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        complete = kind.complete(run.settings)
-        values = {key: complete[key] for key in method.tune}
+        values = _read(run, kind, names)
         groups.setdefault(json.dumps(values), (values, []))[1].append(run)
     return list(groups.values())
-
-
-def _explain_absence(runs: Sequence[Run]) -> tuple[State, str | None]:
-    if not runs:
-        return "not run", None
-    failures = [run.failure for run in runs if run.failure]
-    if len(failures) < len(runs):
-        return "not finished", None
-    return "failed", failures[-1].strip().splitlines()[-1]
 
 
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
     """Find what methods reach in the time of ``recipe.equal_time``, by default the one with the longest step."""
     if len(results.done) < 2 or results.recipe.grid:
         return None
-    reference = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
-    if results.recipe.equal_time is not None:
-        reference = results.find(results.recipe.equal_time)
+    slowest = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
+    reference = results.find(results.recipe.equal_time or slowest.method.name)
     seconds = reference.time()
     if not seconds:
         return None
+    alike = [each for each in scales if {**each.scale, "epochs": 0} == {**results.scale, "epochs": 0}]
     found, longer = {reference.method.name: (reference, results.epochs)}, {}
-    for each in results.methods:
-        if each is reference:
-            continue
-        times: list[tuple[float, int, MethodRuns]] = []
-        for scale in scales:
-            other = scale.find(each.method.name)
-            same = all(scale.scale[key] == value for key, value in results.scale.items() if key != "epochs")
-            same_values = not each.runs or each.values_used == other.values_used
-            # Times can be compared on the same machines only.
-            if same and same_values and other.machines == reference.machines and (time := other.time()) is not None:
-                times.append((time / seconds, scale.epochs, other))
+    for each in (each for each in results.methods if each is not reference):
+        name = each.method.name
+        others = [(scale.find(name), scale.epochs) for scale in alike]
+        # Times can be compared on the same machines only.
+        times = [
+            (time / seconds, other, epochs)
+            for other, epochs in others
+            if (time := other.time()) and other.machines == reference.machines
+            if not each.runs or each.values_used == other.values_used
+        ]
         times.sort(key=lambda timed: timed[0])
         within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
         if within:
-            found[each.method.name] = (within[-1][2], within[-1][1])
+            found[name] = within[-1][1:]
         elif times and times[0][0] > _LONGEST:
-            longer[each.method.name] = times[0][2]
+            longer[name] = times[0][1]
     return EqualTime(reference.method, seconds, found, longer)
 
 
@@ -372,23 +315,16 @@ def matching(
 ) -> list[Run]:
     """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the grid.
 
-    Args:
-        runs: The runs.
-        recipe: The recipe.
-        method: The method.
-        tuning: Find the runs that tune the method instead of those that its result comes from.
-        changes: How a user's runs differ from the recipe. A tuned setting or an axis of the grid that is named here
-            must be equal, too.
-
-    Returns:
-        The runs. None of them tunes without held-out examples.
+    With ``tuning`` these are the runs that tune the method, on held-out examples. The settings in ``changes`` must be
+    equal, except for those of scale in runs that tune.
     """
     changes = changes or {}
     together = {**(recipe.tuning if tuning else {}), **changes}
     if tuning and together.get("held_out", 0) < 1:
         return []
     kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
-    free = {"seed", *kind.scale_names(), *(method.tune.keys() - changes.keys())}
+    scale = {"seed", *kind.scale_names()}
+    free = {*scale, *method.tune} - changes.keys() | (scale if tuning else set())
     allowed = {key: (value,) for key, value in settings.items() if key not in free}
     allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
     found = []
@@ -408,38 +344,22 @@ def choose(
     Of several scales the longest counts at which several values were tried: a single value was not tuned, it may be the
     run of another recipe on held-out examples.
     """
-    if not method.tune:
-        return None
     kind = type(recipe.settings)
-    scales: dict[str, list[Run]] = {}
-    for run in matching(runs, recipe, method, tuning=True, changes=changes):
-        if run.finished:
-            scales.setdefault(json.dumps(_scale(run, kind)), []).append(run)
-    if not scales:
+    tuned = matching(runs, recipe, method, tuning=True, changes=changes) if method.tune else []
+    candidates = [
+        (_group(found, kind, method.tune), int(scale.get("epochs", 0)), len(found))
+        for scale, found in _group((run for run in tuned if run.finished), kind, kind.scale_names())
+    ]
+    if not candidates:
         return None
-
-    def epochs_of(runs: list[Run]) -> int:
-        return int(kind.complete(runs[0].settings).get("epochs", 0))
+    groups, epochs, _ = max(candidates, key=lambda each: (len(each[0]) > 1, *each[1:]))
 
     def place(values: Mapping[str, Any]) -> list[int]:
         """Sort as the recipe lists them; what a user added comes last."""
         return [known.index(values[key]) if values[key] in known else len(known) for key, known in method.tune.items()]
 
-    picked = max(
-        scales.values(), key=lambda runs: (len(_group_by_values(runs, kind, method)) > 1, epochs_of(runs), len(runs))
-    )
-    groups = sorted(_group_by_values(picked, kind, method), key=lambda group: place(group[0]))
-    tried = [(values, statistics.fmean(map(_score, found))) for values, found in groups]
-    best, score = max(tried, key=lambda pair: pair[1])
-    return Choice(best, score, tried, epochs_of(picked))
-
-
-def _score(run: Run) -> float:
-    """Return the accuracy on held-out examples; a run that ended without one went wrong and must not be chosen."""
-    accuracy = run.value("test_accuracy")
-    return 0.0 if math.isnan(accuracy) else accuracy
-
-
-def _scale(run: Run, kind: type[Settings]) -> dict[str, Any]:
-    complete = kind.complete(run.settings)
-    return {name: complete[name] for name in kind.scale_names()}
+    groups.sort(key=lambda group: place(group[0]))
+    # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
+    scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
+    tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
+    return Choice(*max(tried, key=lambda pair: pair[1]), tried, epochs)

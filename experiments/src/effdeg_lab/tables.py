@@ -1,52 +1,24 @@
 """A table of text, for a terminal, in Markdown and in LaTeX; the report has it in HTML."""
 
 import re
-import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import rich.table
 from rich.markup import escape
 
 NOTHING = "–"
 
-_LATEX: dict[str, str] = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≤": r"$\le$",
-    "½": r"$\frac{1}{2}$",
-    "¼": r"$\frac{1}{4}$",
-    "⅛": r"$\frac{1}{8}$",
-    "−": "$-$",
-    "α": r"$\alpha$",
-    "η": r"$\eta$",
-    "λ": r"$\lambda$",
-    "ρ": r"$\rho$",
-    "τ": r"$\tau$",
-    "Ψ": r"$\Psi$",
-    "★": r"$\star$",
-    "–": "--",
-    "…": r"\dots{}",
-    "“": "``",
-    "”": "''",
-}
-# How to gain room, the least first: where cells may be broken, and the spaces next to them.
-_TIGHTER = (
-    (None, 1),
-    (re.compile("(?!)"), 1),
-    (re.compile(r" (?=\()|(?<=,) "), 1),
-    (re.compile(r" (?=\()|(?<=,) "), 0),
-    (re.compile(r" (?=[(±])|(?<=,) "), 0),
+_MATH = {"±": "pm", "×": "times", "≤": "le", "★": "star", "α": "alpha", "η": "eta", "λ": "lambda", "ρ": "rho"}
+_MATH |= {"τ": "tau", "Ψ": "Psi", "½": "frac{1}{2}", "¼": "frac{1}{4}", "⅛": "frac{1}{8}"}
+_NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_LATEX = str.maketrans(
+    {sign: f"$\\{name}$" for sign, name in _MATH.items()}
+    | {sign: rf"\text{name}{{}}" for sign, name in _NAMED.items()}
+    | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"−": "$-$", "–": "--", "…": r"\dots{}", "“": "``", "”": "''"}
 )
-_LEAST_NAME = 13
-_TO_LATEX = str.maketrans(_LATEX)
 
 
 @dataclass(frozen=True)
@@ -68,32 +40,29 @@ class Table:
     bold: frozenset[tuple[int, int]] = frozenset()
 
 
-def bold_largest(values: Sequence[float | None], column: int) -> frozenset[tuple[int, int]]:
-    """Return the cells of a column that hold the largest of several values; none if there is only one value."""
-    known = [value for value in values if value is not None]
-    return frozenset((row, column) for row, value in enumerate(values) if len(known) > 1 and value == max(known))
+def bold_largest(spreads: Sequence[Any], column: int) -> frozenset[tuple[int, int]]:
+    """Return the cells of a column that hold the largest of several means; none if there is only one."""
+    means = {row: spread.mean for row, spread in enumerate(spreads) if spread}
+    return frozenset((row, column) for row, mean in means.items() if len(means) > 1 and mean == max(means.values()))
 
 
 def to_terminal(table: Table, width: int) -> rich.table.Table:
-    """Format a table for a terminal, without its notes.
-
-    No number is broken. Where there is little room, heads are wrapped, intervals go below their numbers, and names are
-    broken at spaces and underscores.
-    """
-    for breaks, padding in _TIGHTER:
-        rows = [[cell if breaks is None else breaks.sub("\n", cell) for cell in row[1:]] for row in table.rows]
-        heads = [head if breaks is None else head.replace(" ", "\n") for head in table.columns[1:]]
-        widths = [max(_width(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
-        room = width - sum(widths) - (2 * padding + 1) * len(table.columns) - 1
-        if room >= max((len(row[0]) if breaks is None else _LEAST_NAME) for row in table.rows):
+    """Format a table for a terminal, without its notes; no number is broken, and names get the room that is left."""
+    # Where there is little room, intervals go below their numbers, and then everything is broken at spaces.
+    for breaks, padding in (("(?!)", 1), (r" (?=\()", 0), (" ", 0)):
+        rows = tuple((name, *(re.sub(breaks, "\n", cell) for cell in cells)) for name, *cells in table.rows)
+        heads = [head if padding else head.replace(" ", "\n") for head in table.columns]
+        columns = list(zip(heads, *rows, strict=True))
+        widths = [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+        names = widths[0] if padding else min(widths[0], 12)
+        if names + sum(widths[1:]) + (2 * padding + 1) * len(widths) < width:
             break
     found = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, padding))
-    found.add_column(escape(table.columns[0]), overflow="fold")
-    for head, size in zip(table.columns[1:], widths, strict=True):
-        found.add_column(escape(head), justify="right", width=size, overflow="fold")
-    for number, row in enumerate(rows):
-        cells = map(escape, [_wrap_name(table.rows[number][0], max(room, _LEAST_NAME)), *row])
-        found.add_row(*(_emphasize(cell, table, number, column, "[bold]{}[/]") for column, cell in enumerate(cells)))
+    for number, head in enumerate(table.columns):
+        fixed = widths[number] if number else None
+        found.add_column(escape(head), justify="right" if number else "left", overflow="fold", width=fixed)
+    for row in _format_cells(replace(table, rows=rows), escape, "[bold]{}[/]"):
+        found.add_row(*row)
     return found
 
 
@@ -115,10 +84,7 @@ def to_latex(table: Table, label: str) -> str:
     lines += [rf"    {' & '.join(map(escape_latex, table.columns))} \\", r"    \midrule"]
     lines += [rf"    {' & '.join(cells)} \\" for cells in _format_cells(table, escape_latex, r"\textbf{{{}}}")]
     lines += [r"    \bottomrule", r"  \end{tabular}"]
-    if table.notes:
-        lines += [r"  \par\medskip", r"  \begin{minipage}{\linewidth}\footnotesize"]
-        lines += [f"    {escape_latex(note)}" for note in table.notes]
-        lines.append(r"  \end{minipage}")
+    lines += [rf"  \par\footnotesize {escape_latex(note)}" for note in table.notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
@@ -131,25 +97,14 @@ def escape_markdown(text: str) -> str:
 
 def escape_latex(text: str) -> str:
     """Escape what LaTeX would take for its own, and write signs as its commands."""
-    return text.translate(_TO_LATEX)
+    return text.translate(_LATEX)
 
 
 def _format_cells(table: Table, escape_cell: Callable[[str], str], bold: str) -> list[list[str]]:
     return [
-        [_emphasize(escape_cell(cell), table, number, column, bold) for column, cell in enumerate(row)]
+        [
+            bold.format(escape_cell(cell)) if (number, column) in table.bold else escape_cell(cell)
+            for column, cell in enumerate(row)
+        ]
         for number, row in enumerate(table.rows)
     ]
-
-
-def _emphasize(text: str, table: Table, row: int, column: int, pattern: str) -> str:
-    return pattern.format(text) if (row, column) in table.bold else text
-
-
-def _width(cell: str) -> int:
-    return max(map(len, cell.split("\n")))
-
-
-def _wrap_name(name: str, width: int) -> str:
-    """Break a name at spaces and after underscores and ``@``."""
-    lines = textwrap.wrap(re.sub(r"([_@])", r"\1 ", name), width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(re.sub(r"([_@]) ", r"\1", line) for line in lines)

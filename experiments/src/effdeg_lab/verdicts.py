@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Word = Literal["holds", "does not hold", "not decided", "no claim", "not run"]
+Word = Literal["does not hold", "not decided", "holds", "no claim", "not run"]
+_DECISIVE: tuple[Word, ...] = ("does not hold", "not decided", "holds", "no claim", "not run")
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,14 @@ class Verdict:
     interval: tuple[float, float] | None = None
     wanted: tuple[float, float] = (-math.inf, math.inf)
 
-    def __str__(self) -> str:
-        if self.value is None:
-            return self.word
+    @property
+    def number(self) -> str:
+        """The deciding number, what it is, and its interval; empty if there is none."""
         spread = f" (95% interval {self.interval[0]:.3g} to {self.interval[1]:.3g})" if self.interval else ""
-        return f"{self.word}: {self.quantity} {self.value:.3g}{spread}"
+        return "" if self.value is None else f"{self.quantity} {self.value:.3g}{spread}"
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.number}" if self.number else self.word
 
 
 def judge(
@@ -46,22 +50,14 @@ def judge(
     The claim holds if the whole interval lies within the bounds, does not hold if the whole interval lies outside, and
     is not decided otherwise, or if there is no interval. An exact number has the interval ``(value, value)``.
     """
-    verdict = Verdict("not decided", quantity, value, interval, (above, below))
-    if interval is None:
-        return verdict
-    low, high = interval
-    if above < low and high < below:
-        return Verdict("holds", quantity, value, interval, (above, below))
-    if high <= above or low >= below:
-        return Verdict("does not hold", quantity, value, interval, (above, below))
-    return verdict
+    word: Word = "not decided"
+    if interval and above < interval[0] and interval[1] < below:
+        word = "holds"
+    elif interval and (interval[1] <= above or interval[0] >= below):
+        word = "does not hold"
+    return Verdict(word, quantity, value, interval, (above, below))
 
 
 def judge_all(verdicts: Iterable[Verdict]) -> Verdict:
     """Combine the parts of a claim: it fails with any part, holds if all parts do, and is not decided otherwise."""
-    parts = list(verdicts)
-    for word in ("does not hold", "not decided", "holds"):
-        for part in parts:
-            if part.word == word:
-                return part
-    return parts[0] if parts else Verdict("no claim")
+    return min(verdicts, key=lambda part: _DECISIVE.index(part.word), default=Verdict("no claim"))

@@ -6,7 +6,7 @@ is written by people, in the docs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from effdeg_lab.runs import Run
 from effdeg_lab.tables import Table
@@ -47,10 +47,6 @@ class Study:
     def figures(self, results: "Results") -> list[StudyFigure]:
         """Return the figures, the most telling first; only their ``draw`` may import matplotlib."""
         return []
-
-    def numbers(self, results: "Results") -> dict[str, Any]:
-        """Return what ``table --format json`` shows besides the summaries of the runs."""
-        return {}
 
     def headline(self, run: Run) -> str:
         """Summarize a finished run in a few words."""
