@@ -460,6 +460,8 @@ def _mark(column: "Sequence[Axes]", course: Course, colors: "Theme") -> None:
     normalized.plot(course.steps, course.normalized, color=colors.simple, lw=1, ls="--", alpha=0.8)
     normalized.set_ylim(bottom=0)
     normalized.tick_params(axis="y", colors=colors.simple, length=0, labelsize=7)
+    degree.set_zorder(normalized.get_zorder() + 1)  # in front of it
+    degree.patch.set_visible(False)
     top.set_yscale("log")
     for axes, height, text, color in (
         (top, 0.16, "validation", colors.complex),
