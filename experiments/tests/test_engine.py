@@ -196,7 +196,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_kept(tmp_path, set
 
 
 def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
-    with pytest.raises(ValueError, match=r"after epoch \d+: training diverged"):
+    with pytest.raises(ValueError, match=r"training diverged: the loss after epoch \d+"):
         carry_out(tmp_path, small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0))
 
 
@@ -412,10 +412,10 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"warm_up": 1.5}, "warm_up=1.5 is out of range: it must be at most 1"),
         ({"measure_nodes": 8}, "nodes=8 cannot determine a polynomial of degree=40"),
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
-        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 both say how long"),
+        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 exclude each other"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
         ({"measure_also": ("3/3",)}, "nodes=3"),
-        ({"measure_also": ("300/200",)}, "lower the degree"),
+        ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],
 )
 def test_bad_settings(settings, message):

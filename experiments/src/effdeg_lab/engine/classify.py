@@ -1,7 +1,6 @@
 """A run that trains a classifier, from its settings to its summary."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,14 +53,15 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
     def is_due(epoch: int, every: int) -> bool:
         return every > 0 and (epoch % every == 0 or epoch == settings.epochs)
 
+    every = (settings.evaluate_every, settings.measure_every)
+    looked_at = (epoch for epoch in range(1, settings.epochs + 1) if any(is_due(epoch, each) for each in every))
+
     def evaluate(step: int, penalty: float | None) -> dict[str, Any]:
         epoch = step // per_epoch
         found = evaluation.evaluate(model, examples, settings, last=step == steps)
         if not math.isfinite(found["train_loss"]):
-            raise ValueError(
-                f"the loss is no longer a number after epoch {epoch}: training diverged. Try a smaller lr than "
-                f"{settings.lr:g}, or clip."
-            )
+            hint = f"Try a smaller lr than {settings.lr:g}, or clip."
+            raise ValueError(f"training diverged: the loss after epoch {epoch} is not a number. {hint}")
         weight = schedules.strength(step - 1) if penalizes else 0.0
         entry = {"epoch": epoch, **found, "penalty": penalty, "weight": weight, "lr": schedules.rate(step - 1)}
         if is_due(epoch, settings.measure_every):
@@ -79,11 +79,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
         rate=schedules.rate,
         weight=schedules.weight if penalizes else lambda _: 0.0,
-        evaluation_steps=frozenset(
-            epoch * per_epoch
-            for epoch in range(1, settings.epochs + 1)
-            if is_due(epoch, settings.evaluate_every) or is_due(epoch, settings.measure_every)
-        ),
+        evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
         evaluate=evaluate,
         describe=_describe,
         clip=settings.clip,
@@ -94,7 +90,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
 
 
 def make_network(settings: Training, examples: DeviceExamples, device: torch.device) -> nn.Module:
-    """Make the network with its first weights, which the seed decides."""
+    """Make the network, with first weights that the seed decides."""
     torch.manual_seed(settings.seed)
     return make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
 
@@ -123,17 +119,16 @@ class Schedules:
         epochs = settings.warm_up_epochs
         self._warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
         self._start = round(settings.start * steps)
-        self._ramp: Callable[[int], float] = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
+        self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step."""
-        highest, decay = self._settings.lr, self._settings.decay
+        highest, falls = self._settings.lr, 0
         if step < self._warm_up:
             return highest * (step + 1) / self._warm_up
-        if decay == "constant":
-            return highest
-        if decay == "steps":
-            falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4)
+        if self._settings.decay != "cosine":
+            if self._settings.decay == "steps":
+                falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4)
             return highest * float(0.1**falls)
         done = (step - self._warm_up) / max(1, self._steps - self._warm_up)
         return highest * (1 + math.cos(math.pi * done)) / 2
@@ -150,9 +145,8 @@ class Schedules:
 
 def _summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
-    summary = {key: loop.last[key] for key in kept if key in loop.last}
-    return summary | {
-        "gap": summary["train_accuracy"] - summary["test_accuracy"],
+    return {key: loop.last[key] for key in kept if key in loop.last} | {
+        "gap": loop.last["train_accuracy"] - loop.last["test_accuracy"],
         "epochs": settings.epochs,
         "seconds": loop.seconds,
         "seconds_per_epoch": loop.seconds / settings.epochs,

@@ -36,7 +36,7 @@ class Loop:
     """Training under way: ``step`` steps are done, which took ``seconds``, and ``last`` was logged last."""
 
     def __init__(self, task: Task, job: Job) -> None:
-        self._task, self._job, self._device = task, job, job.device
+        self._task, self._job, self._device, self._on_gpu = task, job, job.device, job.device.type == "cuda"
         self._rank, self._size = _get_rank_and_size()
         self.first_process = self._rank == 0
         if task.batch_size % self._size:
@@ -51,10 +51,7 @@ class Loop:
         self.turn = Turn(job)
 
     def start(self, data: str | None = None) -> None:
-        """Open the run, read its last checkpoint, and compile, which needs the GPU for moments only.
-
-        The fingerprint of the data must be the same whenever a run is continued.
-        """
+        """Open the run, check the data's fingerprint, and compile, which needs the GPU for moments only."""
         environment: State = {} if data is None else {"data": data}
         if shares_gpu(self._device):
             environment["shared"] = True
@@ -62,8 +59,8 @@ class Loop:
         self._checkpoint: State | None = _gather(self._job.start(**environment) if self.first_process else None)[0]
         if self._checkpoint is not None and self._checkpoint["data"] != data:
             raise ValueError(
-                f"{self._job.file} was started with other data than the data folder holds now. Give the former data "
-                f"folder, or delete {self._job.folder} to start again."
+                f"{self._job.file} was started with other data: give its data folder, or delete {self._job.folder} to "
+                "start again."
             )
         model = {name: value.clone() for name, value in self._task.model.state_dict().items()}
         self._fresh: State = {"model": model, "optimizer": {}, "penalties": torch.zeros(())}
@@ -71,7 +68,7 @@ class Loop:
             self._step.compile(penalized=penalized)
 
     def train(self) -> None:
-        """Train to the end, evaluating and saving on the way; :class:`StoppedError` if the run is asked to stop."""
+        """Train to the end, evaluating and saving on the way, or until the run is asked to stop."""
         task, job, shown = self._task, self._job, 0.0
         shows = job.progress and self.first_process
         title = f"{job.method}, seed {job.settings.seed}"
@@ -91,7 +88,7 @@ class Loop:
     def save(self) -> None:
         """Write a checkpoint."""
         random = {"cpu": torch.get_rng_state()}
-        if self._device.type == "cuda":
+        if self._on_gpu:
             random["cuda"] = torch.cuda.get_rng_state(self._device)
         state = self._step.state() | {
             "step": self.step,
@@ -115,7 +112,7 @@ class Loop:
         if self._size == 1:
             return None
         task, model = self._task, self._task.model
-        if self._device.type == "cuda" and task.compile and task.compile_penalty:
+        if self._on_gpu and task.compile and task.compile_penalty:
             model = torch.compile(model, dynamic=False)  # type: ignore[assignment]  # DDP itself cannot be compiled
         return DistributedDataParallel(model)
 
@@ -132,17 +129,13 @@ class Loop:
         self._penalized = state["penalized"]
         if self._job.progress and self.first_process:
             print(f"continuing at step {self.step}")
-        on_gpu, states = self._device.type == "cuda", state["random"]
-        if len(states) != self._size or on_gpu != ("cuda" in states[0]):
-            warnings.warn(
-                "the checkpoint is of another number of processes or another kind of device: the run continues, but "
-                "does not end where an uninterrupted one would.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        states = state["random"]
+        if len(states) != self._size or self._on_gpu != ("cuda" in states[0]):
+            warning = "the checkpoint is of another number of processes or kind of device: random numbers will differ."
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
             return
         torch.set_rng_state(states[self._rank]["cpu"])
-        if on_gpu:
+        if self._on_gpu:
             torch.cuda.set_rng_state(states[self._rank]["cuda"], self._device)
 
     def _train_step(self) -> None:
@@ -164,11 +157,11 @@ class Loop:
         generator = torch.Generator().manual_seed(self._job.settings.seed * 1_000_003 + epoch)
         order = torch.randperm(self._task.examples, generator=generator)
         # From pinned memory the copy does not wait for the steps that are queued.
-        return order.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else order
+        return order.pin_memory().to(self._device, non_blocking=True) if self._on_gpu else order
 
     @contextmanager
     def _clock_stopped(self) -> Iterator[None]:
-        if self._device.type == "cuda":
+        if self._on_gpu:
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self._since
         yield

@@ -15,8 +15,7 @@ class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape.
 
     Attributes:
-        data: ``cifar10``, ``mnist``, ``mnist-cifar``, ``digits``, or a file or folder in a known layout, within the
-            data folder or by its path.
+        data: ``cifar10``, ``mnist``, ``mnist-cifar``, ``digits``, or a file or folder in a known layout.
         model: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``.
         regularizer: A name of :func:`effdeg.baselines.names`, or several joined by ``+``.
         seed: Decides the first weights, the order of the examples and everything drawn.
@@ -39,8 +38,7 @@ class Training(Settings):
         precision: ``float32``, or ``bf16`` by autocast; a CPU always computes in float32.
         compile: Compile the step, on a GPU.
         weight: The weight of the penalty (λ); by default the regularizer's own.
-        ramp: The share of training in which the weight of a penalty, whichever it is, rises along a sine; 0 for a
-            constant weight.
+        ramp: The share of training in which the weight of a penalty rises along a sine; 0 for a constant weight.
         start: The share of training before the penalty begins.
         every: Apply the penalty every ``n`` steps only, with ``n`` times the weight.
         alpha: Mixup's α.
@@ -124,31 +122,30 @@ class Training(Settings):
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
         check_fit(self.measure_nodes, self.measure_degree)
         check_names(name for name in self.proxies if name != "all")
-        if self.warm_up_epochs is not None:
-            self._check_warm_up(self.warm_up_epochs)
-            object.__setattr__(self, "warm_up", 0.0)
+        self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:
             check_fit(nodes, degree, least_degree=1)
             if degree >= self.measure_nodes:
                 raise ValueError(
-                    f"measure_also={nodes}/{degree} is compared with a fit of the same degree on measure_nodes="
-                    f"{self.measure_nodes}, which determine degree {self.measure_nodes - 1} at most: lower the degree "
-                    "or raise measure_nodes."
+                    f"measure_also={nodes}/{degree} is compared with a fit of the same degree, which measure_nodes="
+                    f"{self.measure_nodes} cannot determine: lower the degree, or raise measure_nodes."
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
-    def _check_warm_up(self, epochs: float) -> None:
+    def _check_warm_up(self) -> None:
+        epochs = self.warm_up_epochs
+        if epochs is None:
+            return
         if epochs > self.epochs:
             raise ValueError(
-                f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}, and the rate would never reach "
-                f"lr={self.lr:g}: train longer, or set warm_up_epochs lower."
+                f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: the rate would not reach lr."
             )
         if self.warm_up not in {0.0, _WARM_UP}:
             raise ValueError(
-                f"warm_up={self.warm_up:g} and warm_up_epochs={epochs:g} both say how long the rate rises: set "
-                "warm_up=0, or warm_up_epochs=none."
+                f"warm_up={self.warm_up:g} and warm_up_epochs={epochs:g} exclude each other: set warm_up=0."
             )
+        object.__setattr__(self, "warm_up", 0.0)
 
 
 def parse_nodes_and_degree(text: str) -> tuple[int, int]:

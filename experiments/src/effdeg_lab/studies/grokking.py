@@ -158,11 +158,7 @@ def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Sp
 
 
 def train(settings: Grokking, job: Job) -> None:
-    """Carry out a run, or what is left of it.
-
-    In float32 throughout, without TF32: a step of this size is bound by its launches, and without weight decay the loss
-    falls so low that digits matter.
-    """
+    """Carry out a run, or what is left of it, in float32: without weight decay the loss falls so low that digits matter."""
     equations, validation = split_equations(settings, job.device)
     # Drawn on the CPU, so that a seed means the same network on every device.
     torch.manual_seed(settings.seed)
@@ -199,11 +195,8 @@ def train(settings: Grokking, job: Job) -> None:
 
 
 def choose_evaluation_steps(steps: int, evaluations: int) -> list[int]:
-    """Choose the steps after which a network is evaluated, the first and the last among them.
-
-    Half of them are spaced evenly in the logarithm of the step, since memorizing takes hundreds of steps and
-    generalizing may take hundreds of thousands, and half evenly in the step, so that late transitions are seen as well.
-    """
+    """Choose the steps after which a network is evaluated, half of them evenly in the logarithm, half in the step."""
+    # Memorizing takes hundreds of steps, and generalizing may take hundreds of thousands.
     half = max(2, evaluations // 2)
     by_factor = (round(math.exp(math.log(steps) * number / (half - 1))) for number in range(half))
     rest = max(1, evaluations - half)
@@ -217,10 +210,7 @@ def compute_precise_loss(outputs: Tensor, answers: Tensor) -> Tensor:
 
 
 def evaluate(model: nn.Module, equations: Split, validation: Split, settings: Grokking) -> dict[str, Any]:
-    """Measure a network, always on the same equations and paths, so that what changes is the network.
-
-    Nothing is drawn from torch's own random numbers. Sharpness is that of the loss on the training equations.
-    """
+    """Measure a network, always on the same equations and paths, and sharpness on the training equations."""
     found: dict[str, Any] = {}
     for name, part in (("train", equations), ("validation", validation)):
         found[f"{name}_accuracy"], found[f"{name}_loss"] = _score(model, part)
@@ -247,12 +237,7 @@ def _score(model: nn.Module, equations: Split) -> tuple[float, float]:
 
 
 class Course:
-    """What was found at each evaluation of a run; a moment is the index of an evaluation, None if it did not come.
-
-    ``memorized`` is when 99% of the training equations are answered correctly for the first time, ``transition`` when
-    validation accuracy has passed 10% and 90%, and ``drop`` when the validation loss has halved since its highest
-    before the end of the transition: later there may be spikes.
-    """
+    """What was found at each evaluation of a run; a moment is the index of an evaluation, None if it did not come."""
 
     def __init__(self, run: Run) -> None:
         self.run, self._found = run, pd.json_normalize(run.metrics)
@@ -263,6 +248,7 @@ class Course:
         self.transition = None if start is None or end is None else (start, end)
         self.loss_peak, self.drop = None, None
         if end is not None:
+            # The loss drops where it has halved since its highest before the end of the transition; later are spikes.
             loss = self["validation_loss"]
             self.loss_peak = int(loss[: end + 1].argmax())
             self.drop = _find_first(loss <= loss[self.loss_peak] / 2, start=self.loss_peak)
@@ -287,15 +273,12 @@ def _find_first(marked: "np.ndarray[Any, np.dtype[np.bool_]]", start: int = 0) -
 
 
 def judge_course(course: Course) -> Verdict | None:
-    """Judge whether ED rises while a network memorizes, peaks near the drop, and falls; None without a drop.
-
-    Intervals are two standard errors on either side. The errors of two evaluations are taken as independent, which is
-    cautious: they are measured along the same paths.
-    """
+    """Judge whether ED rises while a network memorizes, peaks near the drop, and falls; None without a drop."""
     if course.drop is None:
         return None
     values, errors, peak = course.degrees, course.errors, course.peak
 
+    # Two standard errors on either side, taken as independent: cautious, as all are measured along the same paths.
     def compare(quantity: str, one: int, other: int) -> Verdict:
         difference, margin = values[one] - values[other], 2 * math.hypot(errors[one], errors[other])
         return judge(quantity, float(difference), (difference - margin, difference + margin), above=0)
@@ -417,10 +400,8 @@ def _format_degrees(courses: Sequence[Course], moment: Moment) -> str:
 
 
 def draw_courses(methods: Sequence[MethodRuns], *, theme: str = "light") -> "Figure":
-    """Draw what happened along training: a column for each method, its first seed thick and the others thin.
-
-    Not the mean over seeds, which generalize at different steps: it would show no peak where each of them has one.
-    """
+    """Draw what happened along training: a column for each method, its first seed thick and the others thin."""
+    # Not the mean over seeds, which generalize at different steps: it would show no peak where each of them has one.
     from effdeg.plots import open_figure
 
     with open_figure(theme, (1.0 + 3.2 * len(methods), 8.6)) as (colors, figure):
