@@ -414,7 +414,6 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
         ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 exclude each other"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
-        ({"measure_also": ("3/3",)}, "nodes=3"),
         ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],
 )

@@ -257,13 +257,3 @@ def test_interrupted_runs_on_images_end_the_same(tmp_path, settings):
     with break_off(11):
         carry_out(tmp_path / "killed", settings)
     assert_same_end(whole, carry_out(tmp_path / "killed", settings))
-
-
-@pytest.mark.usefixtures("_pictures")
-@pytest.mark.parametrize("ends", ["data", "simple-half"])
-def test_a_penalized_simple_half_no_longer_decides(tmp_path, ends):
-    settings = small(
-        regularizer="ed", weight=20.0, ramp=0.0, ends=ends, anchor_labels=ends == "data", epochs=15, evaluate_every=15
-    )
-    # Nothing but the upper half tells the class.
-    assert (carry_out(tmp_path, settings).summary["test_accuracy"] > 0.9) == (ends == "data")

@@ -196,25 +196,6 @@ def test_the_effective_degree_is_along_paths_between_embedded_equations(case):
     assert measured["normalized"] == pytest.approx(np.mean(normalized), rel=1e-3)
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_sharpness_is_the_rise_of_the_training_loss_a_step_up(case, adaptive):
-    model, equations, _, found = case
-    model = deepcopy(model).double()
-    weights = dict(model.named_parameters())
-    loss = cross_entropy(model(equations.inputs), equations.labels)
-    gradients = dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
-    # As in ASAM, |w| + 0.01 for weights and 1 for biases.
-    scales = {
-        name: weight.detach().abs() + 0.01 if adaptive and "weight" in name else torch.ones_like(weight)
-        for name, weight in weights.items()
-    }
-    norm = sum(float((scales[name] * gradients[name]).square().sum()) for name in weights) ** 0.5
-    moved = {name: weights[name] + 0.05 * scales[name] ** 2 * gradients[name] / norm for name in weights}
-    risen = cross_entropy(torch.func.functional_call(model, moved, (equations.inputs,)), equations.labels)
-    name = "adaptive_sharpness" if adaptive else "sharpness"
-    assert found[name] == pytest.approx(float((risen - loss).detach()), rel=1e-3)
-
-
 def test_evaluating_changes_nothing_and_divergence_is_an_error(case):
     model, equations, validation, found = case
     torch.manual_seed(5)

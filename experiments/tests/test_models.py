@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-import effdeg
 from effdeg.demo import network
 from effdeg_lab.models import Decoder, ViT, make_model
 from effdeg_lab.models.vit import PatchEmbedding
@@ -123,19 +122,6 @@ def test_under_autocast_what_blocks_add_up_stays_in_bf16():
     with torch.autocast("cpu", torch.bfloat16):
         model(torch.rand(2, 3, 8, 8))
     assert kinds == [torch.bfloat16] * 3
-
-
-@pytest.mark.parametrize("at", ["embed", "blocks.0"])
-def test_penalties_act_at_the_embedding_and_after_the_first_block(at):
-    torch.manual_seed(0)
-    model = ViT(**SMALL)
-    x, y = torch.rand(6, 3, 8, 8), torch.arange(6) % 5
-    logits, degree = effdeg.Penalty(anchor_labels=True, at=at)(model, x, y)
-    torch.testing.assert_close(logits, model(x))
-    degree.backward()
-    assert degree > 0
-    assert model.head.weight.grad.abs().sum() > 0
-    assert model.embed.patches.weight.grad.abs().sum() > 0
 
 
 def test_the_decoder_answers_as_a_causal_one_does_at_the_equals_sign():
