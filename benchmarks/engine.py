@@ -11,11 +11,9 @@ import torch
 from benchmarks.timing import device, interleaved
 from effdeg_lab.data import Labelled
 from effdeg_lab.engine import Training, open_loop
-from effdeg_lab.engine.classify import make_network, make_step_options, make_task
+from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.step import CapturedStep, Step
-from effdeg_lab.models import make_model
 from effdeg_lab.runs import Job, RunFolder
 
 Record = dict[str, Any]
@@ -109,10 +107,9 @@ def _train(name: str) -> None:
 @cache
 def _step(name: str, number: int = 0) -> Step:  # noqa: ARG001  (another number, another network)
     settings = Training(regularizer=name, weight=7.0, batch=BATCH)
-    regularizer = make_regularizer(settings)
-    model = make_model(settings.model, shape=(3, 32, 32), classes=10).to(device()).train()
-    step = Step(model, regularizer, _examples(settings).batch, make_step_options(settings), size=BATCH)
-    step.capture(penalized=regularizer.penalty is not None)
+    examples = _examples(settings)
+    step = Step(make_task(settings, examples, make_network(settings, examples, device()).train()), size=BATCH)
+    step.capture(penalized=name != "plain")
     return step
 
 

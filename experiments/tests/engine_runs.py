@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,23 +34,12 @@ def small(**changes):
     return Training(**{**SMALL, **changes})
 
 
-class Finished:
-    """What a finished run left."""
-
-    def __init__(self, job):
-        run = job.read()
-        self.file, self.environment = run.file, run.environment
-        self.summary = {key: value for key, value in run.summary.items() if key not in TIMES}
-        self.metrics = [{key: value for key, value in entry.items() if key not in TIMES} for entry in run.metrics]
-        self.weights = torch.load(job.folder / "weights.pt", weights_only=True)
-
-
 def make_job(folder, settings, device="cpu", **given):
     return Job(settings, "tests", "method", settings, RunFolder(Path(folder)), torch.device(device), **given)
 
 
 def carry_out(folder, settings, run=train, **given):
-    """Carry out a run as a sweep does."""
+    """Carry out a run as a sweep does, and return what it left, without its times."""
     job = make_job(folder, settings, **given)
     devices = [job.device] if job.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
@@ -57,7 +47,13 @@ def carry_out(folder, settings, run=train, **given):
             run(settings, job)
         finally:
             job.close()
-    return Finished(job)
+    summary, *metrics = (
+        {key: value for key, value in entry.items() if key not in TIMES}
+        for entry in (job.read().summary, *job.read().metrics)
+    )
+    weights = torch.load(job.folder / "weights.pt", weights_only=True)
+    found = {"summary": summary, "metrics": metrics, "weights": weights}
+    return SimpleNamespace(file=job.file, environment=job.read().environment, **found)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import pytest
 import test_grokking
 import torch
 from engine_runs import (
-    SIZE,
     assert_close,
     break_off,
     carry_out,
@@ -16,9 +15,8 @@ from engine_runs import (
 
 from effdeg_lab.data import load
 from effdeg_lab.engine import classify
-from effdeg_lab.engine.classify import make_step_options
+from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.regularizers import fit_to_examples, make_regularizer
 from effdeg_lab.engine.step import CapturedStep, Step
 from effdeg_lab.models import make_model
 from effdeg_lab.studies import grokking
@@ -41,8 +39,7 @@ def train_steps(settings, *, captured, steps=30, examples=None, rate=0.002, weig
     examples = examples or DeviceExamples(load("digits", None), settings, GPU)
     model = make_model("mlp", shape=examples.shape, classes=examples.classes).to(GPU)
     fresh = {name: value.clone() for name, value in model.state_dict().items()}
-    regularizer = fit_to_examples(make_regularizer(settings, classes=examples.classes), settings, examples)
-    step = Step(model, regularizer, examples.batch, make_step_options(settings), size=20)
+    step = Step(make_task(settings, examples, model), size=20)
     for penalized in (False, True):
         step.compile(penalized=penalized)
         if captured:
@@ -77,14 +74,8 @@ def test_the_penalty_is_captured_wherever_its_paths_are(settings):
 @pytest.mark.parametrize("ends", ["simple-half", "cuts", "balanced"])
 def test_penalties_with_other_ends_are_captured(ends, compiled):
     settings = small(regularizer="ed", limit=None, ends=ends, anchor_labels=ends == "cuts", compile=compiled)
-    examples = make_picture_examples("cuda")
-    assert examples.shape == (3, *SIZE)
-    one, two = (
-        float(
-            train_steps(settings, captured=captured, steps=200, examples=examples, rate=0.0, weight=float)[1].penalties
-        )
-        for captured in (True, False)
-    )
+    given = {"steps": 200, "examples": make_picture_examples("cuda"), "rate": 0.0, "weight": float}
+    one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
     assert one == pytest.approx(two, rel=0.1)
     torch._dynamo.reset()
 
@@ -143,22 +134,21 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, regul
         assert penalties[0] == pytest.approx(penalties[1], rel=1e-3)
 
 
-def test_images_with_a_simple_half(tmp_path, monkeypatch):
+def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch):
+    assert "shared" not in carry_out(tmp_path / "alone", small(epochs=1), device=GPU).environment
     monkeypatch.setattr(classify, "load", lambda *_: make_pictures())
+    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
     done = carry_out(tmp_path, small(limit=None, batch=50, epochs=3, lr=5e-3, augment="crop"), device=GPU)
+    assert done.environment["shared"] is True
     assert done.summary["further_tests"].keys() == {"dark"}
     assert 0 <= done.summary["test_calibration_error"] <= 1
-
-
-def test_a_shared_gpu_is_recorded(tmp_path, monkeypatch):
-    assert "shared" not in carry_out(tmp_path / "alone", small(epochs=1), device=GPU).environment
-    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
-    assert carry_out(tmp_path / "shared", small(epochs=1), device=GPU).environment["shared"] is True
 
 
 @pytest.mark.parametrize("softmax", ["float32", "float64"])
 def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
     settings = test_grokking.small(softmax=softmax, weight_decay=0.5)
+    with break_off(17):
+        carry_out(tmp_path / "gpu", settings, grokking.train, device=GPU)
     ours = carry_out(tmp_path / "gpu", settings, grokking.train, device=GPU)
     other = carry_out(tmp_path / "cpu", settings, grokking.train)
     assert_close(ours.weights, other.weights, rtol=1e-2, atol=1e-3)
@@ -167,13 +157,3 @@ def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
             assert one[name] == pytest.approx(two[name], rel=2e-2)
         degrees = [entry[grokking.DEGREE]["value"] for entry in (one, two)]
         assert degrees[0] == pytest.approx(degrees[1], rel=2e-2)
-
-
-def test_an_interrupted_grokking_run(tmp_path):
-    settings = test_grokking.small()
-    whole = carry_out(tmp_path / "whole", settings, grokking.train, device=GPU)
-    with break_off(17):
-        carry_out(tmp_path / "broken", settings, grokking.train, device=GPU)
-    broken = carry_out(tmp_path / "broken", settings, grokking.train, device=GPU)
-    assert_close(whole.weights, broken.weights, rtol=1e-3, atol=1e-4)
-    assert [entry["step"] for entry in broken.metrics] == [entry["step"] for entry in whole.metrics]

@@ -2,14 +2,12 @@
 
 import math
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -31,33 +29,29 @@ from torch.nn.parallel import DistributedDataParallel
 import effdeg
 from effdeg import baselines
 from effdeg_lab.data import load
-from effdeg_lab.engine import Training, classify, loop
-from effdeg_lab.engine.classify import Schedules, make_step_options
+from effdeg_lab.engine import Training, classify, evaluation, loop
+from effdeg_lab.engine.classify import Schedules, make_task
 from effdeg_lab.engine.evaluation import FOLLOWED
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.regularizers import fit_to_examples, make_regularizer
 from effdeg_lab.engine.step import Step
 from effdeg_lab.models import make_model
 from effdeg_lab.runs import RunFolder, StoppedError
 
-CPU = torch.device("cpu")
 DIGITS = load("digits", None)
 
 
 def test_a_run_learns_and_reports_what_it_found(tmp_path):
     settings = small(limit=500, batch=50, epochs=15, evaluate_every=5, measure_every=15, regularizer="ed", lr=5e-3)
     done = carry_out(tmp_path, settings)
-    assert [entry["epoch"] for entry in done.metrics] == [5, 10, 15]
-    assert [entry["step"] for entry in done.metrics] == [50, 100, 150]
+    assert [(entry["epoch"], entry["step"]) for entry in done.metrics] == [(5, 50), (10, 100), (15, 150)]
     assert done.summary["test_accuracy"] > 0.85
     assert done.summary["gap"] == done.summary["train_accuracy"] - done.summary["test_accuracy"]
-    assert done.summary["epochs"] == 15
     assert done.summary["parameters"] == sum(each.numel() for each in done.weights.values())
     assert done.summary["effective_degree"]["value"] > 0
     assert all(entry["penalty"] > 0 for entry in done.metrics)
     assert done.metrics[-1]["weight"] == 7.0
-    assert done.metrics[0]["train_loss"] > done.metrics[-1]["train_loss"]
     assert done.environment["data"] == DIGITS.fingerprint()
+    assert sorted(file.name for file in done.file.with_suffix("").iterdir()) == ["weights.pt"]
 
 
 @pytest.mark.parametrize("held_out", [0, 200])
@@ -90,38 +84,12 @@ def test_the_last_numbers_are_those_of_the_kept_weights(tmp_path, monkeypatch, h
 def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path, regularizer):
     settings = small(regularizer=regularizer, evaluate_every=2)
     whole = carry_out(tmp_path / "whole", settings)
-    for step in (1, 2, 5, 6, 12):  # of 12, three in an epoch
+    for step in (1, 5, 6, 12):  # of 12, three in an epoch
         with break_off(step):
             carry_out(tmp_path / f"killed-{step}", settings)
         assert_same_end(whole, carry_out(tmp_path / f"killed-{step}", settings))
-    for step in (1, 4, 12):
-        carry_out_stopped(tmp_path / f"stopped-{step}", settings, step)
-        assert_same_end(whole, carry_out(tmp_path / f"stopped-{step}", settings))
-    other = carry_out(tmp_path / "other", replace(settings, seed=1))
-    assert any(not torch.equal(whole.weights[name], other.weights[name]) for name in whole.weights)
-
-
-def test_a_run_that_is_killed_continues_in_mid_epoch(tmp_path):
-    settings = small(regularizer="ed", epochs=6)
-    program = f"""
-import os, signal
-from engine_runs import *
-loop.SECONDS_AT_RISK = -1.0
-save = Job.save
-def killed(self, state):
-    save(self, state)
-    if state["step"] == 8:
-        os.kill(os.getpid(), signal.SIGKILL)
-Job.save = killed
-carry_out({str(tmp_path / "killed")!r}, {settings!r})
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    killed = subprocess.run([sys.executable, "-c", program], check=False, env=environment)
-    assert killed.returncode == -signal.SIGKILL
-    run = make_job(tmp_path / "killed", settings).read()
-    assert [entry["step"] for entry in run.metrics] == [3, 6]
-    assert not run.finished
-    assert_same_end(carry_out(tmp_path / "whole", settings), carry_out(tmp_path / "killed", settings))
+    carry_out_stopped(tmp_path / "stopped", settings, 4)
+    assert_same_end(whole, carry_out(tmp_path / "stopped", settings))
 
 
 def test_a_corrupt_checkpoint_costs_a_step_and_nothing_else(tmp_path):
@@ -137,26 +105,28 @@ def test_a_corrupt_checkpoint_costs_a_step_and_nothing_else(tmp_path):
         assert_same_end(whole, carry_out(tmp_path / "broken", settings))
 
 
-def test_a_run_does_not_continue_with_other_data(tmp_path, monkeypatch):
-    carry_out_stopped(tmp_path, small(), 4)
+def test_a_run_shows_that_it_continues_but_does_not_with_other_data(tmp_path, monkeypatch, capsys):
+    carry_out_stopped(tmp_path, small(), 5)
     monkeypatch.setattr(classify, "load", lambda *_: replace(DIGITS, train_inputs=DIGITS.train_inputs + 1))
     with pytest.raises(ValueError, match="was started with other data"):
         carry_out(tmp_path, small())
     monkeypatch.undo()
-    assert carry_out(tmp_path, small()).summary["epochs"] == 4
+    carry_out(tmp_path, small(), progress=True)
+    shown = capsys.readouterr()
+    assert "continuing at step 5" in shown.out
+    assert "method, seed 0" in shown.err
+    assert "12/12" in shown.err
 
 
 def test_accuracies_are_logged_wherever_the_effective_degree_is(tmp_path):
     logged = carry_out(tmp_path, small(epochs=7, evaluate_every=4, measure_every=3)).metrics
     assert [entry["epoch"] for entry in logged] == [3, 4, 6, 7]
-    measured = [entry for entry in logged if "effective_degree" in entry]
-    assert [entry["epoch"] for entry in measured] == [3, 6, 7]
-    for entry in measured:
-        assert {"train_accuracy", "test_accuracy"} <= entry.keys()
-        assert {key: entry["effective_degree"][key] for key in FOLLOWED} == FOLLOWED
+    measured = {entry["epoch"]: entry["effective_degree"] for entry in logged if "effective_degree" in entry}
+    assert list(measured) == [3, 6, 7]
+    assert all(FOLLOWED.items() <= each.items() for each in measured.values())
 
 
-def test_proxies_at_the_end(tmp_path):
+def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, monkeypatch):
     settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"), proxy_examples=40)
     done = carry_out(tmp_path, settings)
     found = done.summary["proxies"]
@@ -170,17 +140,13 @@ def test_proxies_at_the_end(tmp_path):
     assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
     values = {done.summary[name]["value"] for name in ("effective_degree", "effective_degree_random_pixels")}
     assert len(values | {found["effective_degree"]["value"]}) == 3
-
-
-def test_a_run_that_is_killed_while_it_evaluates_proxies_does_not_train_again(tmp_path, monkeypatch):
-    settings = small(proxies=("parameter_norm",))
-    whole = carry_out(tmp_path / "whole", settings)
-    monkeypatch.setattr(classify, "measure_proxies", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    # Killed meanwhile, it does not train again.
+    monkeypatch.setattr(evaluation, "measure_proxies", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         carry_out(tmp_path / "killed", settings)
     monkeypatch.undo()
     monkeypatch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
-    assert_same_end(whole, carry_out(tmp_path / "killed", settings))
+    assert_same_end(done, carry_out(tmp_path / "killed", settings))
 
 
 def test_other_nodes_and_degrees_at_the_end(tmp_path):
@@ -202,39 +168,12 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
     assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
 
 
-class Watching(torch.nn.Module):
-    seen: ClassVar = []
-
-    def __init__(self, classes, channels):
-        super().__init__()
-        self.linear = torch.nn.Linear(64 * channels, classes)
-
-    def forward(self, x):
-        if self.training:
-            self.seen.append(x.clone())
-        return self.linear(x.flatten(1))
-
-
-def test_images_are_cropped_and_standardized(tmp_path, monkeypatch):
-    white = torch.full((len(DIGITS.train_labels), 1, 8, 8), 255, dtype=torch.uint8)
-    images = replace(DIGITS, train_inputs=white, test_inputs=white[:50], test_labels=DIGITS.test_labels[:50])
-    monkeypatch.setattr(classify, "load", lambda *_: replace(images, mean=(0.3,), std=(0.4,)))
-    carry_out(tmp_path, small(model="test_engine:Watching", augment="crop-flip", epochs=1))
-    seen = torch.cat(sys.modules["test_engine"].Watching.seen)
-    assert seen.shape == (60, 1, 8, 8)
-    # White is 1 and the border black.
-    assert set(seen.unique().tolist()) == set(torch.tensor([-0.3 / 0.4, 0.7 / 0.4]).tolist())
-    # A crop of a white image is a white rectangle.
-    assert all(int((each[0] > 0).sum()) in {a * b for a in range(4, 9) for b in range(4, 9)} for each in seen)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"batch": 61}, "batch=61 is more than the 60 training examples"),
         ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
         ({"augment": "crop"}, "augment='crop' is for images; digits has features"),
-        ({"augment": "cutmix"}, "is for images; digits has features"),
         ({"regularizer": "ed", "ends": "cuts"}, "is for images; digits has features"),
         ({"regularizer": "ed", "at": "layer.0"}, "at='layer.0' is not a layer of mlp. Did you mean 'layers.0'"),
         ({"model": "resnet18"}, "takes images"),
@@ -243,12 +182,10 @@ def test_images_are_cropped_and_standardized(tmp_path, monkeypatch):
         ({"regularizer": "ed", "ends": "random-pixels"}, "anchor_labels=false"),
         ({"regularizer": "ed", "ends": "cuts", "anchor_labels": False}, "set anchor_labels=true"),
         ({"regularizer": "ed", "ends": "cuts", "sampling": "uniform"}, "sampling=cosine or chebyshev"),
-        ({"regularizer": "ed", "ends": "cuts", "batchnorm": "frozen"}, "batchnorm=joint"),
         ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
         ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
         ({"regularizer": "ed", "weight": -3.0}, "weight=-3.0"),
         ({"regularizer": "edd"}, "Did you mean 'ed'"),
-        ({"regularizer": "sam+asam"}, "both act on the optimizer"),
         ({"regularizer": "embedding-mixup"}, "token ids"),
     ],
 )
@@ -259,27 +196,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_kept(tmp_path, set
 
 
 def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
-    with pytest.raises(ValueError, match=r"after epoch \d+: training diverged"):
+    with pytest.raises(ValueError, match=r"training diverged: the loss after epoch \d+"):
         carry_out(tmp_path, small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0))
-
-
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
-    before = torch.backends.cudnn.benchmark
-    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
-    done = carry_out(tmp_path, small(regularizer="mixup+ed"))
-    assert torch.backends.cudnn.benchmark == before
-    assert sorted(file.name for file in done.file.with_suffix("").iterdir()) == ["weights.pt"]
-    assert "shared" not in done.environment  # only a GPU is shared
-    assert loop.shares_gpu(torch.device("cuda"))
-
-
-def test_progress_is_shown(tmp_path, capsys):
-    carry_out_stopped(tmp_path, small(), 5)
-    carry_out(tmp_path, small(), progress=True)
-    shown = capsys.readouterr()
-    assert "continuing at step 5" in shown.out
-    assert "method, seed 0" in shown.err
-    assert "12/12" in shown.err
 
 
 def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, capsys):
@@ -289,10 +207,7 @@ def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, 
     with one:
         with one:
             pass
-        two._job.asked_to_stop = lambda: True
-        with pytest.raises(StoppedError), two:
-            pass
-        two._job.asked_to_stop = stop_after(3)
+        two._job.asked_to_stop = stop_after(2)
         with pytest.raises(StoppedError), two:
             pass
         assert capsys.readouterr().out.count("waiting for it") == 1
@@ -316,11 +231,9 @@ REGULARIZERS = {
 
 def train_steps(settings, weight, wrap=None):
     torch.manual_seed(0)
-    examples = DeviceExamples(DIGITS, settings, CPU)
     model = make_model("mlp", shape=(64,), classes=10)
-    regularizer = fit_to_examples(make_regularizer(settings), settings, examples)
-    wrapper = wrap(model) if wrap else None
-    step = Step(model, regularizer, examples.batch, make_step_options(settings), size=20, wrapper=wrapper)
+    task = make_task(settings, DeviceExamples(DIGITS, settings, torch.device("cpu")), model)
+    step = Step(task, size=20, wrapper=wrap(model) if wrap else None)
     for penalized in (False, True):
         step.capture(penalized=penalized)
     torch.manual_seed(1)
@@ -329,10 +242,10 @@ def train_steps(settings, weight, wrap=None):
     return model.state_dict(), step
 
 
-def train_by_hand(loss, *, optimizer=None, mix=lambda x, y: (x, y)):
+def train_by_hand(loss, optimizer, mix=lambda x, y: (x, y)):
     torch.manual_seed(0)
     model = make_model("mlp", shape=(64,), classes=10)
-    optimizer = (optimizer or (lambda model: torch.optim.AdamW(model.parameters(), weight_decay=0.1)))(model)
+    optimizer = optimizer(model)
     torch.manual_seed(1)
     for number in range(3):
         x, y = mix(DIGITS.train_inputs[number : number + 20], DIGITS.train_labels[number : number + 20])
@@ -350,10 +263,6 @@ def train_by_hand(loss, *, optimizer=None, mix=lambda x, y: (x, y)):
     return model.state_dict()
 
 
-def plain_loss(model, x, y):
-    return cross_entropy(model(x), y)
-
-
 @pytest.mark.parametrize("name", REGULARIZERS)
 def test_every_regularizer_steps_as_by_hand(name):
     given = REGULARIZERS[name]
@@ -368,19 +277,15 @@ def test_every_regularizer_steps_as_by_hand(name):
     assert_close(ours, expected, rtol=0, atol=0)
 
 
-def test_a_penalty_without_weight_is_not_computed():
-    ours, step = train_steps(small(regularizer="ed"), 0.0)
-    assert_close(ours, train_by_hand(plain_loss), rtol=0, atol=0)
-    assert float(step.penalties) == 0.0
-
-
-def test_sgd_with_momentum_and_bf16_which_a_cpu_ignores():
-    settings = small(optimizer="sgd", momentum=0.8, weight_decay=0.01, precision="bf16")
+def test_a_penalty_without_weight_is_not_computed_and_a_cpu_ignores_bf16():
+    settings = small(regularizer="ed", optimizer="sgd", momentum=0.8, weight_decay=0.01, precision="bf16")
+    ours, step = train_steps(settings, 0.0)
     expected = train_by_hand(
-        plain_loss,
+        lambda model, x, y: cross_entropy(model(x), y),
         optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.8, weight_decay=0.01),
     )
-    assert_close(train_steps(settings, 0.0)[0], expected, rtol=0, atol=0)
+    assert_close(ours, expected, rtol=0, atol=0)
+    assert float(step.penalties) == 0.0
 
 
 def test_a_compiled_model_in_ddp(tmp_path):
@@ -398,16 +303,15 @@ def test_a_compiled_model_in_ddp(tmp_path):
 
 
 PROGRAM = """
-import sys, time
+import sys
 import torch.distributed as dist
 from engine_runs import *
-from effdeg_lab.engine import classify
+from effdeg_lab.engine import evaluation
 
-folder = sys.argv[1]
 dist.init_process_group("gloo")
 
 def attempt(name, settings, **given):
-    job = make_job(f"{folder}/{name}", settings, **given)
+    job = make_job(f"{sys.argv[1]}/{name}", settings, **given)
     try:
         train(settings, job)
     except StoppedError:
@@ -416,18 +320,15 @@ def attempt(name, settings, **given):
         job.close()
 
 loop._STEPS_BETWEEN_AGREEMENTS = 2
-classify.measure_calibration = lambda *_: 0.0  # importing torchmetrics takes long
+evaluation.measure_calibration = lambda *_: 0.0  # importing torchmetrics takes long
 attempt("plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
 attempt("whole", small(regularizer="ed"))
 # Only the second process is asked to stop; both do, at the same step.
 for name in ("broken", "alone"):
     attempt(name, small(regularizer="ed"), asked_to_stop=stop_after(4) if dist.get_rank() else lambda: False)
+# The second process would save after every step by its own clock, the first never: they agree.
+loop.SECONDS_AT_RISK = -1.0 if dist.get_rank() else 1e9
 attempt("broken", small(regularizer="ed"))
-# The first process saves slowly, so that by its own clock the other would save at other times.
-save = Job.save
-Job.save = lambda self, state: (time.sleep(0.05), save(self, state))
-loop.SECONDS_AT_RISK = 0.1
-attempt("slow", small(epochs=12, evaluate_every=12))
 dist.destroy_process_group()
 """
 
@@ -438,18 +339,13 @@ def test_two_processes(tmp_path):
     program.write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    command = [*torchrun, str(program), str(tmp_path)]
-    subprocess.run(command, check=True, timeout=180, capture_output=True, env=environment)
+    subprocess.run([*torchrun, program, tmp_path], check=True, timeout=180, capture_output=True, env=environment)
     alone = carry_out(tmp_path / "one", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
-    folder = tmp_path / "plain" / "tests"
-    assert_close(alone.weights, torch.load(next(folder.rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
-    (plain,), (whole,), (broken,), (slow,) = (
-        RunFolder(tmp_path / name).read() for name in ("plain", "whole", "broken", "slow")
-    )
-    assert plain.value("test_accuracy") == pytest.approx(alone.summary["test_accuracy"], abs=0.003)
+    weights = torch.load(next((tmp_path / "plain").rglob("weights.pt")))
+    assert_close(alone.weights, weights, rtol=1e-4, atol=1e-5)
+    (plain,), (whole,), (broken,) = (RunFolder(tmp_path / name).read() for name in ("plain", "whole", "broken"))
     assert plain.environment["processes"] == 2
     assert broken.value("test_loss") == whole.value("test_loss")
-    assert slow.finished
     with pytest.warns(RuntimeWarning, match="another number of processes"):
         assert carry_out(tmp_path / "alone", small(regularizer="ed")).summary["epochs"] == 4
 
@@ -461,26 +357,21 @@ def make_schedules(*, weight=0.0, steps=100, **settings):
     return Schedules(small(lr=0.2, **settings), steps=steps, weight=weight)
 
 
-def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero():
+def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero_in_steps_or_not():
     rate = make_schedules(warm_up=0.1).rate
     assert [rate(step) for step in range(10)] == pytest.approx([0.02 * (step + 1) for step in range(10)])
-    assert rate(10) == 0.2
-    assert rate(55) == pytest.approx(0.1)
-    assert rate(99) == pytest.approx(0.1 * (1 + math.cos(math.pi * 89 / 90)))
-
-
-def test_a_warm_up_in_epochs_is_as_long_in_longer_runs():
-    for epochs in (4, 8):
-        rate = make_schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
-        assert [rate(step) for step in (0, 11, 24)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2])
-        assert rate(25) == 0.2
-        assert rate(26) < 0.2
-
-
-def test_the_rate_falls_in_steps_or_stays():
+    expected = [0.2, 0.1, 0.1 * (1 + math.cos(math.pi * 89 / 90))]
+    assert [rate(step) for step in (10, 55, 99)] == pytest.approx(expected)
     rate = make_schedules(warm_up=0.0, decay="steps").rate
     assert [rate(step) for step in (0, 49, 50, 74, 75, 99)] == pytest.approx([0.2, 0.2, 0.02, 0.02, 0.002, 0.002])
     assert {make_schedules(warm_up=0.0, decay="constant").rate(step) for step in range(100)} == {0.2}
+
+
+@pytest.mark.parametrize("epochs", [4, 8])
+def test_a_warm_up_in_epochs_is_as_long_in_longer_runs(epochs):
+    rate = make_schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
+    assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
+    assert rate(26) < 0.2
 
 
 def test_the_weight_rises_along_a_sine_and_stays():
@@ -493,13 +384,10 @@ def test_the_weight_rises_along_a_sine_and_stays():
     assert late[79:] == pytest.approx([7.0] * 21)
 
 
-def test_every_fourth_step_has_four_times_the_weight(tmp_path):
+def test_every_fourth_step_has_four_times_the_weight():
     schedule = make_schedules(weight=7.0, ramp=0.0, every=4)
     assert [schedule.weight(step) for step in range(8)] == [28, 0, 0, 0, 28, 0, 0, 0]
     assert [schedule.strength(step) for step in range(4)] == [7.0] * 4
-    # The strength is logged, whichever step was the last.
-    done = carry_out(tmp_path, small(regularizer="ed", every=2, ramp=0.0, weight=3.0))
-    assert [entry["weight"] for entry in done.metrics] == [3.0] * 4
 
 
 def test_equal_settings_are_one_run_whatever_they_are_given_as():
@@ -519,18 +407,14 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
     [
         ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
         ({"proxies": ("sharpnes",)}, "'sharpnes' is not a known proxy"),
-        ({"epochs": 0}, "epochs=0 is too small"),
-        ({"limit": 0}, "limit=0 is too small"),
-        ({"lr": 0.0}, "lr=0.0 must be positive"),
-        ({"warm_up": 1.5}, "warm_up=1.5 is a share of training"),
-        ({"pairs": 0.0}, "pairs=0.0 is a share of the batch"),
-        ({"momentum": -1.0}, "momentum=-1.0 is too small"),
+        ({"limit": 0}, "limit=0 is out of range: it must be at least 1"),
+        ({"lr": 0.0}, "lr=0 is out of range: it must be above 0"),
+        ({"warm_up": 1.5}, "warm_up=1.5 is out of range: it must be at most 1"),
         ({"measure_nodes": 8}, "nodes=8 cannot determine a polynomial of degree=40"),
-        ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 must lie between 0 and epochs=5"),
-        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 both say how long"),
+        ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
+        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 exclude each other"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
-        ({"measure_also": ("3/3",)}, "nodes=3"),
-        ({"measure_also": ("300/200",)}, "lower the degree"),
+        ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],
 )
 def test_bad_settings(settings, message):

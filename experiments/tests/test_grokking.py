@@ -19,7 +19,6 @@ from effdeg_lab.runs import Run
 from effdeg_lab.studies import grokking
 from effdeg_lab.studies.grokking import (
     DEGREE,
-    NORMALIZED,
     Course,
     Grokking,
     choose_evaluation_steps,
@@ -59,11 +58,10 @@ def test_every_equation_is_true_and_there_once(operation, prime):
     equations = list_equations(operation, prime)
     for (x, sign, y, equals), answer in zip(equations.inputs.tolist(), equations.labels.tolist(), strict=True):
         assert TRUTHS[operation](x, y, answer) % prime == 0
-        assert 0 <= answer < prime
-        assert (sign, equals) == (prime, prime + 1)
+        assert (0 <= answer < prime, sign, equals) == (True, prime, prime + 1)
     pairs = {(x, y) for x, _, y, _ in equations.inputs.tolist()}
     assert pairs == {(x, y) for x in range(prime) for y in range(prime) if y or operation != "divide"}
-    assert len(equations) == len(pairs) == Grokking(operation=operation, prime=7).equations or prime != 7
+    assert len(equations) == len(pairs)
 
 
 def test_what_is_trained_on_does_not_validate_and_nothing_is_lost():
@@ -75,28 +73,16 @@ def test_what_is_trained_on_does_not_validate_and_nothing_is_lost():
     assert len(seen | kept) == 110
     x, _, y, _ = validation.inputs.unbind(1)
     assert bool(((validation.labels * y - x) % 11 == 0).all())
-    other, _ = split_equations(Grokking(prime=11, seed=4), CPU)
-    assert not torch.equal(train.inputs, other.inputs)
-
-
-def test_the_defaults_are_the_papers():
-    settings = RECIPE.resolve(RECIPE.methods[0])
-    assert settings == Grokking()
-    assert (settings.operation, settings.prime, settings.fraction, settings.softmax) == ("divide", 97, 0.3, "float32")
-    assert (settings.lr, settings.weight_decay, settings.batch_size) == (1e-3, 0.0, 512)
-    assert Grokking(prime=7, fraction=0.5).batch_size == 11  # half of 21, rounded up
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"prime": 91}, "prime=91 is not a prime number"),
-        ({"prime": 1}, "prime=1 is not a prime number"),
-        ({"fraction": 1.0}, "it must lie between 0 and 1"),
+        ({"fraction": 1.0}, "leaves 9312 to train on"),
         ({"fraction": 0.0001}, "leaves 1 to train on"),
         ({"width": 20}, "width=20 cannot be shared evenly by 4 heads.*multiple of 8"),
-        ({"evaluations": 1}, "evaluations=1 is too small"),
-        ({"weight_decay": -1.0}, "weight_decay=-1.0 is too small"),
+        ({"evaluations": 1}, "evaluations=1 is out of range: it must be at least 2"),
         ({"measure_nodes": 40}, "nodes=40 cannot determine a polynomial of degree=40"),
     ],
 )
@@ -157,12 +143,10 @@ def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path, softmax):
     whole = carry_out(tmp_path / "whole", settings, train)
     assert [entry["step"] for entry in whole.metrics] == choose_evaluation_steps(40, 6)
     assert whole.metrics[-1]["train_loss"] < whole.metrics[0]["train_loss"]
-    assert whole.summary["steps"] == 40
     assert whole.summary[DEGREE] == whole.metrics[-1][DEGREE]
-    for step in (1, 17, 40):
-        with break_off(step):
-            carry_out(tmp_path / f"killed-{step}", settings, train)
-        assert_same_end(whole, carry_out(tmp_path / f"killed-{step}", settings, train))
+    with break_off(17):
+        carry_out(tmp_path / "killed", settings, train)
+    assert_same_end(whole, carry_out(tmp_path / "killed", settings, train))
     carry_out_stopped(tmp_path / "stopped", settings, 23, train)
     assert_same_end(whole, carry_out(tmp_path / "stopped", settings, train))
     # How often it is evaluated does not change it.
@@ -212,25 +196,6 @@ def test_the_effective_degree_is_along_paths_between_embedded_equations(case):
     assert measured["normalized"] == pytest.approx(np.mean(normalized), rel=1e-3)
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_sharpness_is_the_rise_of_the_training_loss_a_step_up(case, adaptive):
-    model, equations, _, found = case
-    model = deepcopy(model).double()
-    weights = dict(model.named_parameters())
-    loss = cross_entropy(model(equations.inputs), equations.labels)
-    gradients = dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
-    # As in ASAM, |w| + 0.01 for weights and 1 for biases.
-    scales = {
-        name: weight.detach().abs() + 0.01 if adaptive and "weight" in name else torch.ones_like(weight)
-        for name, weight in weights.items()
-    }
-    norm = sum(float((scales[name] * gradients[name]).square().sum()) for name in weights) ** 0.5
-    moved = {name: weights[name] + 0.05 * scales[name] ** 2 * gradients[name] / norm for name in weights}
-    risen = cross_entropy(torch.func.functional_call(model, moved, (equations.inputs,)), equations.labels)
-    name = "adaptive_sharpness" if adaptive else "sharpness"
-    assert found[name] == pytest.approx(float((risen - loss).detach()), rel=1e-3)
-
-
 def test_evaluating_changes_nothing_and_divergence_is_an_error(case):
     model, equations, validation, found = case
     torch.manual_seed(5)
@@ -254,18 +219,16 @@ NEVER = {"accuracies": [0.01] * 15, "losses": list(range(1, 16))}
 RISING = [float(number) for number in range(1, 16)]
 
 
-def make_run(
-    method="paper", degrees=AS_THE_PAPER, accuracies=ACCURACIES, losses=LOSSES, stderr=0.01, norms=None, seed=0
-):
+def make_run(method="paper", degrees=AS_THE_PAPER, accuracies=ACCURACIES, losses=LOSSES, seed=0):
     steps = [10 * 2**number for number in range(15)]
     settings = RECIPE.resolve(RECIPE.method(method), {"steps": steps[-1], "seed": seed})
     metrics = []
     for at, step in enumerate(steps):
-        measured = {"value": degrees[at], "stderr": stderr, "normalized": 1.0, "normalized_stderr": stderr}
+        measured = {"value": degrees[at], "stderr": 0.01, "normalized": 1.0, "normalized_stderr": 0.01}
         metrics.append({
             "step": step, "train_accuracy": 1.0 if step >= 40 else 0.5, "train_loss": 0.1, DEGREE: measured,
             "validation_accuracy": accuracies[at], "validation_loss": losses[at],
-            "parameter_norm": norms[at] if norms else 1.0, "sharpness": 0.5, "adaptive_sharpness": 0.5,
+            "parameter_norm": 1.0, "sharpness": 0.5, "adaptive_sharpness": 0.5,
         })  # fmt: skip
     return Run(Path("grokking/run.jsonl"), "grokking", method, "Grokking", settings.to_dict(), {}, metrics, {})
 
@@ -279,20 +242,14 @@ def make_results(*runs):
 
 
 def test_moments():
-    course = Course(make_run(norms=[10, 11, 12, 6, 20, 19, *range(21, 30)]))
+    course = Course(make_run())
     assert [course.steps[at] for at in (course.memorized, *course.transition)] == [40, 640, 1280]
     # The loss is highest after 160 steps; the spike after 5,120 is not what drops.
-    assert [course.steps[at] for at in (course.drop, course.peak_before_drop(), course.peak(DEGREE))] == [
-        1280,
-        640,
-        640,
-    ]
+    assert [course.steps[at] for at in (course.loss_peak, course.drop, course.peak_before_drop)] == [160, 1280, 640]
     assert course.reaches("validation_accuracy", 1.1) is None
-    assert course.largest_fall("parameter_norm") == 0.5
-    assert course.values(NORMALIZED).tolist() == [1.0] * 15
     # A spike at the end is no fall.
     course = Course(make_run(degrees=[*AS_THE_PAPER[:8], *[0.9] * 4, 0.0, 0.0, 0.0]))
-    assert course.values(DEGREE)[course.end(DEGREE)] == 0.9
+    assert course.degrees[course.end] == 0.9
 
 
 @pytest.mark.parametrize(
@@ -322,7 +279,6 @@ def test_runs_that_do_not_generalize_or_disagree_decide_nothing():
     never, early = make_run(**NEVER), make_run(degrees=EARLY)
     assert judge_course(Course(never)) is None
     assert judge_runs([]).word == judge_runs([never]).word == "not decided"
-    assert judge_runs([never]).value == 0
     assert judge_runs([never, make_run()]).word == "holds"
     assert judge_runs([make_run(), early]).word == "not decided"
     assert judge_runs([early, early]).word == "does not hold"
@@ -334,9 +290,9 @@ def test_tables():
     later = [0.01, *ACCURACIES[:-1]]
     results = make_results(
         make_run(), make_run(degrees=higher, accuracies=later, seed=1), make_run(seed=2, **NEVER),
-        make_run("half", degrees=RISING, **NEVER), make_run("decay", degrees=EARLY, norms=RISING[::-1]),
+        make_run("half", degrees=RISING, **NEVER), make_run("decay", degrees=EARLY),
     )  # fmt: skip
-    steps, degrees, measures = RECIPE.study.tables(results)
+    steps, degrees = RECIPE.study.tables(results)
     cells = {row[0]: row[1:] for row in steps.rows}
     assert cells["30%, no weight decay"] == (
         "40", "1,280 to 2,560 (2 of 3)", "2,560 to 5,120 (2 of 3)", "160 (2 of 3)", "1,280 (2 of 3)", "640 (2 of 3)",
@@ -351,11 +307,6 @@ def test_tables():
     # Two seeds, the second a tenth higher, each with a standard error of 0.01.
     assert cells["30%, no weight decay"][2] == "0.945 ± 0.007"
     assert cells["50%, no weight decay"][2:4] == ("–", "–")
-    cells = {row[0]: dict(zip(measures.columns[1:], row[1:], strict=True)) for row in measures.rows}
-    assert cells["30%, weight decay 1"]["claim"] == "does not hold"
-    assert cells["30%, weight decay 1"]["fall of the norm"] == "93%"
-    assert cells["30%, weight decay 1"]["norm highest"] == "0.0078"
-    assert "50%, weight decay 1" not in cells
     headline = RECIPE.study.headline(results.methods[0].runs[0])
     assert headline == "validation accuracy up to 100.00%, highest ED 0.900 at step 640"
 
@@ -363,18 +314,13 @@ def test_tables():
 def test_figures():
     results = make_results(make_run("half", **NEVER), make_run("decay"), make_run("decay", seed=1))
     shown = RECIPE.study.figures(results)
-    assert [each.name for each in shown] == ["with-decay", "without-decay"]  # most drops first
+    assert [each.name for each in shown] == ["with-decay", "without-decay"]
     assert len(shown[1].draw("dark").axes) == 6
-    figure = draw_courses([results.find("decay")])
-    loss, degree, *_ = figure.axes
-    assert [axes.get_ylabel() for axes in figure.axes[:5]] == [
-        "loss", "effective degree", "parameter norm", "sharpness", "adaptive sharpness",
-    ]  # fmt: skip
+    _, degree, *_ = draw_courses([results.find("decay")]).axes
     (dot,) = [line for line in degree.lines if line.get_marker() == "o"]
     assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (640, 0.9)
     # The band is the 95% interval of the measurement.
     highest = max(point[1] for point in degree.collections[0].get_paths()[0].vertices)
     assert highest == pytest.approx(0.9 + stats.t.ppf(0.975, 199) * 0.01)
-    assert [text.get_text() for text in loss.texts] == ["validation", "training", "memorized", "generalizes"]
     (shade,) = degree.patches
     assert (shade.get_x(), shade.get_x() + shade.get_width()) == (640, 1280)

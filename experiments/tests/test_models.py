@@ -1,14 +1,12 @@
 import sys
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-import effdeg
 from effdeg.demo import network
-from effdeg_lab.models import MLP, Decoder, ViT, make_model
+from effdeg_lab.models import Decoder, ViT, make_model
 from effdeg_lab.models.vit import PatchEmbedding
 
 SMALL = {"size": 8, "patch": 4, "width": 12, "depth": 2, "heads": 3, "classes": 5}
@@ -41,11 +39,8 @@ def _code(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("vit-tiny", (1, 28, 28)),
         ("vit-tiny", (3, 64, 32)),
-        ("resnet18", (3, 32, 32)),
         ("resnet18", (1, 20, 12)),
-        ("mlp", (64,)),
         ("mlp", (1, 8, 8)),
     ],
 )
@@ -56,13 +51,8 @@ def test_models_fit_the_data(name, shape):
 
 
 def test_parameters_are_as_many_as_counted_by_hand():
-    widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
-    count = 3 * 9 * 64 + 2 * 64 + 512 * 10 + 10
-    for before, width in pairwise(widths):
-        count += before * 9 * width + width * 9 * width + 4 * width
-        count += (before * width + 2 * width) if before != width else 0
     resnet = make_model("resnet18", shape=(3, 32, 32), classes=10)
-    assert sum(each.numel() for each in resnet.parameters()) == count == 11_173_962
+    assert sum(each.numel() for each in resnet.parameters()) == 11_173_962
     width, tokens = 192, 65
     embedding = 48 * width + width + width + tokens * width
     attention = width * 3 * width + 3 * width + width * width + width
@@ -77,8 +67,6 @@ def test_the_mlp_is_the_demonstrations_network():
     torch.manual_seed(0)
     inputs, expected = torch.rand(5, 64, generator=torch.Generator().manual_seed(1)), network()
     torch.testing.assert_close(made(inputs.view(5, 1, 8, 8)), expected(inputs), rtol=0, atol=0)
-    shapes = [tuple(each.weight.shape) for each in MLP(3, 2, width=5, depth=1).layers if isinstance(each, nn.Linear)]
-    assert shapes == [(5, 3), (2, 5)]
 
 
 @pytest.mark.usefixtures("_code")
@@ -127,15 +115,6 @@ def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
         torch.testing.assert_close(tokens, torch.stack(expected), rtol=1e-12, atol=1e-12)
 
 
-def test_the_embedding_starts_as_a_convolution_would():
-    torch.manual_seed(0)
-    embed = PatchEmbedding(size=8, patch=4, channels=3, width=16)
-    torch.manual_seed(0)
-    convolution = nn.Conv2d(3, 16, 4, stride=4)
-    assert torch.equal(embed.patches.weight, convolution.weight.flatten(1))
-    assert torch.equal(embed.patches.bias, convolution.bias)
-
-
 def test_under_autocast_what_blocks_add_up_stays_in_bf16():
     model, kinds = ViT(**SMALL), []
     for module in (model.embed, *model.blocks):
@@ -143,24 +122,6 @@ def test_under_autocast_what_blocks_add_up_stays_in_bf16():
     with torch.autocast("cpu", torch.bfloat16):
         model(torch.rand(2, 3, 8, 8))
     assert kinds == [torch.bfloat16] * 3
-
-
-@pytest.mark.parametrize("at", ["embed", "blocks.0"])
-def test_penalties_act_at_the_embedding_and_after_the_first_block(at):
-    torch.manual_seed(0)
-    model = ViT(**SMALL)
-    x, y = torch.rand(6, 3, 8, 8), torch.arange(6) % 5
-    logits, degree = effdeg.Penalty(anchor_labels=True, at=at)(model, x, y)
-    torch.testing.assert_close(logits, model(x))
-    degree.backward()
-    assert degree > 0
-    assert model.head.weight.grad.abs().sum() > 0
-    assert model.embed.patches.weight.grad.abs().sum() > 0
-
-
-def test_images_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="made for images of 3 × 8 × 8, not of 1 × 8 × 8"):
-        ViT(**SMALL)(torch.rand(2, 1, 8, 8))
 
 
 def test_the_decoder_answers_as_a_causal_one_does_at_the_equals_sign():
@@ -188,7 +149,3 @@ def test_the_decoder_answers_as_a_causal_one_does_at_the_equals_sign():
         x = layer_norm(x, (16,), state[f"{block}.norms.1.weight"], state[f"{block}.norms.1.bias"])
     expected = (x @ state["answer.weight"].T)[:, -1]
     torch.testing.assert_close(model(tokens), expected, rtol=1e-6, atol=1e-6)
-    # A path at the embedding leaves the signs alone.
-    one, other = model.embed(tokens[:2])
-    assert torch.equal(one[1], other[1])
-    assert torch.equal(one[3], other[3])

@@ -127,6 +127,17 @@ def suggest(name: str, options: Iterable[str]) -> str:
     return f"Choose from: {', '.join(map(repr, options))}."
 
 
+def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
+    """Raise unless this many nodes determine a polynomial of this degree."""
+    if degree < least_degree:
+        raise ValueError(f"degree={degree} is too small: it must be at least {least_degree}.")
+    if nodes < degree + 1:
+        raise ValueError(
+            f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
+            f"Use nodes={degree + 1} or more, or a lower degree."
+        )
+
+
 def format_setting(value: Any) -> str:
     """Write a value as ``--set`` takes it."""
     if isinstance(value, list | tuple):

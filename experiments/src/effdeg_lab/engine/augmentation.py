@@ -1,7 +1,6 @@
 """What is done to a batch of images on the device that holds them: crops, flips, cuts, and swaps of a simple half."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,30 +9,29 @@ from torch.nn.functional import adaptive_avg_pool2d, one_hot, pad
 if TYPE_CHECKING:
     from effdeg_lab.engine.examples import DeviceExamples
 
-BORDER = 4
-Augment = Literal["none", "crop", "crop-flip"]
-
+JOINING = ("cutmix", "swap-simple-half")
+"""The augmentations that join images of a batch."""
+_BORDER = 4
 # A cut lies between a quarter and three quarters of the height or of the width, so that neither part is a sliver.
 _LEAST = 0.25
 # A half is simple only if a linear function tells the classes of this share of the examples more than from the other.
 _LEAST_ADVANTAGE = 0.1
 # The search for it: training examples, half of them fitted and half predicted, and pixels a side of their images.
 _EXAMPLES, _PIXELS, _DAMPING = 2000, 16, 1.0
-_OPPOSITE = {"upper": "lower", "lower": "upper", "left": "right", "right": "left"}
 
 
-def add_border(images: Tensor, augment: Augment) -> Tensor:
+def add_border(images: Tensor, augment: str) -> Tensor:
     """Put a black border around images, for crops to reach into; only if there will be crops."""
-    return images if augment == "none" else pad(images, (BORDER,) * 4)
+    return pad(images, (_BORDER,) * 4) if augment.startswith("crop") else images
 
 
-def crop_batch(images: Tensor, batch: Tensor, augment: Augment) -> Tensor:
+def crop_batch(images: Tensor, batch: Tensor, augment: str) -> Tensor:
     """Pick a batch out of images with a border, each cropped at random and, with ``crop-flip``, flipped or not."""
-    if augment == "none":
+    if not augment.startswith("crop"):
         return images[batch]
-    channels, height, width = images.shape[1], *(side - 2 * BORDER for side in images.shape[2:])
+    channels, height, width = images.shape[1], *(side - 2 * _BORDER for side in images.shape[2:])
     device = images.device
-    top, left = torch.randint(0, 2 * BORDER + 1, (2, len(batch), 1), device=device)
+    top, left = torch.randint(0, 2 * _BORDER + 1, (2, len(batch), 1), device=device)
     rows, columns = top + torch.arange(height, device=device), left + torch.arange(width, device=device)
     if augment == "crop-flip":
         flipped = torch.rand(len(batch), 1, device=device) < 0.5
@@ -43,53 +41,33 @@ def crop_batch(images: Tensor, batch: Tensor, augment: Augment) -> Tensor:
     return images[batch[:, None, None, None], channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-@dataclass(frozen=True, eq=False)
-class Cuts:
-    """Where images are cut in two by a straight line from border to border, each in its own way.
+def draw_cuts(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut images of this size in two by straight lines, horizontal or vertical, each in its own way.
 
-    Attributes:
-        part: The pixels of the part, images × 1 × height × width.
-        share: Their share of all pixels, one per image.
+    Returns the pixels on one side of the line, count × 1 × height × width, and their share of all pixels.
     """
-
-    part: Tensor
-    share: Tensor
-
-    @classmethod
-    def draw(cls, count: int, images: Tensor) -> "Cuts":
-        """Draw cuts for images of this size, horizontal or vertical; the part is either side of the line."""
-        height, width = images.shape[-2:]
-        device = images.device
-        place = _LEAST + (1 - 2 * _LEAST) * torch.rand(count, 1, 1, 1, device=device)
-        across, beyond = torch.rand(2, count, 1, 1, 1, device=device) < 0.5
-        down = ((torch.arange(height, device=device) + 0.5) / height).view(height, 1).expand(height, width)
-        right = ((torch.arange(width, device=device) + 0.5) / width).expand(height, width)
-        part = (torch.where(across, down, right) < place) ^ beyond
-        return cls(part, part.float().mean((1, 2, 3)))
-
-    def join(self, one: Tensor, other: Tensor) -> Tensor:
-        """Join the part of one image each with the rest of another."""
-        return torch.where(self.part, one, other)
-
-    def mix(self, one: Tensor, other: Tensor) -> Tensor:
-        """Mix soft labels by area."""
-        return torch.lerp(other, one, self.share[:, None])
+    height, width = images.shape[-2:]
+    device = images.device
+    place = _LEAST + (1 - 2 * _LEAST) * torch.rand(count, 1, 1, 1, device=device)
+    across, beyond = torch.rand(2, count, 1, 1, 1, device=device) < 0.5
+    down = ((torch.arange(height, device=device) + 0.5) / height).view(height, 1).expand(height, width)
+    right = ((torch.arange(width, device=device) + 0.5) / width).expand(height, width)
+    part = (torch.where(across, down, right) < place) ^ beyond
+    return part, part.float().mean((1, 2, 3))
 
 
 def soften(labels: Tensor, classes: int) -> Tensor:
     """Return class ids as one-hot labels, and soft labels as they are."""
+    if labels.is_floating_point():
+        return labels
     # Not torch's one_hot, which waits for the GPU to check the ids.
-    return (
-        labels
-        if labels.is_floating_point()
-        else (labels[:, None] == torch.arange(classes, device=labels.device)).float()
-    )
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
 
 
 def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
     """Join every image of a shuffled batch with a part of the one before, and mix their labels by area (CutMix)."""
-    cuts, soft = Cuts.draw(len(images), images), soften(labels, classes)
-    return cuts.join(images.roll(1, 0), images), cuts.mix(soft.roll(1, 0), soft)
+    (part, share), soft = draw_cuts(len(images), images), soften(labels, classes)
+    return torch.where(part, images.roll(1, 0), images), torch.lerp(soft, soft.roll(1, 0), share[:, None])
 
 
 def swap_half(images: Tensor, labels: Tensor, *, half: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,16 +80,16 @@ def find_simple_half(examples: "DeviceExamples") -> Tensor:
     """Find the half of the images from which a linear function tells the classes far better than from the other half.
 
     Ridge regression on coarse pixels is tried on the upper, the lower, the left and the right half of some training
-    examples. It looks at nothing else, so that every run on the same data finds the same half. The result marks its
-    pixels, 1 × height × width.
+    examples, the same in every run on the same data. The result marks the pixels, 1 × height × width.
     """
     _, height, width = examples.shape
     upper = (torch.arange(height) < height // 2).view(1, height, 1).expand(1, height, width)
     left = (torch.arange(width) < width // 2).view(1, 1, width).expand(1, height, width)
     halves = {"upper": upper, "lower": ~upper, "left": left, "right": ~left}
     found = {name: _fit_linear(examples, half) for name, half in halves.items()}
-    best = max(found, key=lambda name: found[name] - found[_OPPOSITE[name]])
-    if found[best] - found[_OPPOSITE[best]] < _LEAST_ADVANTAGE:
+    opposite = {"upper": "lower", "lower": "upper", "left": "right", "right": "left"}
+    best = max(found, key=lambda name: found[name] - found[opposite[name]])
+    if found[best] - found[opposite[best]] < _LEAST_ADVANTAGE:
         accuracies = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in found.items())
         raise ValueError(
             f"there is no simple half to hold back: from no half of these images does a linear function tell the "

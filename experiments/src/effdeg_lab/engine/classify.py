@@ -1,7 +1,6 @@
 """A run that trains a classifier, from its settings to its summary."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,20 +8,12 @@ from torch import Tensor, nn
 
 from effdeg import SineRamp
 from effdeg_lab.data import load
-from effdeg_lab.engine.evaluation import (
-    FOLLOWED,
-    evaluate,
-    follow_degree,
-    measure_calibration,
-    measure_degree,
-    measure_on_noise,
-    measure_proxies,
-)
+from effdeg_lab.engine import evaluation
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.loop import Loop, Task, open_loop
-from effdeg_lab.engine.regularizers import can_compile_penalty, fit_to_examples, make_regularizer
+from effdeg_lab.engine.loop import Loop, open_loop
+from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.step import StepOptions
+from effdeg_lab.engine.step import Task
 from effdeg_lab.models import make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -34,7 +25,7 @@ def train(settings: Training, job: Job) -> None:
     data = load(settings.data, job.data)
     examples = DeviceExamples(data, settings, job.device)
     model = make_network(settings, examples, job.device)
-    check_network(model, settings, examples)
+    _check_network(model, settings, examples)
     task = make_task(settings, examples, model)
     with open_loop(task, job) as loop:
         loop.start(data.fingerprint())
@@ -44,41 +35,38 @@ def train(settings: Training, job: Job) -> None:
         # Not within the turn: proxies take long, and leave much of a GPU to the next run.
         if settings.proxies:
             loop.save()
-            summary["effective_degree_random_pixels"] = measure_on_noise(model, examples, settings)
+            summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(model, examples, settings)
             untrained = make_network(settings, examples, job.device)
             shows = job.progress and loop.first_process
-            summary |= measure_proxies(model, untrained, examples, settings, progress=shows)
+            summary |= evaluation.measure_proxies(model, untrained, examples, settings, progress=shows)
         loop.finish(summary)
 
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
     """Describe the training of a classifier for the loop."""
-    regularizer = fit_to_examples(make_regularizer(settings, classes=examples.classes), settings, examples)
+    regularizer = make_regularizer(settings, examples)
     per_epoch = len(examples.train) // settings.batch
     steps = settings.epochs * per_epoch
     schedules = Schedules(settings, steps=steps, weight=regularizer.weight)
-    penalizes = regularizer.penalty is not None
+    penalizes, adamw = regularizer.penalty is not None, settings.optimizer == "adamw"
 
-    def measures_degree(epoch: int) -> bool:
-        every = settings.measure_every
-        return bool(every) and (epoch % every == 0 or epoch == settings.epochs)
+    def is_due(epoch: int, every: int) -> bool:
+        return every > 0 and (epoch % every == 0 or epoch == settings.epochs)
 
-    def look(step: int, penalty: float | None) -> dict[str, Any]:
+    every = (settings.evaluate_every, settings.measure_every)
+    looked_at = (epoch for epoch in range(1, settings.epochs + 1) if any(is_due(epoch, each) for each in every))
+
+    def evaluate(step: int, penalty: float | None) -> dict[str, Any]:
         epoch = step // per_epoch
-        found = evaluate(model, examples, settings, last=step == steps)
+        found = evaluation.evaluate(model, examples, settings, last=step == steps)
         if not math.isfinite(found["train_loss"]):
-            raise ValueError(
-                f"the loss is no longer a number after epoch {epoch}: training diverged. Try a smaller lr than "
-                f"{settings.lr:g}, or clip."
-            )
-        entry = {
-            "epoch": epoch,
-            **found,
-            "penalty": penalty,
-            "weight": schedules.strength(step - 1) if penalizes else 0.0,
-            "lr": schedules.rate(step - 1),
-        }
-        return entry | ({"effective_degree": follow_degree(model, examples)} if measures_degree(epoch) else {})
+            hint = f"Try a smaller lr than {settings.lr:g}, or clip."
+            raise ValueError(f"training diverged: the loss after epoch {epoch} is not a number. {hint}")
+        weight = schedules.strength(step - 1) if penalizes else 0.0
+        entry = {"epoch": epoch, **found, "penalty": penalty, "weight": weight, "lr": schedules.rate(step - 1)}
+        if is_due(epoch, settings.measure_every):
+            entry["effective_degree"] = evaluation.follow_degree(model, examples)
+        return entry
 
     return Task(
         model=model,
@@ -87,25 +75,13 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         examples=len(examples.train),
         batch_size=settings.batch,
         steps=steps,
-        options=make_step_options(settings),
-        rate=schedules.rate,
-        weight=schedules.weight if penalizes else lambda _: 0.0,
-        evaluation_steps=frozenset(
-            epoch * per_epoch
-            for epoch in range(1, settings.epochs + 1)
-            if epoch % settings.evaluate_every == 0 or epoch == settings.epochs or measures_degree(epoch)
-        ),
-        evaluate=look,
-        describe=_describe,
-    )
-
-
-def make_step_options(settings: Training) -> StepOptions:
-    """Describe how a step is computed."""
-    adamw = settings.optimizer == "adamw"
-    return StepOptions(
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
         options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
+        rate=schedules.rate,
+        weight=schedules.weight if penalizes else lambda _: 0.0,
+        evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
+        evaluate=evaluate,
+        describe=_describe,
         clip=settings.clip,
         precision=settings.precision,
         compile=settings.compile,
@@ -114,14 +90,13 @@ def make_step_options(settings: Training) -> StepOptions:
 
 
 def make_network(settings: Training, examples: DeviceExamples, device: torch.device) -> nn.Module:
-    """Make the network with its first weights, which the seed decides."""
+    """Make the network, with first weights that the seed decides."""
     torch.manual_seed(settings.seed)
     return make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
 
 
 @torch.no_grad()
-def check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
-    """Raise unless the network gives one output per class for every example, and has the layer that is named."""
+def _check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
     layers = [name for name, _ in network.named_modules() if name]
     if settings.at is not None and settings.at not in layers:
         raise ValueError(f"at={settings.at!r} is not a layer of {settings.model}. {suggest(settings.at, layers)}")
@@ -132,8 +107,7 @@ def check_network(network: nn.Module, settings: Training, examples: DeviceExampl
         given = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
             f"model={settings.model} returns {given} for 2 examples of {settings.data}, which has {examples.classes} "
-            f"classes: expected shape (2, {examples.classes}). A callable may take the keyword classes or "
-            "num_classes, and channels."
+            f"classes: expected shape (2, {examples.classes}). It may take classes or num_classes, and channels."
         )
 
 
@@ -145,18 +119,17 @@ class Schedules:
         epochs = settings.warm_up_epochs
         self._warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
         self._start = round(settings.start * steps)
-        self._ramp: Callable[[int], float] = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
+        self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step."""
-        highest = self._settings.lr
+        highest, falls = self._settings.lr, 0
         if step < self._warm_up:
             return highest * (step + 1) / self._warm_up
-        if self._settings.decay == "constant":
-            return highest
-        if self._settings.decay == "steps":
-            share: float = 0.1 ** ((step >= self._steps // 2) + (step >= 3 * self._steps // 4))
-            return highest * share
+        if self._settings.decay != "cosine":
+            if self._settings.decay == "steps":
+                falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4)
+            return highest * float(0.1**falls)
         done = (step - self._warm_up) / max(1, self._steps - self._warm_up)
         return highest * (1 + math.cos(math.pi * done)) / 2
 
@@ -171,24 +144,20 @@ class Schedules:
 
 
 def _summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
-    """Describe how training ended, and measure the model."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
-    summary = {key: loop.last[key] for key in kept if key in loop.last}
-    return summary | {
-        "gap": summary["train_accuracy"] - summary["test_accuracy"],
+    return {key: loop.last[key] for key in kept if key in loop.last} | {
+        "gap": loop.last["train_accuracy"] - loop.last["test_accuracy"],
         "epochs": settings.epochs,
         "seconds": loop.seconds,
         "seconds_per_epoch": loop.seconds / settings.epochs,
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "parameters": sum(each.numel() for each in task.model.parameters()),
-        "test_calibration_error": measure_calibration(task.model, examples, settings),
-        **measure_degree(task.model, examples, settings),
+        "test_calibration_error": evaluation.measure_calibration(task.model, examples, settings),
+        **evaluation.measure_degree(task.model, examples, settings),
     }
 
 
 def _describe(entry: dict[str, Any]) -> str:
-    penalty = f" · penalty {entry['penalty']:.3g}" if entry["penalty"] is not None else ""
-    degree = entry.get("effective_degree")
-    followed = f"ED ({FOLLOWED['paths']} paths × {FOLLOWED['nodes']} nodes)"
-    degree = f" · {followed} {degree['value']:.3g}" if degree else ""
+    penalty = "" if entry["penalty"] is None else f" · penalty {entry['penalty']:.3g}"
+    degree = f" · ED {entry['effective_degree']['value']:.3g}" if "effective_degree" in entry else ""
     return f"{entry['test_accuracy']:.1%}{penalty}{degree} · {entry['seconds'] / entry['epoch']:.2f} s/epoch"

@@ -1,6 +1,5 @@
 """What a run looks at: accuracy and loss, calibration, the effective degree, and proxies of generalization."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ _WATCHED = 10_000
 _CHUNK = 1000
 FOLLOWED = {"paths": 100, "nodes": 64, "degree": 40}
 """How the effective degree is measured during training: with fewer paths and nodes than at the end."""
-_CALIBRATION_BINS = 15
 _DEGREES = ("effective_degree", "effective_degree_normalized")
 
 
@@ -29,22 +27,18 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
     for name, split in (("train", train), ("test", examples.test)):
         found[f"{name}_accuracy"], found[f"{name}_loss"] = _score(model, examples, split, settings.precision)
     if examples.further_tests:
-        found["further_tests"] = {
-            name: _score(model, examples, split, settings.precision)[0]
-            for name, split in examples.further_tests.items()
-        }
+        further = examples.further_tests.items()
+        found["further_tests"] = {name: _score(model, examples, each, settings.precision)[0] for name, each in further}
     return found
 
 
 def measure_calibration(model: nn.Module, examples: DeviceExamples, settings: Training) -> float:
     """Return the expected calibration error on the test examples, in 15 bins."""
+    # Importing it takes seconds.
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    outputs = torch.cat(list(_predict(model, examples, examples.test, settings.precision)))
-    error = multiclass_calibration_error(
-        outputs.softmax(1), examples.test.labels, num_classes=examples.classes, n_bins=_CALIBRATION_BINS
-    )
-    return float(error)
+    outputs = torch.cat(_predict(model, examples, examples.test, settings.precision)).softmax(1)
+    return float(multiclass_calibration_error(outputs, examples.test.labels, num_classes=examples.classes, n_bins=15))
 
 
 def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:
@@ -61,20 +55,20 @@ def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Trainin
     correlate with the main measurement, and what the main measurement's nodes give at this degree.
     """
     inputs = _get_inputs(examples)
-    main = _trace(model, inputs, settings, settings.measure_nodes)
+    main = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)
     raw, logits = _fit(main, settings.measure_degree)
-    also = {}
-    for setting in settings.measure_also:
-        nodes, degree = parse_nodes_and_degree(setting)
-        fits = _fit(_trace(model, inputs, settings, nodes), degree)
+    found: dict[str, Any] = {"effective_degree": _get_values(raw, logits)}
+    for name in settings.measure_also:
+        nodes, degree = parse_nodes_and_degree(name)
+        fits = _fit(effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=nodes), degree)
         at_degree = fit_trace(main, degree)
-        also[setting] = _get_values(*fits) | {
+        found.setdefault("measured_also", {})[name] = _get_values(*fits) | {
             "per_path_correlation": _correlate(fits[0].per_path, raw.per_path),
             "normalized_per_path_correlation": _correlate(fits[1].per_path_normalized, logits.per_path_normalized),
             "value_at_degree": at_degree["value"],
             "normalized_at_degree": at_degree["normalized"],
         }
-    return {"effective_degree": _get_values(raw, logits)} | ({"measured_also": also} if also else {})
+    return found
 
 
 def fit_trace(trace: Trace, degree: int) -> dict[str, float]:
@@ -85,19 +79,17 @@ def fit_trace(trace: Trace, degree: int) -> dict[str, float]:
 def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Measure the effective degree of a trained model along paths between images of noise."""
     inputs = _get_inputs(examples)
-    with torch.random.fork_rng(devices=[inputs.device] if inputs.device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
         torch.manual_seed(0)
         noise = examples.draw_noise(inputs)
-    return fit_trace(_trace(model, noise, settings, settings.measure_nodes), settings.measure_degree)
+    trace = effdeg.trace(model, noise, paths=settings.measure_paths, nodes=settings.measure_nodes)
+    return fit_trace(trace, settings.measure_degree)
 
 
 def measure_proxies(
     model: nn.Module, untrained: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
-    """Evaluate the chosen proxies on training examples, and the effective degree on the same.
-
-    Returns values by name, and why others were skipped. Distances are those from the untrained model.
-    """
+    """Evaluate the chosen proxies on training examples, and the effective degree on the same."""
     split = examples.train.first(settings.proxy_examples)
     table = proxies.evaluate(
         model,
@@ -115,25 +107,20 @@ def measure_proxies(
 
 
 @torch.no_grad()
-def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> Iterator[Tensor]:
-    """Return the outputs of a model in chunks, as it would be used: without dropout or augmentation."""
+def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> list[Tensor]:
     training = model.training
     model.eval()
     with autocast(split.labels.device, precision):
-        for inputs in torch.split(split.inputs, _CHUNK):
-            yield model(examples.normalize(inputs)).float()
+        outputs = [model(examples.normalize(inputs)).float() for inputs in torch.split(split.inputs, _CHUNK)]
     model.train(training)
+    return outputs
 
 
-@torch.no_grad()
 def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
-    """Return the accuracy and the mean loss."""
-    device = split.labels.device
-    right, loss = torch.zeros((), device=device), torch.zeros((), device=device)
-    chunks = torch.split(split.labels, _CHUNK)
-    for outputs, labels in zip(_predict(model, examples, split, precision), chunks, strict=True):
-        right += (outputs.argmax(1) == labels).sum()
-        loss += cross_entropy(outputs, labels, reduction="sum")
+    outputs = _predict(model, examples, split, precision)
+    chunks = list(zip(outputs, torch.split(split.labels, _CHUNK), strict=True))
+    right = sum((output.argmax(1) == labels).sum() for output, labels in chunks)
+    loss = sum(cross_entropy(output, labels, reduction="sum") for output, labels in chunks)
     return float(right) / len(split), float(loss) / len(split)
 
 
@@ -141,21 +128,13 @@ def _get_inputs(examples: DeviceExamples) -> Tensor:
     return examples.normalize(examples.test.first(2000).inputs)
 
 
-def _trace(model: nn.Module, inputs: Tensor, settings: Training, nodes: int) -> Trace:
-    return effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=nodes)
-
-
 def _fit(trace: Trace, degree: int) -> tuple[Measurement, Measurement]:
     return trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
 
 
-def _get_values(probabilities: Measurement, logits: Measurement) -> dict[str, float]:
-    return {
-        "value": probabilities.value,
-        "stderr": probabilities.stderr,
-        "normalized": logits.normalized,
-        "normalized_stderr": logits.normalized_stderr,
-    }
+def _get_values(raw: Measurement, logits: Measurement) -> dict[str, float]:
+    normalized, stderr = logits.normalized, logits.normalized_stderr
+    return {"value": raw.value, "stderr": raw.stderr, "normalized": normalized, "normalized_stderr": stderr}
 
 
 def _correlate(one: Tensor, other: Tensor) -> float:

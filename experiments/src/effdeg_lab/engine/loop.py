@@ -8,11 +8,10 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import filelock
 import torch
@@ -20,102 +19,48 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg.baselines import Method
-from effdeg_lab.engine.step import State, Step, StepOptions
+from effdeg_lab.engine.step import State, Step, Task
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.runs import Job, StoppedError
 
+T = TypeVar("T")
+
 SECONDS_AT_RISK = 60.0
 """A checkpoint is written when this much work would be lost."""
-
 # Several processes agree only this often, in steps, on whether to save or to stop: agreeing takes time.
 _STEPS_BETWEEN_AGREEMENTS = 20
 _SECONDS_BETWEEN_UPDATES = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What the loop trains, and when it looks at it.
-
-    Attributes:
-        model: The model, on its device, with its first weights.
-        regularizer: The regularizer.
-        batch: Returns the training examples of given indices, and their labels.
-        examples: The number of training examples.
-        batch_size: Examples per step, over all processes. An epoch leaves out what does not fill a batch.
-        steps: The number of steps.
-        options: How a step is computed.
-        rate: The learning rate at a step.
-        weight: The weight of the penalty at a step.
-        evaluation_steps: The numbers of steps after which to evaluate.
-        evaluate: Looks at the model after this many steps, and returns what to log. It is also given the mean penalty
-            of the epoch so far, None if there was none. It must leave torch's random numbers alone.
-        describe: Writes a log entry in a few words, for the progress bar.
-        frees_gpu: Let other runs use the GPU during evaluations, which keep the CPU busy.
-    """
-
-    model: nn.Module
-    regularizer: Method
-    batch: Callable[[Tensor], tuple[Tensor, Tensor]]
-    examples: int
-    batch_size: int
-    steps: int
-    options: StepOptions
-    rate: Callable[[int], float]
-    weight: Callable[[int], float]
-    evaluation_steps: Collection[int]
-    evaluate: Callable[[int, float | None], dict[str, Any]]
-    describe: Callable[[dict[str, Any]], str]
-    frees_gpu: bool = False
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The number of whole batches."""
-        return self.examples // self.batch_size
-
-
 class Loop:
-    """Training under way.
-
-    Attributes:
-        step: The number of steps done.
-        seconds: The time that they took, evaluations and checkpoints left out.
-        last: What the last evaluation logged.
-        first_process: Whether this is the process that writes.
-        turn: Held while the run needs the GPU for itself.
-    """
+    """Training under way: ``step`` steps are done, which took ``seconds``, and ``last`` was logged last."""
 
     def __init__(self, task: Task, job: Job) -> None:
-        self._task, self._job, self._device = task, job, job.device
-        self._rank, self._size = get_rank_and_size()
+        self._task, self._job, self._device, self._on_gpu = task, job, job.device, job.device.type == "cuda"
+        self._rank, self._size = _get_rank_and_size()
         self.first_process = self._rank == 0
         if task.batch_size % self._size:
             raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
         self._share = task.batch_size // self._size
         # Which steps there will be: without a penalty, with it, or both.
         self._kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
-        self._step = Step(
-            task.model, task.regularizer, task.batch, task.options, size=self._share, wrapper=self._wrap()
-        )
+        self._step = Step(task, size=self._share, wrapper=self._wrap())
         self.step, self.seconds, self.last = 0, 0.0, State()
         self._penalized = 0
         self._order: Tensor | None = None
         self.turn = Turn(job)
 
     def start(self, data: str | None = None) -> None:
-        """Open the run, read its last checkpoint, and compile, which needs the GPU for moments only.
-
-        The fingerprint of the data must be the same whenever a run is continued.
-        """
-        surroundings: State = {} if data is None else {"data": data}
+        """Open the run, check the data's fingerprint, and compile, which needs the GPU for moments only."""
+        environment: State = {} if data is None else {"data": data}
         if shares_gpu(self._device):
-            surroundings["shared"] = True
+            environment["shared"] = True
         self._data = data
-        self._checkpoint: State | None = broadcast(self._job.start(**surroundings) if self.first_process else None)
+        self._checkpoint: State | None = _gather(self._job.start(**environment) if self.first_process else None)[0]
         if self._checkpoint is not None and self._checkpoint["data"] != data:
             raise ValueError(
-                f"{self._job.file} was started with other data than the data folder holds now. Give the former data "
-                f"folder, or delete {self._job.folder} to start again."
+                f"{self._job.file} was started with other data: give its data folder, or delete {self._job.folder} to "
+                "start again."
             )
         model = {name: value.clone() for name, value in self._task.model.state_dict().items()}
         self._fresh: State = {"model": model, "optimizer": {}, "penalties": torch.zeros(())}
@@ -123,34 +68,35 @@ class Loop:
             self._step.compile(penalized=penalized)
 
     def train(self) -> None:
-        """Train to the end, evaluating and saving on the way; :class:`StoppedError` if the run is asked to stop."""
-        task, job = self._task, self._job
-        with self.turn:
+        """Train to the end, evaluating and saving on the way, or until the run is asked to stop."""
+        task, job, shown = self._task, self._job, 0.0
+        shows = job.progress and self.first_process
+        title = f"{job.method}, seed {job.settings.seed}"
+        with self.turn, progress_bar(title, task.steps, enabled=shows) as update:
             self._capture()
             task.model.train()
             self._saved = self._since = time.perf_counter()
-            shows = job.progress and self.first_process
-            with progress_bar(f"{job.method}, seed {job.settings.seed}", task.steps, enabled=shows) as update:
-                shown = 0.0
-                while self.step < task.steps:
-                    self._train_step()
-                    if self.step in task.evaluation_steps:
-                        self._evaluate()
-                    self._save_or_stop()
-                    due = time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES or self.step == task.steps
-                    if shows and due:
-                        update(self.step, task.describe(self.last) if self.last else "")
-                        shown = time.perf_counter()
+            while self.step < task.steps:
+                self._train_step()
+                if self.step in task.evaluation_steps:
+                    self._evaluate()
+                self._save_or_stop()
+                if shows and (time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES or self.step == task.steps):
+                    update(self.step, task.describe(self.last) if self.last else "")
+                    shown = time.perf_counter()
 
     def save(self) -> None:
         """Write a checkpoint."""
+        random = {"cpu": torch.get_rng_state()}
+        if self._on_gpu:
+            random["cuda"] = torch.cuda.get_rng_state(self._device)
         state = self._step.state() | {
             "step": self.step,
             "seconds": self.seconds,
             "last": self.last,
             "data": self._data,
             "penalized": self._penalized,
-            "random": _get_random_states(self._device),
+            "random": _gather(random),
         }
         if self.first_process:
             self._job.save(state)
@@ -162,18 +108,11 @@ class Loop:
             weights = {name: value.cpu().contiguous() for name, value in self._task.model.state_dict().items()}
             self._job.finish(summary, weights)
 
-    def close(self) -> None:
-        """Free the memory of graphs and compiled code: a worker trains many runs in one process."""
-        self._step.close()
-        # Without this, the compiler would refuse after a few runs: they are all of the same function.
-        if "torch._dynamo" in sys.modules and self._device.type == "cuda":
-            torch._dynamo.reset()
-
     def _wrap(self) -> nn.Module | None:
         if self._size == 1:
             return None
-        model, options = self._task.model, self._task.options
-        if self._device.type == "cuda" and options.compile and options.compile_penalty:
+        task, model = self._task, self._task.model
+        if self._on_gpu and task.compile and task.compile_penalty:
             model = torch.compile(model, dynamic=False)  # type: ignore[assignment]  # DDP itself cannot be compiled
         return DistributedDataParallel(model)
 
@@ -184,16 +123,24 @@ class Loop:
         torch.manual_seed(self._job.settings.seed + 1_000_003 * self._rank)
         state, self._checkpoint = self._checkpoint, None
         self._step.restore(self._fresh if state is None else state)
-        if state is not None:
-            self.step, self.seconds, self.last = state["step"], state["seconds"], state["last"]
-            self._penalized = state["penalized"]
-            _set_random_state(state["random"], self._device)
-            if self._job.progress and self.first_process:
-                print(f"continuing at step {self.step}")
+        if state is None:
+            return
+        self.step, self.seconds, self.last = state["step"], state["seconds"], state["last"]
+        self._penalized = state["penalized"]
+        if self._job.progress and self.first_process:
+            print(f"continuing at step {self.step}")
+        states = state["random"]
+        if len(states) != self._size or self._on_gpu != ("cuda" in states[0]):
+            warning = "the checkpoint is of another number of processes or kind of device: random numbers will differ."
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+            return
+        torch.set_rng_state(states[self._rank]["cpu"])
+        if self._on_gpu:
+            torch.cuda.set_rng_state(states[self._rank]["cuda"], self._device)
 
     def _train_step(self) -> None:
         task = self._task
-        epoch, number = divmod(self.step, task.steps_per_epoch)
+        epoch, number = divmod(self.step, task.examples // task.batch_size)
         if number == 0:
             self._step.penalties.zero_()
             self._penalized = 0
@@ -206,15 +153,15 @@ class Loop:
         self.step += 1
 
     def _shuffle(self, epoch: int) -> Tensor:
-        """Draw the order of an epoch from seed and epoch alone, so that a resumed run needs no memory of it."""
+        # From seed and epoch alone, so that a resumed run needs no memory of it.
         generator = torch.Generator().manual_seed(self._job.settings.seed * 1_000_003 + epoch)
         order = torch.randperm(self._task.examples, generator=generator)
         # From pinned memory the copy does not wait for the steps that are queued.
-        return order.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else order
+        return order.pin_memory().to(self._device, non_blocking=True) if self._on_gpu else order
 
     @contextmanager
     def _clock_stopped(self) -> Iterator[None]:
-        if self._device.type == "cuda":
+        if self._on_gpu:
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self._since
         yield
@@ -223,14 +170,13 @@ class Loop:
     def _evaluate(self) -> None:
         task = self._task
         with self._clock_stopped(), self.turn.released() if task.frees_gpu else nullcontext():
+            # DDP keeps the running statistics of every process its own until the next pass.
+            for buffer in task.model.buffers() if self._size > 1 else ():
+                dist.broadcast(buffer, 0)
             penalty = None
-            if self._size > 1:
-                # DDP keeps the running statistics of every process its own until the next pass.
-                for buffer in task.model.buffers():
-                    dist.broadcast(buffer, 0)
             if self._penalized:
-                penalties = float(_sum_over_processes(self._step.penalties))
-                penalty = penalties / (self._penalized * self._step.passes * self._size)
+                passes = 1 if task.regularizer.wrap is None else 2  # in a step
+                penalty = sum(_gather(float(self._step.penalties))) / (self._penalized * passes * self._size)
             self.last = {"step": self.step, "seconds": self.seconds, **task.evaluate(self.step, penalty)}
             if self.first_process:
                 self._job.log(self.last)
@@ -238,13 +184,12 @@ class Loop:
     def _save_or_stop(self) -> None:
         if self._size > 1 and self.step % _STEPS_BETWEEN_AGREEMENTS:
             return
-        stop, at_risk = self._job.asked_to_stop(), time.perf_counter() - self._saved > SECONDS_AT_RISK
-        if self._size > 1:
-            stop, at_risk = (bool(_sum_over_processes(torch.tensor(float(each)))) for each in (stop, at_risk))
-        if stop or at_risk:
+        at_risk = time.perf_counter() - self._saved > SECONDS_AT_RISK
+        stops, risks = zip(*_gather((self._job.asked_to_stop(), at_risk)), strict=True)
+        if any(stops) or any(risks):
             with self._clock_stopped():
                 self.save()
-        if stop:
+        if any(stops):
             raise StoppedError
 
 
@@ -256,8 +201,11 @@ def open_loop(task: Task, job: Job) -> Iterator[Loop]:
     try:
         yield loop
     finally:
-        loop.close()
         torch.backends.cudnn.benchmark = before
+        loop._step.close()
+        # Without this, the compiler would refuse after a few runs in one process: they are all of the same function.
+        if "torch._dynamo" in sys.modules and job.device.type == "cuda":
+            torch._dynamo.reset()
 
 
 def shares_gpu(device: torch.device) -> bool:
@@ -269,15 +217,14 @@ class Turn:
     """Runs on one GPU take turns, by a lock on a file in the temporary folder.
 
     Of networks that are trained at the same time on one GPU, the time of each says nothing. So a run holds its GPU
-    while it trains; others compile in the meantime. What training two at once would gain is measured by ``python -m
-    benchmarks models_at_once``. Where times do not matter, ``EFFDEG_SHARE_GPU=1`` lets runs train at the same time;
-    tables then leave out their times.
+    while it trains; others compile in the meantime. Where times do not matter, ``EFFDEG_SHARE_GPU=1`` lets runs train
+    at the same time; tables then leave out their times.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._lock: filelock.BaseFileLock | None = None
-        if job.device.type == "cuda" and get_rank_and_size()[1] == 1 and not shares_gpu(job.device):
+        if job.device.type == "cuda" and _get_rank_and_size()[1] == 1 and not shares_gpu(job.device):
             user = os.getuid() if hasattr(os, "getuid") else "user"
             name = f"effdeg-{user}-{torch.cuda.get_device_properties(job.device).uuid}.lock"
             self._lock = filelock.FileLock(Path(tempfile.gettempdir()) / name)
@@ -309,52 +256,15 @@ class Turn:
             self.__enter__()
 
 
-def get_rank_and_size() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes."""
+def _get_rank_and_size() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
-def broadcast(value: Any) -> Any:
-    """Return to every process what the first one holds."""
-    if get_rank_and_size()[1] == 1:
-        return value
-    shared = [value]
-    dist.broadcast_object_list(shared)
-    return shared[0]
-
-
-def _sum_over_processes(value: Tensor) -> Tensor:
-    if get_rank_and_size()[1] == 1:
-        return value
-    total = value.to("cuda" if dist.get_backend() == "nccl" else "cpu", copy=True)
-    dist.all_reduce(total)
-    return total
-
-
-def _get_random_states(device: torch.device) -> list[dict[str, Tensor]]:
-    """Return the states of torch's random numbers in all processes, to every one of them."""
-    own = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        own["cuda"] = torch.cuda.get_rng_state(device)
-    size = get_rank_and_size()[1]
+def _gather(value: T) -> list[T]:
+    """Return what each process holds."""
+    size = _get_rank_and_size()[1]
     if size == 1:
-        return [own]
-    states: list[Any] = [None] * size
-    dist.all_gather_object(states, own)
-    return states
-
-
-def _set_random_state(states: list[dict[str, Tensor]], device: torch.device) -> None:
-    """Continue to draw where a checkpoint was; from the seed if it knows nothing of this process or device."""
-    rank, size = get_rank_and_size()
-    if len(states) != size or (device.type == "cuda") != ("cuda" in states[0]):
-        warnings.warn(
-            "the checkpoint is of another number of processes or another kind of device: the run continues, but does "
-            "not end where an uninterrupted one would.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return
-    torch.set_rng_state(states[rank]["cpu"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[rank]["cuda"], device)
+        return [value]
+    values: list[Any] = [None] * size
+    dist.all_gather_object(values, value)
+    return values

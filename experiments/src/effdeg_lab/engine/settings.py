@@ -1,10 +1,10 @@
 """The settings of a classifier's training, whatever the data, the model and the regularizer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from effdeg.proxies import check_names
-from effdeg_lab.settings import SCALE, Settings
+from effdeg_lab.settings import Settings, check_fit, setting
 
 # The paper's 10 of 300 epochs.
 _WARM_UP = 1 / 30
@@ -15,8 +15,7 @@ class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape.
 
     Attributes:
-        data: ``cifar10``, ``mnist``, ``mnist-cifar``, ``digits``, or a file or folder in a known layout, within the
-            data folder or by its path.
+        data: ``cifar10``, ``mnist``, ``mnist-cifar``, ``digits``, or a file or folder in a known layout.
         model: ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``.
         regularizer: A name of :func:`effdeg.baselines.names`, or several joined by ``+``.
         seed: Decides the first weights, the order of the examples and everything drawn.
@@ -39,8 +38,7 @@ class Training(Settings):
         precision: ``float32``, or ``bf16`` by autocast; a CPU always computes in float32.
         compile: Compile the step, on a GPU.
         weight: The weight of the penalty (λ); by default the regularizer's own.
-        ramp: The share of training in which the weight of a penalty, whichever it is, rises along a sine; 0 for a
-            constant weight.
+        ramp: The share of training in which the weight of a penalty rises along a sine; 0 for a constant weight.
         start: The share of training before the penalty begins.
         every: Apply the penalty every ``n`` steps only, with ``n`` times the weight.
         alpha: Mixup's α.
@@ -76,33 +74,33 @@ class Training(Settings):
     data: str = "cifar10"
     model: str = "vit-tiny"
     regularizer: str = "plain"
-    epochs: int = field(default=300, metadata=SCALE)
-    batch: int = 256
-    limit: int | None = field(default=None, metadata=SCALE)
-    held_out: int = 0
+    epochs: int = setting(300, scale=True, least=1)
+    batch: int = setting(256, least=1)
+    limit: int | None = setting(None, scale=True, least=1)
+    held_out: int = setting(0, least=0)
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 0.1
+    lr: float = setting(1e-3, above=0)
+    momentum: float = setting(0.9, least=0)
+    weight_decay: float = setting(0.1, least=0)
     decay: Literal["cosine", "steps", "constant"] = "cosine"
-    warm_up: float = field(default=_WARM_UP, metadata=SCALE)
-    warm_up_epochs: float | None = field(default=None, metadata=SCALE)
-    clip: float | None = 1.0
+    warm_up: float = setting(_WARM_UP, scale=True, least=0, most=1)
+    warm_up_epochs: float | None = setting(None, scale=True, least=0)
+    clip: float | None = setting(1.0, above=0)
     augment: Literal["none", "crop", "crop-flip", "cutmix", "swap-simple-half"] = "crop-flip"
-    precision: Literal["float32", "bf16"] = field(default="bf16", metadata=SCALE)
-    compile: bool = field(default=True, metadata=SCALE)
+    precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)
+    compile: bool = setting(True, scale=True, named=False)
     weight: float | None = None
-    ramp: float = 1 / 3
-    start: float = 0.0
-    every: int = 1
+    ramp: float = setting(1 / 3, least=0, most=1)
+    start: float = setting(0.0, least=0, most=1)
+    every: int = setting(1, least=1)
     alpha: float = 1.0
     rho: float = 0.05
     eta: float = 0.01
-    projections: int = 1
-    jacobian_share: float = 1.0
+    projections: int = setting(1, least=1)
+    jacobian_share: float = setting(1.0, above=0, most=1)
     nodes: int = 4
     degree: int = 3
-    pairs: float = 0.5
+    pairs: float = setting(0.5, above=0, most=1)
     sampling: Literal["cosine", "chebyshev", "uniform"] = "cosine"
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
     anchor_labels: bool = True
@@ -110,92 +108,49 @@ class Training(Settings):
     at: str | None = None
     batchnorm: Literal["joint", "frozen"] = "joint"
     ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = "data"
-    evaluate_every: int = field(default=10, metadata=SCALE)
-    measure_every: int = field(default=0, metadata=SCALE)
-    measure_paths: int = field(default=400, metadata=SCALE)
-    measure_nodes: int = field(default=200, metadata=SCALE)
-    measure_degree: int = field(default=40, metadata=SCALE)
-    measure_also: tuple[str, ...] = field(default=(), metadata=SCALE)
-    proxies: tuple[str, ...] = field(default=(), metadata=SCALE)
-    proxy_examples: int = field(default=2048, metadata=SCALE)
+    evaluate_every: int = setting(10, scale=True, named=False, least=1)
+    measure_every: int = setting(0, scale=True, named=False, least=0)
+    measure_paths: int = setting(400, scale=True, named=False, least=2)
+    measure_nodes: int = setting(200, scale=True, named=False)
+    measure_degree: int = setting(40, scale=True, named=False)
+    measure_also: tuple[str, ...] = setting((), scale=True, named=False)
+    proxies: tuple[str, ...] = setting((), scale=True, named=False)
+    proxy_examples: int = setting(2048, scale=True, named=False, least=1)
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
-        check_least(self, 1, "epochs", "batch", "limit", "every", "evaluate_every", "proxy_examples", "projections")
-        check_least(self, 0, "held_out", "measure_every", "weight_decay", "momentum")
-        check_least(self, 2, "measure_paths")
-        for name in ("warm_up", "ramp", "start"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} is a share of training: it must lie between 0 and 1.")
-        for name in ("pairs", "jacobian_share"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} is a share of the batch: above 0, at most 1.")
-        check_positive(self, "lr", "clip")
         check_fit(self.measure_nodes, self.measure_degree)
         check_names(name for name in self.proxies if name != "all")
         self._check_warm_up()
-        self._check_measure_also()
+        also = [parse_nodes_and_degree(each) for each in self.measure_also]
+        for nodes, degree in also:
+            check_fit(nodes, degree, least_degree=1)
+            if degree >= self.measure_nodes:
+                raise ValueError(
+                    f"measure_also={nodes}/{degree} is compared with a fit of the same degree, which measure_nodes="
+                    f"{self.measure_nodes} cannot determine: lower the degree, or raise measure_nodes."
+                )
+        object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
     def _check_warm_up(self) -> None:
         epochs = self.warm_up_epochs
         if epochs is None:
             return
-        if not 0 <= epochs <= self.epochs:
+        if epochs > self.epochs:
             raise ValueError(
-                f"warm_up_epochs={epochs:g} must lie between 0 and epochs={self.epochs}, or the rate never reaches "
-                f"lr={self.lr:g}: train longer, or set warm_up_epochs lower."
+                f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: the rate would not reach lr."
             )
         if self.warm_up not in {0.0, _WARM_UP}:
             raise ValueError(
-                f"warm_up={self.warm_up:g} and warm_up_epochs={epochs:g} both say how long the rate rises: set "
-                "warm_up=0, or warm_up_epochs=none."
+                f"warm_up={self.warm_up:g} and warm_up_epochs={epochs:g} exclude each other: set warm_up=0."
             )
         object.__setattr__(self, "warm_up", 0.0)
 
-    def _check_measure_also(self) -> None:
-        also = [parse_nodes_and_degree(each) for each in self.measure_also]
-        for nodes, degree in also:
-            if degree >= self.measure_nodes:
-                raise ValueError(
-                    f"measure_also={nodes}/{degree} is compared with a fit of the same degree on measure_nodes="
-                    f"{self.measure_nodes}, which determine degree {self.measure_nodes - 1} at most: lower the degree "
-                    "or raise measure_nodes."
-                )
-        object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
-
 
 def parse_nodes_and_degree(text: str) -> tuple[int, int]:
-    """Read a number of nodes and a degree that they determine, written as ``4/3``."""
+    """Read a number of nodes and a degree, written as ``4/3``."""
     nodes, _, degree = (part.strip() for part in text.partition("/"))
     if not (nodes.isdecimal() and degree.isdecimal()):
         raise ValueError(f"measure_also={text!r} is not possible: write nodes/degree, such as 4/3.")
-    check_fit(int(nodes), int(degree), least_degree=1)
     return int(nodes), int(degree)
-
-
-def check_least(settings: Settings, least: int, *names: str) -> None:
-    """Raise unless each of these settings is None or at least ``least``."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name}={value} is too small: it must be at least {least}.")
-
-
-def check_positive(settings: Settings, *names: str) -> None:
-    """Raise unless each of these settings is None or above 0."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"{name}={value!r} must be positive.")
-
-
-def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
-    """Raise unless this many nodes determine a polynomial of this degree."""
-    if degree < least_degree:
-        raise ValueError(f"degree={degree} is too small: it must be at least {least_degree}.")
-    if nodes < degree + 1:
-        raise ValueError(
-            f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
-            f"Use nodes={degree + 1} or more, or a lower degree."
-        )

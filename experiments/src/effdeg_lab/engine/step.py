@@ -1,7 +1,7 @@
 """One training step with any regularizer: eager on a CPU; on a GPU compiled, and the whole of it in one CUDA graph."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,29 +14,32 @@ from effdeg.baselines import Method
 State = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class StepOptions:
-    """How a step is computed.
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is trained and how, and when to look at it."""
 
-    Attributes:
-        optimizer: The optimizer's class.
-        options: Its options, without the rate.
-        clip: The highest norm of a gradient; None for any.
-        loss: The loss of outputs and labels.
-        precision: ``float32``, or ``bf16`` by autocast on a GPU.
-        compile: Compile the step on a GPU.
-        compile_penalty: Compile it also where it has a penalty.
-        fused_on_cpu: Use the fused kernel of the optimizer on a CPU too, where its rounding is another one.
-    """
-
+    model: nn.Module  # on its device, with its first weights
+    regularizer: Method
+    batch: Callable[[Tensor], tuple[Tensor, Tensor]]  # returns the training examples of given indices, and their labels
+    examples: int
+    batch_size: int  # over all processes; an epoch leaves out what does not fill a batch
+    steps: int
     optimizer: type[torch.optim.Optimizer]
-    options: dict[str, Any]
+    options: dict[str, Any]  # of the optimizer, without the rate
+    rate: Callable[[int], float]
+    weight: Callable[[int], float]  # of the penalty
+    evaluation_steps: Collection[int]
+    # Takes the number of steps and the mean penalty of the epoch so far, None if there is none; returns what to log.
+    # It must leave torch's random numbers alone.
+    evaluate: Callable[[int, float | None], dict[str, Any]]
+    describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar
     clip: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
-    precision: str = "float32"
-    compile: bool = True
+    precision: str = "float32"  # or bf16, by autocast on a GPU
+    compile: bool = True  # on a GPU
     compile_penalty: bool = True
-    fused_on_cpu: bool = False
+    fused_on_cpu: bool = False  # use the optimizer's fused kernel on a CPU too, where its rounding is another one
+    frees_gpu: bool = False  # let other runs use the GPU during evaluations, which keep the CPU busy
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -71,39 +74,24 @@ class CapturedStep:
 
 
 class Step:
-    """Trains a model on given examples, with or without the regularizer's penalty.
+    """A training step of a task on ``size`` examples, with or without the regularizer's penalty.
 
-    Attributes:
-        optimizer: The optimizer, with the regularizer's around it if it has one.
-        penalties: The sum of the penalties since it was last set to zero.
-        passes: Forward and backward passes per step.
+    A ``wrapper`` is called instead of the model, such as DDP around it.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        regularizer: Method,
-        batch: Callable[[Tensor], tuple[Tensor, Tensor]],
-        options: StepOptions,
-        *,
-        size: int,
-        wrapper: nn.Module | None = None,
-    ) -> None:
-        """Set up steps on ``size`` examples, of which ``batch`` returns inputs and labels by their indices.
-
-        A ``wrapper`` is called instead of the model, such as DDP around it.
-        """
-        self._model, self._regularizer, self._options = model, regularizer, options
-        self._wrapper = model if wrapper is None else wrapper
-        device = next(model.parameters()).device
-        self._device, self._on_gpu = device, device.type == "cuda"
+    def __init__(self, task: Task, *, size: int, wrapper: nn.Module | None = None) -> None:
+        self._task, self._model, self._wrapper = task, task.model, task.model if wrapper is None else wrapper
+        self._device = device = next(task.model.parameters()).device
+        self._on_gpu = device.type == "cuda"
         # Captured steps read these from their place, so they are written to, never replaced.
         self._rate, self._weight, self.penalties = (torch.zeros((), device=device) for _ in range(3))
         self._indices = torch.arange(size, device=device)
-        self._fused = self._on_gpu or options.fused_on_cpu
-        self.optimizer = self._make_optimizer()
-        self.passes = 1 if regularizer.wrap is None else 2
-        self._batch = self._compile(batch)
+        self._fused = self._on_gpu or task.fused_on_cpu
+        options = {"lr": self._rate if self._fused else 1.0, "fused": self._fused, **task.options}
+        if self._on_gpu and issubclass(task.optimizer, torch.optim.AdamW):
+            options["capturable"] = True
+        self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
+        self._batch = self._compile(task.batch)
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
         self._steps: dict[bool, Callable[[], None]] = {}
 
@@ -135,25 +123,21 @@ class Step:
 
     def state(self) -> State:
         """Return everything that training changes: weights, the optimizer's state, the sum of penalties."""
-        return {
-            "model": self._model.state_dict(),
-            "optimizer": self.optimizer.state_dict()["state"],
-            "penalties": self.penalties,
-        }
+        optimizer = self.optimizer.state_dict()["state"]
+        return {"model": self._model.state_dict(), "optimizer": optimizer, "penalties": self.penalties}
 
     def restore(self, state: State) -> None:
         """Put a state back into the memory that graphs have captured; an empty one of the optimizer starts anew."""
         self._model.load_state_dict(state["model"])
         self.penalties.copy_(state["penalties"])
-        present = self.optimizer.state_dict()["state"]
-        if not present:
-            groups = self.optimizer.state_dict()["param_groups"]
-            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+        own = self.optimizer.state_dict()
+        if not own["state"]:
+            self.optimizer.load_state_dict(own | {"state": state["optimizer"]})
             if self._fused:  # the optimizer has a copy of the rate now
                 for group in self.optimizer.param_groups:
                     group["lr"] = self._rate
             return
-        for parameter, values in present.items():
+        for parameter, values in own["state"].items():
             for name, value in values.items():
                 if isinstance(value, Tensor):
                     kept = state["optimizer"].get(parameter, {}).get(name)
@@ -164,39 +148,33 @@ class Step:
         self._steps.clear()
 
     def _run(self, penalized: bool) -> None:
-        x, y = self._regularizer.batch(*self._batch(self._indices))
+        x, y = self._task.regularizer.batch(*self._batch(self._indices))
 
         def closure() -> Tensor:
             self._model.zero_grad(set_to_none=True)
             loss, penalty = self._losses[penalized](x, y, self._weight)
             loss.backward()  # type: ignore[no-untyped-call]
-            if self._options.clip is not None:
-                nn.utils.clip_grad_norm_(self._model.parameters(), self._options.clip)
+            if self._task.clip is not None:
+                nn.utils.clip_grad_norm_(self._model.parameters(), self._task.clip)
             self.penalties += penalty
             return loss
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
 
     def _make_loss(self, penalized: bool) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        penalty, criterion = self._regularizer.penalty if penalized else None, self._options.loss
+        penalty = self._task.regularizer.penalty if penalized else None
+        criterion, precision = self._task.loss, self._task.precision
 
         def loss(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-            with autocast(self._device, self._options.precision):
+            with autocast(self._device, precision):
                 if penalty is None:
                     return criterion(self._wrapper(x), y), torch.zeros_like(weight)
                 outputs, value = penalty(self._wrapper, x, y)
                 return criterion(outputs, y) + weight * value, value.detach().float()
 
         alone = self._wrapper is self._model
-        return self._compile(loss) if alone and (penalty is None or self._options.compile_penalty) else loss
+        return self._compile(loss) if alone and (penalty is None or self._task.compile_penalty) else loss
 
     def _compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if not (self._on_gpu and self._options.compile):
-            return function
-        return torch.compile(function, fullgraph=True, dynamic=False)
-
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        options = {"lr": self._rate if self._fused else 1.0, "fused": self._fused, **self._options.options}
-        if self._on_gpu and issubclass(self._options.optimizer, torch.optim.AdamW):
-            options["capturable"] = True
-        return self._regularizer.optimizer(self._model, self._options.optimizer, **options)
+        compiles = self._on_gpu and self._task.compile
+        return torch.compile(function, fullgraph=True, dynamic=False) if compiles else function

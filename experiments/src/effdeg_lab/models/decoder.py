@@ -1,8 +1,7 @@
 """The transformer of Power et al. (2022), which reads an equation up to its equals sign and gives the answer.
 
 Theirs is a causal decoder with layer norms after every addition, ReLU, no biases in linear maps, no dropout, fixed
-sinusoidal positions and torch's own initialization. It also predicts the end of the line after the answer, and chooses
-among all tokens; here it is asked for the answer alone, among the numbers.
+sinusoidal positions and torch's own initialization.
 """
 
 import math
@@ -11,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 
-class EquationEmbedding(nn.Module):
-    """Tokens as vectors, each with its position."""
-
+class _Embedding(nn.Module):
     positions: Tensor
 
     def __init__(self, tokens: int, width: int) -> None:
@@ -25,14 +22,11 @@ class EquationEmbedding(nn.Module):
         self.register_buffer("positions", positions, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Embed a batch of equations, batch × 4, as batch × 4 × width."""
         embedded: Tensor = self.tokens(tokens) + self.positions
         return embedded
 
 
-class DecoderBlock(nn.Module):
-    """Attention, then an MLP, each added to what came in and normalized."""
-
+class _Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -45,7 +39,6 @@ class DecoderBlock(nn.Module):
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
 
     def forward(self, x: Tensor, *, last: bool) -> Tensor:
-        """Run the block, for every position or for the last one alone, which sees all others."""
         asking = x[:, -1:] if last else x
         queries, (keys, values) = self._by_head(self.queries(asking)), self.keys_and_values(x).chunk(2, dim=-1)
         attended = _attend(queries, self._by_head(keys), self._by_head(values))
@@ -58,11 +51,8 @@ class DecoderBlock(nn.Module):
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attend causally, the last query to all keys; all are batch × heads × positions × width.
-
-    Written out, since torch's attention works on tiles of 64 positions, of which 60 would be empty: it took two thirds
-    of a step on a GPU.
-    """
+    """Attend causally, the last query to all keys; all are batch × heads × positions × width."""
+    # Written out: torch's attention works on tiles of 64 positions, and took two thirds of a step on a GPU.
     scores = (queries[..., :, None, :] * keys[..., None, :, :]).sum(-1) / math.sqrt(queries.shape[-1])
     asking, asked = scores.shape[-2:]
     later = torch.ones(asking, asked, dtype=torch.bool, device=scores.device).triu(1 + asked - asking)
@@ -75,8 +65,8 @@ class Decoder(nn.Module):
 
     def __init__(self, *, prime: int, width: int, heads: int, depth: int) -> None:
         super().__init__()
-        self.embed = EquationEmbedding(prime + 2, width)
-        self.blocks = nn.ModuleList([DecoderBlock(width, heads) for _ in range(depth)])
+        self.embed = _Embedding(prime + 2, width)
+        self.blocks = nn.ModuleList([_Block(width, heads) for _ in range(depth)])
         self.answer = nn.Linear(width, prime, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
