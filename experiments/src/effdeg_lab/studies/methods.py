@@ -251,12 +251,10 @@ def _list_times(results: Results) -> Table:
         absent = [took.get(each.method.name, "not run") for each in methods]
         columns["at equal time, %"] = list(map(format_points, reached, absent))
         columns["in epochs"] = [str(pair[1]) if pair else NOTHING for pair in found]
-        missing = [
-            each.time("milliseconds_per_step") or 0.0 for each in results.done if each.method.name not in at.found
-        ]
+        steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
+        missing = [step for name, step in steps.items() if name not in at.found]
         # Nothing is the best while a cheaper method was not given the time.
-        step = results.find(at.reference.name).time("milliseconds_per_step") or 0.0
-        if not rough and min(missing, default=step) >= step:
+        if not rough and min(missing, default=math.inf) >= steps[at.reference.name]:
             bold = bold_largest(reached, 5)
         if missing:
             command = f"{write_sweep_command(results.recipe)} --no-tune --equal-time {at.reference.name}"
