@@ -178,6 +178,16 @@ class ImageList(Dataset[Tensor]):
 
     Attributes:
         sources: Their files, or the bytes of their files; None where a table has an empty cell.
+
+    Example:
+        >>> import io
+        >>> from PIL import Image
+        >>> from effdeg.io import ImageList, ImageOptions
+        >>> stream = io.BytesIO()
+        >>> Image.new("L", (4, 3)).save(stream, "png")
+        >>> images = ImageList([stream.getvalue()], ImageOptions(), "a table")
+        >>> len(images), tuple(images[0].shape), images.describe(0)
+        (1, (1, 3, 4), 'image 0 of a table')
     """
 
     def __init__(self, sources: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
