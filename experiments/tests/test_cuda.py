@@ -18,7 +18,6 @@ from effdeg_lab.data import load
 from effdeg_lab.engine import classify
 from effdeg_lab.engine.classify import make_step_options
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.loop import Turn
 from effdeg_lab.engine.regularizers import fit_to_examples, make_regularizer
 from effdeg_lab.engine.step import CapturedStep, Step
 from effdeg_lab.models import make_model
@@ -151,16 +150,10 @@ def test_images_with_a_simple_half(tmp_path, monkeypatch):
     assert 0 <= done.summary["test_calibration_error"] <= 1
 
 
-def test_runs_take_turns_unless_they_share(tmp_path, monkeypatch):
-    one, two = Turn(GPU), Turn(GPU)
-    with one:
-        with pytest.raises(TimeoutError):
-            two._lock.acquire(timeout=0)
-        with one.released(), two:
-            pass
+def test_a_shared_gpu_is_recorded(tmp_path, monkeypatch):
+    assert "shared" not in carry_out(tmp_path / "alone", small(epochs=1), device=GPU).environment
     monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
-    assert Turn(GPU)._lock is None
-    assert carry_out(tmp_path, small(epochs=1), device=GPU).environment["shared"] is True
+    assert carry_out(tmp_path / "shared", small(epochs=1), device=GPU).environment["shared"] is True
 
 
 @pytest.mark.parametrize("softmax", ["float32", "float64"])

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from engine_runs import (
     make_job,
     run_mlp,
     small,
+    stop_after,
 )
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -35,7 +38,7 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.regularizers import fit_to_examples, make_regularizer
 from effdeg_lab.engine.step import Step
 from effdeg_lab.models import make_model
-from effdeg_lab.runs import RunFolder
+from effdeg_lab.runs import RunFolder, StoppedError
 
 CPU = torch.device("cpu")
 DIGITS = load("digits", None)
@@ -277,6 +280,26 @@ def test_progress_is_shown(tmp_path, capsys):
     assert "continuing at step 5" in shown.out
     assert "method, seed 0" in shown.err
     assert "12/12" in shown.err
+
+
+def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="a-gpu"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, two = (loop.Turn(make_job(tmp_path, small(), "cuda:0", progress=True)) for _ in range(2))
+    with one:
+        with one:
+            pass
+        two._job.asked_to_stop = lambda: True
+        with pytest.raises(StoppedError), two:
+            pass
+        two._job.asked_to_stop = stop_after(3)
+        with pytest.raises(StoppedError), two:
+            pass
+        assert capsys.readouterr().out.count("waiting for it") == 1
+        with one.released(), two:
+            pass
+    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
+    assert loop.Turn(make_job(tmp_path, small(), "cuda:0"))._lock is None
 
 
 # What a step does, against a training loop written out by hand.

@@ -100,7 +100,7 @@ class Loop:
         self.step, self.seconds, self.last = 0, 0.0, State()
         self._penalized = 0
         self._order: Tensor | None = None
-        self.turn = Turn(job.device, announce=job.progress and self.first_process)
+        self.turn = Turn(job)
 
     def start(self, data: str | None = None) -> None:
         """Open the run, read its last checkpoint, and compile, which needs the GPU for moments only.
@@ -274,23 +274,26 @@ class Turn:
     tables then leave out their times.
     """
 
-    def __init__(self, device: torch.device, *, announce: bool = False) -> None:
-        self._announce = announce
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._lock: filelock.BaseFileLock | None = None
-        if device.type == "cuda" and get_rank_and_size()[1] == 1 and not shares_gpu(device):
+        if job.device.type == "cuda" and get_rank_and_size()[1] == 1 and not shares_gpu(job.device):
             user = os.getuid() if hasattr(os, "getuid") else "user"
-            name = f"effdeg-{user}-{torch.cuda.get_device_properties(device).uuid}.lock"
+            name = f"effdeg-{user}-{torch.cuda.get_device_properties(job.device).uuid}.lock"
             self._lock = filelock.FileLock(Path(tempfile.gettempdir()) / name)
 
     def __enter__(self) -> None:
-        if self._lock is None:
-            return
-        try:
-            self._lock.acquire(timeout=0)
-        except filelock.Timeout:
-            if self._announce:
-                print("another run trains on this GPU: waiting for it")
-            self._lock.acquire()
+        waited = False
+        while self._lock is not None:
+            try:
+                self._lock.acquire(timeout=1.0 if waited else 0.0)
+                return
+            except filelock.Timeout:
+                if self._job.asked_to_stop():
+                    raise StoppedError from None
+                if self._job.progress and not waited:
+                    print("another run trains on this GPU: waiting for it")
+                waited = True
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
