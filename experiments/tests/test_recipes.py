@@ -99,6 +99,7 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
         "cifar10-cost",
         "cifar10-estimators",
         "cifar10-learning-rate",
+        "cifar10-sensitivity",
         "digits-estimators",
         "digits-methods",
         "estimator",
