@@ -73,9 +73,9 @@ class Methods(Study):
     def tables(self, results: Results) -> list[Table]:
         """Return accuracies at equal epochs, then what each method costs and reaches at equal time."""
         # Runs that shared a device have no times.
-        timed = any(each.time() is not None for each in results.done)
+        times = [_list_times(results)] if _are_timed(results) else []
         others = list_other_values(results)
-        return [_list_accuracies(results), *([_list_times(results)] if timed else []), *([others] if others else [])]
+        return [_list_accuracies(results), *times, *([others] if others else [])]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return accuracy along training, the final accuracies, and the effective degree along training."""
@@ -84,7 +84,8 @@ class Methods(Study):
         tested = tested_on(results).capitalize()
         found = []
         if any(_read_curve(each, "epoch", "test_accuracy") for each in results.done):
-            caption = f"{tested} accuracy during training, by epochs and by time. Thin lines are single seeds."
+            along = "by epochs and by time" if _are_timed(results) else "by epochs"
+            caption = f"{tested} accuracy during training, {along}. Thin lines are single seeds."
             found.append(StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)))
         caption = f"{tested} accuracy, and the paper's where it has one; bars are standard deviations over seeds."
         found.append(StudyFigure("accuracies", caption, lambda theme: _plot_accuracies(results, theme)))
@@ -382,7 +383,7 @@ def _draw_methods(
     labels = []
     for each in results.done:
         curve = _read_curve(each, along, what)
-        if curve is not None:
+        if curve is not None and (along != "seconds" or each.time() is not None):
             color = colors_of(results.recipe, theme)[each.method.name]
             end = _draw_curve(axes, curve[0] / units[0], curve[1] / units[1], color)
             text = (
@@ -407,15 +408,22 @@ def _draw_methods(
 def _plot_curves(results: Results, theme: str) -> "Figure":
     from effdeg.plots import open_figure
 
-    with open_figure(theme, (11, 3.9)) as (_, figure):
-        by_epoch, by_time = figure.subplots(1, 2)
+    timed = _are_timed(results)
+    with open_figure(theme, (11 if timed else 6.2, 3.9)) as (_, figure):
+        by_epoch, *by_time = figure.subplots(1, 2 if timed else 1, squeeze=False)[0]
         longest = max(each.time() or 0.0 for each in results.done)
         unit, name = (60.0, "minutes") if longest > 120 else (1.0, "seconds")
         _draw_methods(by_epoch, results, theme, "epoch", "test_accuracy", (1.0, 0.01))
-        _draw_methods(by_time, results, theme, "seconds", "test_accuracy", (unit, 0.01))
         by_epoch.set(title=f"{tested_on(results)} accuracy, %", xlabel="epoch")
-        by_time.set(title="the same by time", xlabel=f"{name} of training on {results.machines[0]}")
+        for axes in by_time:
+            _draw_methods(axes, results, theme, "seconds", "test_accuracy", (unit, 0.01))
+            axes.set(title="the same by time", xlabel=f"{name} of training on {results.machines[0]}")
     return figure
+
+
+def _are_timed(results: Results) -> bool:
+    """Return whether times are known: those of runs that shared a device are not."""
+    return any(each.time() is not None for each in results.done)
 
 
 def _plot_degrees(results: Results, theme: str) -> "Figure":
