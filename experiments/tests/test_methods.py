@@ -109,7 +109,10 @@ def test_tables(results):
 def test_tables_of_shared_devices_held_out_examples_and_failures():
     runs = one_seed({"plain": 0.8, "ed": 0.8}, held_out=50, shared=True)
     runs.append(replace(make_run(METHODS, "sam", 0.8, held_out=50, finished=False), failure="OSError: full"))
-    (table,) = METHODS.study.tables(collect(METHODS, runs, {"held_out": 50})[0])
+    (results,) = collect(METHODS, runs, {"held_out": 50})
+    (by_epoch,) = METHODS.study.figures(results)[0].draw("light").axes
+    assert by_epoch.get_xlabel() == "epoch"
+    (table,) = METHODS.study.tables(results)
     assert table.columns[1:3] == ("paper, %", "here, held-out, %")
     assert "SAM failed: OSError: full" in table.notes
 

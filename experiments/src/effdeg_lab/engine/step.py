@@ -1,5 +1,6 @@
 """One training step with any regularizer: eager on a CPU; on a GPU compiled, and the whole of it in one CUDA graph."""
 
+import gc
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class CapturedStep:
                 step()
         torch.cuda.current_stream().wait_stream(side)
         model.zero_grad(set_to_none=True)
+        # A graph of an earlier run that is garbage-collected during capture would spoil it.
+        gc.collect()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             step()

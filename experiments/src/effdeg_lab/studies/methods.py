@@ -288,18 +288,19 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
 
     minutes = max(each.time() or 0.0 for each in results.done) > 120
     time = f"{'minutes' if minutes else 'seconds'} of training on {results.machines[0]}"
-    panels = [
-        (f"{tested_on(results)} accuracy, %", "epoch", "epoch", "test_accuracy", (1, 0.01)),
-        ("the same by time", time, "seconds", "test_accuracy", (60 if minutes else 1, 0.01)),
-    ]
+    panels = [(f"{tested_on(results)} accuracy, %", "epoch", "epoch", "test_accuracy", (1, 0.01))]
+    if any(each.time() is not None for each in results.done):
+        panels.append(("the same by time", time, "seconds", "test_accuracy", (60 if minutes else 1, 0.01)))
     if any(_read_curve(each, "epoch", _DEGREE) is not None for each in results.done):
         panels.append(("effective degree", "epoch", "epoch", _DEGREE, (1, 1)))
     with open_figure(theme, (5.5 * len(panels), 3.9)) as (look, figure):
-        for axes, (title, x_title, along, what, units) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for axes, (title, x_title, along, what, units) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
             labels = []
             for each in results.done:
                 curve, color = _read_curve(each, along, what), colors_of(results.recipe, theme)[each.method.name]
-                if curve is not None:
+                if curve is not None and (along == "epoch" or each.time() is not None):
                     for seed in curve / units:
                         axes.plot(*seed.T, color=color, lw=0.6, alpha=0.4)
                     mean = (curve / units).mean(0)
