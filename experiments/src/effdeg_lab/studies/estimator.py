@@ -71,7 +71,7 @@ def run(settings: Estimation, job: Job) -> None:
     state = job.start() or {"done": 0, "seconds": 0.0}
     begin = time.perf_counter() - state["seconds"]
     title = f"{settings.function}, seed {settings.seed}"
-    with Turn(job.device), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
+    with Turn(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
         for done, (sampling, nodes) in enumerate(SCHEMES, start=1):
             if done > state["done"]:
                 for entry in subject.measure(sampling, nodes):

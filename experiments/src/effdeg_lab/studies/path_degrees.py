@@ -147,7 +147,7 @@ def run_paths(settings: PathDegrees, job: Job) -> None:
     """Follow random polynomials of every total degree along paths, with and without noise."""
     state = job.start() or {"entries": [], "seconds": 0.0}
     title = f"{settings.variables} variables, seed {settings.seed}"
-    with Turn(job.device, announce=job.progress), progress_bar(title, settings.highest, enabled=job.progress) as update:
+    with Turn(job), progress_bar(title, settings.highest, enabled=job.progress) as update:
         for degree in range(len(state["entries"]) + 1, settings.highest + 1):
             job.stop_if_asked(lambda: state)
             begin = time.perf_counter()

@@ -238,7 +238,7 @@ def run_fit(settings: PolynomialFit, job: Job) -> None:
     state = job.start() or {"step": 0, "damping": 0.01, "seconds": 0.0, "last": {}, "network": network.state_dict()}
     network.load_state_dict(state["network"])
     title = f"task {settings.task}, seed {settings.seed}"
-    with Turn(job.device, announce=job.progress), progress_bar(title, settings.steps, enabled=job.progress) as update:
+    with Turn(job), progress_bar(title, settings.steps, enabled=job.progress) as update:
         while state["step"] < settings.steps:
             job.stop_if_asked(lambda: state | {"network": network.state_dict()})
             begin = time.perf_counter()
