@@ -14,8 +14,7 @@ from effdeg_lab.recipes.estimator import RECIPE
 from effdeg_lab.results import collect
 from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
 from effdeg_lab.studies import estimator
-from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
-from effdeg_lab.studies.known_functions import exact_degrees, expand_relu
+from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject, exact_degrees, expand_relu
 
 CPU = torch.device("cpu")
 SMALL = {"paths": 24, "examples": 30, "draws": 3, "seed": 2}
