@@ -316,7 +316,7 @@ def test_figures():
     shown = RECIPE.study.figures(results)
     assert [each.name for each in shown] == ["with-decay", "without-decay"]
     assert len(shown[1].draw("dark").axes) == 6
-    _, degree, *_ = draw_courses([results.find("decay")]).axes
+    _, degree, *_ = draw_courses([results.find("decay")], "light").axes
     (dot,) = [line for line in degree.lines if line.get_marker() == "o"]
     assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (640, 0.9)
     # The band is the 95% interval of the measurement.
