@@ -17,6 +17,7 @@ import effdeg
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.engine.loop import Turn
 from effdeg_lab.engine.settings import check_fit
+from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
@@ -29,12 +30,10 @@ from effdeg_lab.verdicts import Verdict, judge, judge_all
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Coefficients below this share of the largest count as rounding errors; a coarse threshold would ignore noise, too.
-_THRESHOLD, _COARSE = 1e-13, 1e-2
-# Sums of this many times their terms' sizes, or less, are rounding errors of zero.
-_ROUNDING = 1e-14
-# Noise that is added to the values, in units of the polynomials' standard deviation.
-_NOISE = {f"{size:.0e}": size for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}
+_THRESHOLD = 1e-13  # coefficients below this share of the largest count as rounding errors
+_COARSE = 1e-2  # a threshold that would ignore noise, too
+_ROUNDING = 1e-14  # sums of this many times their terms' sizes, or less, are rounding errors of zero
+_NOISE = {f"{size:.0e}": size for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}  # in standard deviations of the polynomials
 _KINDS = ("effective_degree", "normalized")
 
 
@@ -305,9 +304,6 @@ def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[s
 
 def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figure":
     """Draw quantities against the total degree, a panel for each and a line for each method."""
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, add_grid, colors_of, label_ends
-
     with open_figure(theme, (12, 3.9)) as (look, figure):
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []
         for axes, (title, name) in zip(panels, quantities.items(), strict=True):
