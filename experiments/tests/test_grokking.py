@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from effdeg_lab.models import Decoder
 from effdeg_lab.recipes.grokking import RECIPE
-from effdeg_lab.results import MethodRuns, Results
+from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import grokking
 from effdeg_lab.studies.grokking import (
@@ -234,11 +234,7 @@ def make_run(method="paper", degrees=AS_THE_PAPER, accuracies=ACCURACIES, losses
 
 
 def make_results(*runs):
-    methods = []
-    for method in RECIPE.methods:
-        own = tuple(run for run in runs if run.method == method.name)
-        methods.append(MethodRuns(method, own, "run" if own else "not run"))
-    return Results(RECIPE, {"steps": 163_840}, tuple(methods))
+    return collect(RECIPE, runs)[0]
 
 
 def test_moments():

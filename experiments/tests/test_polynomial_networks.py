@@ -1,18 +1,18 @@
 """Networks that are polynomials: exact values of their maps, training, small runs, and the study of made-up runs."""
 
-from contextlib import closing
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from engine_runs import assert_same_end, carry_out, carry_out_interrupted
 
 import effdeg
 from effdeg.functional import evaluate, fit
 from effdeg_lab.recipes.pnn import RECIPE
-from effdeg_lab.results import MethodRuns, Results
-from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
+from effdeg_lab.results import collect
+from effdeg_lab.runs import Run
 from effdeg_lab.studies import polynomial_networks
 from effdeg_lab.studies.polynomial_networks import (
     COLUMNS,
@@ -42,13 +42,6 @@ def draw_ends(count, seed=0):
     return draw_inputs(count, generator), draw_inputs(count, generator)
 
 
-def carry_out(folder, settings=SMALL, device="cpu", **options):
-    job = Job(settings, "pnn", f"task-{settings.task}", settings, RunFolder(folder), torch.device(device), **options)
-    with closing(job), torch.random.fork_rng():
-        run_fit(settings, job)
-    return job
-
-
 def make_run(task, seed, *, factor=1.0, error=1e-5, stderr=0.01):
     """Make a run whose network measures a factor times what its map does, in every column."""
     exact = zip(COLUMNS, EXACT[(task - 1) % 3 + 1], strict=True)
@@ -63,12 +56,8 @@ def make_run(task, seed, *, factor=1.0, error=1e-5, stderr=0.01):
 
 def make_results(tasks=tuple(DEGREES), **changes):
     """Make results of two seeds of some tasks, each with changes of its own: ``task_3={"factor": 2}``."""
-    methods = []
-    for task, method in enumerate(RECIPE.methods, 1):
-        runs = [make_run(task, seed, **changes.get(f"task_{task}", {})) for seed in (0, 1) if task in tasks]
-        methods.append(MethodRuns(method, tuple(runs), "run" if runs else "not run"))
-    scale = {name: getattr(RECIPE.settings, name) for name in RECIPE.settings.scale_names()}
-    return Results(RECIPE, scale, tuple(methods))
+    runs = [make_run(task, seed, **changes.get(f"task_{task}", {})) for task in tasks for seed in (0, 1)]
+    return collect(RECIPE, runs)[0]
 
 
 def test_integrals_agree_with_closed_forms_rise_with_the_degree_and_double_with_the_outputs():
@@ -143,12 +132,12 @@ def test_steps_that_are_no_better_or_overflow_are_not_taken():
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    return carry_out(tmp_path_factory.mktemp("unbroken"))
+    return carry_out(tmp_path_factory.mktemp("unbroken"), SMALL, run_fit)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 def test_a_network_fits_and_measures_what_its_map_does(unbroken, tmp_path, device):
-    run = (unbroken if device == "cpu" else carry_out(tmp_path, device=device)).read()
+    run = (unbroken if device == "cpu" else carry_out(tmp_path, SMALL, run_fit, device=device)).run
     assert run.value("test_error") < 1e-3
     for name in (column.name for column in COLUMNS):
         network = run.value(f"network.{name}.value")
@@ -158,32 +147,17 @@ def test_a_network_fits_and_measures_what_its_map_does(unbroken, tmp_path, devic
 
 
 def test_tasks_share_paths_but_not_networks(unbroken, tmp_path):
-    doubled = carry_out(tmp_path, SMALL.change({"task": 5, "steps": 2})).read()
+    doubled = carry_out(tmp_path, SMALL.change({"task": 5, "steps": 2}), run_fit).run
     for column, (what, same) in product(COLUMNS, (("same_paths", True), ("network", False))):
-        once, twice = (run.value(f"{what}.{column.name}.value") for run in (unbroken.read(), doubled))
+        once, twice = (run.value(f"{what}.{column.name}.value") for run in (unbroken.run, doubled))
         assert (twice == pytest.approx(column.factor * once, rel=1e-6)) is same
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path, monkeypatch, how):
-    take_step, steps = polynomial_networks._take_step, []
-
-    def count_steps(*arguments):
-        steps.append(1)
-        if how == "killed" and len(steps) == 26:
-            raise KeyboardInterrupt
-        return take_step(*arguments)
-
-    monkeypatch.setattr(polynomial_networks, "_take_step", count_steps)
-    with pytest.raises(StoppedError if how == "stopped" else KeyboardInterrupt):
-        carry_out(tmp_path, asked_to_stop=lambda: how == "stopped" and len(steps) == 25)
-    job = carry_out(tmp_path)
-    assert len(steps) == (50 if how == "stopped" else 26 + 30)
-    ours, others = job.read(), unbroken.read()
-    for found, expected in zip([*ours.metrics, ours.summary], [*others.metrics, others.summary], strict=True):
-        assert found | {"seconds": 0} == expected | {"seconds": 0}
-    weights = [torch.load(each.folder / "weights.pt", weights_only=True) for each in (job, unbroken)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path):
+    where = (polynomial_networks, "_take_step")
+    broken, calls = carry_out_interrupted(tmp_path, SMALL, run_fit, *where, killed=26, stopped=41)
+    assert_same_end(broken, unbroken)
+    assert calls == 26 + 30  # it continues from step 20, and is stopped after step 35
 
 
 @pytest.mark.parametrize(
