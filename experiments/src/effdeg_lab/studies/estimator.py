@@ -53,24 +53,15 @@ _KEYS = ["sampling", "nodes", "degree"]
 
 @dataclass(frozen=True)
 class Estimation(Settings):
-    """The settings of one run. The seed decides the function, the examples, the paths and the nodes.
+    """The settings of one run. The seed decides the function, the examples, the paths and the nodes."""
 
-    Attributes:
-        function: What is measured: a random ``polynomial`` map, a ``sine``, or a random ReLU network with one hidden
-            layer, whose ``kinks`` along a path are known.
-        frequency: The sine's ω, for inputs between -1 and 1. Its exact series must end before degree 640.
-        units: The hidden units of the network.
-        examples: The number of examples that the paths join.
-        paths: The number of paths of every measurement.
-        draws: How often nodes are drawn on the same paths, to see how much the value varies with random nodes alone.
-    """
-
+    # A random polynomial map, a sine, or a random ReLU network with one hidden layer, whose kinks on a path are known.
     function: Literal["polynomial", "sine", "kinks"] = "polynomial"
-    frequency: float = setting(4.0, above=0, most=400)
-    units: int = setting(32, least=1)
-    examples: int = setting(2000, scale=True, least=2)
-    paths: int = setting(2000, scale=True, least=2)
-    draws: int = setting(8, scale=True, least=2)
+    frequency: float = setting(4.0, above=0, most=400)  # the sine's ω: its exact series must end before degree 640
+    units: int = setting(32, least=1)  # hidden units of the network
+    examples: int = setting(2000, scale=True, least=2)  # that the paths join
+    paths: int = setting(2000, scale=True, least=2)  # of every measurement
+    draws: int = setting(8, scale=True, least=2)  # of nodes on the same paths, to see what random nodes alone change
 
 
 def run(settings: Estimation, job: Job) -> None:
@@ -80,14 +71,13 @@ def run(settings: Estimation, job: Job) -> None:
     begin = time.perf_counter() - state["seconds"]
     title = f"{settings.function}, seed {settings.seed}"
     with Turn(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
-        for done, (sampling, nodes) in enumerate(SCHEMES, start=1):
-            if done > state["done"]:
-                for entry in subject.measure(sampling, nodes):
-                    job.log(entry)
-                state.update(done=done, seconds=time.perf_counter() - begin)
-                job.save(state)
-                job.stop_if_asked(lambda: state)
-            update(done, f"{nodes} {sampling} nodes")
+        for sampling, nodes in SCHEMES[state["done"] :]:
+            for entry in subject.measure(sampling, nodes):
+                job.log(entry)
+            state.update(done=state["done"] + 1, seconds=time.perf_counter() - begin)
+            job.save(state)
+            job.stop_if_asked(lambda: state)
+            update(state["done"], f"{nodes} {sampling} nodes")
     exact = subject.exact[:, list(EXACT_AT)].mean(0).tolist()
     job.finish({"degrees": list(EXACT_AT), "exact": exact, "seconds": time.perf_counter() - begin})
 
@@ -342,8 +332,8 @@ class EstimatorStudy(Study):
     def tables(self, results: Results) -> list[Table]:
         """Return costs, nodes for each degree, splits of forward passes, and warnings."""
         averaged = {each.method.title: average(each.runs) for each in results.done}
-        costs = _make_costs(averaged, results.heading)
-        return [costs, _make_nodes(averaged), _make_splits(averaged), _make_warnings(results)]
+        splits, warned = _make_splits(averaged), _make_warnings(results)
+        return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return the figures."""
@@ -449,8 +439,8 @@ def _draw_bias(results: Results, theme: str) -> "Figure":
                 axes.set_yscale("symlog", linthresh=1.0)
                 add_grid(axes, colors, "x")
         figure.supxlabel("nodes on each path", fontsize=9)
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, title="degree", loc="outside right center", fontsize=8)
+        shown = panels[0, 0].get_legend_handles_labels()
+        figure.legend(*shown, title="degree", loc="outside right center", fontsize=8)
     return figure
 
 

@@ -46,40 +46,24 @@ _PROXY_NAMES = tuple(name.partition("@")[0] for name in _PROXIES)
 
 @dataclass(frozen=True)
 class Grokking(Settings):
-    """The settings of one run; the defaults are the paper's, and where it is silent those of Power et al. (2022).
+    """The settings of one run; the defaults are the paper's, and where it is silent those of Power et al. (2022)."""
 
-    Attributes:
-        operation: What is done with two numbers modulo the prime: ``add``, ``subtract``, ``multiply``, ``divide``,
-            ``quadratic`` (x² + xy + y²), or ``by-parity`` (x / y if y is odd, else x - y).
-        prime: The modulus.
-        fraction: The share of all equations that is trained on; the rest validates.
-        weight_decay: AdamW's weight decay.
-        lr: The learning rate, reached after ten steps and kept.
-        softmax: The precision of the softmax in the loss that is trained. In ``float32``, what is memorized so well
-            that its loss rounds to 0 has no gradient any more (Prieto et al., 2025).
-        batch: Equations per step, at most half of those that are trained on.
-        width: The width of the transformer.
-        heads: The heads of its attention.
-        depth: The number of its blocks.
-        seed: Decides the split, the first weights and the order of the equations.
-        steps: How long it is trained.
-        evaluations: The number of evaluations, half of them evenly in the logarithm of the step, half in the step.
-        measure_paths: Paths of each measurement of the effective degree.
-        measure_nodes: Nodes on them.
-        measure_degree: The highest degree of their fits.
-    """
-
+    # What is done with two numbers modulo the prime: "quadratic" is x² + xy + y², "by-parity" x / y if y is odd, else
+    # x - y.
     operation: Operation = "divide"
     prime: int = 97
-    fraction: float = setting(0.3, above=0)
+    fraction: float = setting(0.3, above=0)  # of all equations, to train on; the rest validates
     weight_decay: float = setting(0.0, least=0)
-    lr: float = setting(1e-3, above=0)
+    lr: float = setting(1e-3, above=0)  # reached after ten steps and kept
+    # Of the loss that is trained. In float32, what is memorized so well that its loss rounds to 0 has no gradient any
+    # more (Prieto et al., 2025).
     softmax: Literal["float32", "float64"] = "float32"
-    batch: int = setting(512, least=1)
+    batch: int = setting(512, least=1)  # equations per step, at most half of those that are trained on
     width: int = setting(128, least=1)
     heads: int = setting(4, least=1)
     depth: int = setting(2, least=1)
     steps: int = setting(100_000, scale=True, least=1)
+    # Half of them evenly in the logarithm of the step, half in the step.
     evaluations: int = setting(200, scale=True, named=False, least=2)
     measure_paths: int = setting(200, scale=True, named=False, least=2)
     measure_nodes: int = setting(64, scale=True, named=False)

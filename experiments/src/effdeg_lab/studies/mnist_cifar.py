@@ -48,12 +48,9 @@ class MnistCifar(Study):
     The claim is that networks rely on MNIST almost entirely: of all methods that the paper reports, accuracy with MNIST
     randomized is within 5 points of chance, and with CIFAR randomized no more than a point below that without. Nothing
     is decided where one of these methods was not run, or a run has not learned (less than 95% of the test images).
-
-    Attributes:
-        paper: What the paper reports, by the names of the methods.
     """
 
-    paper: Mapping[str, Accuracies]
+    paper: Mapping[str, Accuracies]  # what the paper reports, by the names of the methods
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:

@@ -39,28 +39,17 @@ _KINDS = ("effective_degree", "normalized")
 
 @dataclass(frozen=True)
 class PathDegrees(Settings):
-    """The settings of one run: random polynomials of every total degree, each followed along random paths.
-
-    Attributes:
-        variables: Variables of the polynomials.
-        terms: Random monomials of each; by default all of its degree and below.
-        inputs: Where the examples lie: ``uniform`` on [-1, 1] in every variable, ``normal``, or on the ``lattice`` of
-            the values -1, 0 and 1, which has no density.
-        highest: The highest total degree; all from 1 on are tried.
-        polynomials: Polynomials of each total degree.
-        paths: Paths along which all polynomials of a total degree are followed.
-        nodes: Nodes on each path.
-        degree: The highest degree of the fits.
-    """
+    """The settings of one run: random polynomials of every total degree, each followed along random paths."""
 
     variables: int = setting(3, least=1)
-    terms: int | None = setting(None, least=1)
+    terms: int | None = setting(None, least=1)  # random monomials of each; by default all of its degree and below
+    # Uniform on [-1, 1] in every variable, normal, or on the lattice of the values -1, 0 and 1, which has no density.
     inputs: Literal["uniform", "normal", "lattice"] = "uniform"
-    highest: int = setting(10, scale=True, least=1)
-    polynomials: int = setting(20, scale=True, least=2)
-    paths: int = setting(1000, scale=True, least=2)
+    highest: int = setting(10, scale=True, least=1)  # total degree; all from 1 on are tried
+    polynomials: int = setting(20, scale=True, least=2)  # of each total degree
+    paths: int = setting(1000, scale=True, least=2)  # along which all polynomials of a total degree are followed
     nodes: int = setting(64, scale=True)
-    degree: int = setting(16, scale=True)
+    degree: int = setting(16, scale=True)  # the highest of the fits
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""

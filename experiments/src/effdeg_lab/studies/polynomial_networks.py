@@ -74,27 +74,16 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class PolynomialFit(Settings):
-    """The settings of one run: a network is fitted to a map, then both are measured along the same paths.
+    """The settings of one run: a network is fitted to a map, then both are measured along the same paths."""
 
-    Attributes:
-        task: Which of the six maps.
-        width: Units in each of the three hidden layers.
-        examples: Inputs to train on.
-        steps: Steps of Levenberg and Marquardt's method.
-        paths: Paths to measure along.
-        nodes: Nodes on each path.
-        degree: The highest degree of the fits; a network, which squares three times, has degree 8.
-        pairs: Pairs of inputs over which the map's exact values are integrated.
-    """
-
-    task: int = setting(1, least=1, most=6)
-    width: int = setting(16, least=1)
-    examples: int = setting(1000, scale=True, least=2)
-    steps: int = setting(100, scale=True, least=1)
+    task: int = setting(1, least=1, most=6)  # which of the six maps
+    width: int = setting(16, least=1)  # units in each of the three hidden layers
+    examples: int = setting(1000, scale=True, least=2)  # inputs to train on
+    steps: int = setting(100, scale=True, least=1)  # of Levenberg and Marquardt's method
     paths: int = setting(20_000, scale=True, least=2)
     nodes: int = setting(16, scale=True)
-    degree: int = setting(10, scale=True, least=8)
-    pairs: int = setting(2**18, scale=True, least=2)
+    degree: int = setting(10, scale=True, least=8)  # of the fits; a network, which squares three times, has degree 8
+    pairs: int = setting(2**18, scale=True, least=2)  # of inputs, over which the map's exact values are integrated
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
