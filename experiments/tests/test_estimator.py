@@ -15,7 +15,7 @@ from effdeg_lab.recipes.estimator import RECIPE
 from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import estimator
-from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject, exact_degrees, expand_relu
+from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
 
 CPU = torch.device("cpu")
 SMALL = {"paths": 24, "examples": 30, "draws": 3, "seed": 2}
@@ -48,15 +48,6 @@ def test_coefficients_are_those_of_a_dense_quadrature(name):
     expected = integrate(subject.evaluate, first, second, 45, points)
     torch.testing.assert_close(found, expected, rtol=0, atol=close)
     torch.testing.assert_close(subject.expand(first, second, 2), found[:, :3], rtol=0, atol=1e-15)
-
-
-def test_a_kink_grows_with_the_logarithm_of_the_degree():
-    slope, angle = torch.tensor([1.7], dtype=torch.float64), 1.0
-    exact = exact_degrees(expand_relu(-slope * math.cos(angle), slope, 40_000)[..., None])[0]
-    # c_k tends to -(2/π) w sin θ cos(kθ) / k², and |cos| is 2/π on average.
-    doubling = 4 / math.pi**2 * 1.7 * math.sin(angle) * math.log(2)
-    for degree in (2500, 5000, 20_000):
-        assert float(exact[2 * degree] - exact[degree]) == pytest.approx(doubling, rel=2e-3)
 
 
 @pytest.fixture(scope="module")

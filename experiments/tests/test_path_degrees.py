@@ -13,14 +13,7 @@ from effdeg_lab.recipes.path_degrees import RECIPE
 from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import path_degrees
-from effdeg_lab.studies.path_degrees import (
-    PathDegrees,
-    Polynomials,
-    draw_polynomials,
-    find_degrees,
-    follow_polynomials,
-    run_paths,
-)
+from effdeg_lab.studies.path_degrees import PathDegrees, Polynomials, find_degrees, run_paths
 
 CPU = torch.device("cpu")
 SMALL = PathDegrees(highest=3, polynomials=3, paths=40, nodes=16, degree=8)
@@ -28,7 +21,7 @@ DENSE = ("dense-2", "dense-3", "sparse-10", "monomial-3")
 
 
 def draw(degree=4, **changes):
-    return draw_polynomials(SMALL.change(changes), degree, torch.Generator().manual_seed(0))
+    return path_degrees.draw_polynomials(SMALL.change(changes), degree, torch.Generator().manual_seed(0))
 
 
 def make_polynomial(*terms):
@@ -39,7 +32,7 @@ def make_polynomial(*terms):
 
 
 def follow(degree, device=CPU, **changes):
-    return follow_polynomials(SMALL.change(changes), degree, device)
+    return path_degrees.follow_polynomials(SMALL.change(changes), degree, device)
 
 
 def make_results(names=DENSE, **changes):

@@ -19,12 +19,8 @@ from effdeg_lab.studies.polynomial_networks import (
     DEGREES,
     PolynomialFit,
     PolynomialNetwork,
-    compute_columns,
     compute_map,
-    draw_inputs,
-    integrate_columns,
     run_fit,
-    take_levenberg_marquardt_step,
 )
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -39,7 +35,7 @@ EXACT = {
 
 def draw_ends(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return draw_inputs(count, generator), draw_inputs(count, generator)
+    return polynomial_networks.draw_inputs(count, generator), polynomial_networks.draw_inputs(count, generator)
 
 
 def make_run(task, seed, *, factor=1.0, error=1e-5, stderr=0.01):
@@ -61,7 +57,7 @@ def make_results(tasks=tuple(DEGREES), **changes):
 
 
 def test_integrals_agree_with_closed_forms_rise_with_the_degree_and_double_with_the_outputs():
-    integrals = {task: integrate_columns(task, pairs=2**14, seed=0) for task in DEGREES}
+    integrals = {task: polynomial_networks.integrate_columns(task, pairs=2**14, seed=0) for task in DEGREES}
     for column in COLUMNS:
         values = [integrals[task][column.name]["value"] for task in DEGREES]
         assert values[0] < values[1] < values[2]
@@ -77,7 +73,7 @@ def test_integrals_agree_with_closed_forms_rise_with_the_degree_and_double_with_
 def test_the_library_measures_the_same_path_by_path(task):
     inputs = torch.cat(draw_ends(20, seed=1))
     trace = effdeg.trace(partial(compute_map, task), inputs, paths=30, nodes=16, sampling="chebyshev")
-    expected = compute_columns(task, *inputs[trace.pairs].unbind(1))
+    expected = polynomial_networks.compute_columns(task, *inputs[trace.pairs].unbind(1))
     for column in COLUMNS:
         found = trace.fit(degree=10, basis=column.basis, output="identity", components=column.components)
         sample = found.sample(normalized=column.factor == 1)
@@ -111,7 +107,7 @@ def descend(residuals, weights, steps, damping=0.01):
     for _ in range(steps):
         jacobian = torch.func.jacrev(residuals)(weights)
         before = residuals(weights).square().sum()
-        weights, damping = take_levenberg_marquardt_step(residuals, jacobian, weights, damping)
+        weights, damping = polynomial_networks.take_levenberg_marquardt_step(residuals, jacobian, weights, damping)
         assert residuals(weights).square().sum() <= before
     return weights
 
