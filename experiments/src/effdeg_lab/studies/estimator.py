@@ -93,7 +93,10 @@ class Subject:
         # Pairs depend on the seed alone: these are the pairs of every measurement.
         first, second = self._trace("cosine", nodes=1).pairs.to(device).unbind(1)
         self._first, self._second = self.inputs[first], self.inputs[second]
-        self.exact = exact_degrees(self.expand(self._first, self._second, EXACT_AT[-1])).cpu()
+        # At every degree K the sum of k |c_k| over k up to K, averaged over outputs.
+        coefficients = self.expand(self._first, self._second, EXACT_AT[-1])
+        degrees = torch.arange(coefficients.shape[1], dtype=torch.float64, device=device)
+        self.exact = (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1).cpu()
 
     def measure(self, sampling: Sampling, nodes: int) -> list[dict[str, Any]]:
         """Measure at every degree that the nodes determine, and compare with the exact values path by path."""
@@ -138,12 +141,6 @@ class Subject:
 # Examples of shape (examples, variables), the function of such points, and its expansion: from the first ends of paths
 # (t = 1), the second ends (t = -1) and a degree to the coefficients of T_k(t), of shape (paths, degree + 1, outputs).
 KnownFunction = tuple[Tensor, Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, int], Tensor]]
-
-
-def exact_degrees(coefficients: Tensor) -> Tensor:
-    """Return the exact effective degree at every degree K: the sum of k |c_k| over k up to K, averaged over outputs."""
-    degrees = torch.arange(coefficients.shape[1], dtype=torch.float64, device=coefficients.device)
-    return (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1)
 
 
 def make_polynomial(settings: Estimation, generator: Generator, device: torch.device) -> KnownFunction:
@@ -323,8 +320,7 @@ class EstimatorStudy(Study):
             found = find_default(average(each.runs))
             # With one seed the standard error is that over paths.
             count = found["seeds"] if found["seeds"] > 1 else each.runs[0].settings["paths"]
-            margin = float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
-            bias = float(found["bias"])
+            bias, margin = float(found["bias"]), float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
             quantity = f"relative bias of the defaults, {each.method.title}:"
             parts.append(judge(quantity, bias, (bias - margin, bias + margin), above=-UNBIASED, below=UNBIASED))
         return judge_all(sorted(parts, key=lambda part: -abs(part.value or 0.0)))
@@ -446,8 +442,7 @@ def _draw_bias(results: Results, theme: str) -> "Figure":
 
 def _draw_degrees(results: Results, theme: str) -> "Figure":
     with open_figure(theme, (8.5, 4.2)) as (colors, figure):
-        axes = figure.subplots()
-        labels = []
+        axes, labels = figure.subplots(), []
         for each in results.done:
             ink = colors_of(results.recipe, theme)[each.method.name]
             exact = pd.DataFrame([read_exact(run) for run in each.runs])
@@ -501,8 +496,7 @@ def _draw_warnings(results: Results, theme: str) -> "Figure":
             axes.axhline(WRONG, color=colors.ink, lw=0.9, ls=":")
             axes.set_yscale("log")
             add_grid(axes, colors)
-        panels[0].set_xscale("log")
-        panels[0].set(xlabel="residual", ylabel="distance from the whole value, as a share of it")
+        panels[0].set(xlabel="residual", ylabel="distance from the whole value, as a share of it", xscale="log")
         panels[1].set_xlabel("share of the estimate in the upper half of the degrees")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
     return figure

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Operation = Literal["add", "subtract", "multiply", "divide", "quadratic", "by-parity"]
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 _WARM_UP, _BETAS = 10, (0.9, 0.98)  # Power et al.'s
 _AT_ONCE = 8192  # enough equations to fill a GPU, with room left on a small one
@@ -236,7 +235,7 @@ class Course:
         first = max(0, len(self.steps) - 5)
         self.end = first + int(self.degrees[first:].argmax())
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
         return self._found[name].to_numpy(dtype=float)
 
     def reaches(self, name: str, least: float) -> int | None:

@@ -16,12 +16,11 @@ from torch import Tensor
 import effdeg
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.engine.settings import check_fit
 from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.settings import Settings, check_fit, setting
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.polynomial_networks import EXAMPLES_PER_PATH, estimate_mean
 from effdeg_lab.tables import NOTHING, Table

@@ -18,12 +18,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import effdeg
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.engine.settings import check_fit
 from effdeg_lab.figures import Label, add_grid, label_ends, open_figure
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Job, Run
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.settings import Settings, check_fit, setting
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.methods import format_duration
 from effdeg_lab.tables import NOTHING, Table
