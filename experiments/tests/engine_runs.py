@@ -51,9 +51,10 @@ def carry_out(folder, settings, run=train, **given):
         {key: value for key, value in entry.items() if key not in TIMES}
         for entry in (job.read().summary, *job.read().metrics)
     )
-    weights = torch.load(job.folder / "weights.pt", weights_only=True)
+    kept = job.folder / "weights.pt"
+    weights = torch.load(kept, weights_only=True) if kept.exists() else {}
     found = {"summary": summary, "metrics": metrics, "weights": weights}
-    return SimpleNamespace(file=job.file, environment=job.read().environment, **found)
+    return SimpleNamespace(file=job.file, run=job.read(), environment=job.read().environment, **found)
 
 
 @contextmanager
@@ -83,6 +84,25 @@ def carry_out_stopped(folder, settings, steps, run=train, **given):
     """Carry out a run that is asked to stop after some steps."""
     with pytest.raises(StoppedError):
         carry_out(folder, settings, run, asked_to_stop=stop_after(steps), **given)
+
+
+def carry_out_interrupted(folder, settings, run, owner, name, *, killed, stopped):
+    """Carry out a run that is killed at a call of a function, then asked to stop after another; count the calls."""
+    function, calls = getattr(owner, name), []
+
+    def count(*arguments):
+        calls.append(arguments)
+        if len(calls) == killed:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, count)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(folder, settings, run)
+        with pytest.raises(StoppedError):
+            carry_out(folder, settings, run, asked_to_stop=lambda: len(calls) == stopped)
+        return carry_out(folder, settings, run), len(calls)
 
 
 def assert_same_end(one, two):

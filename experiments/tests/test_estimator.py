@@ -7,15 +7,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from engine_runs import assert_same_end, carry_out, carry_out_interrupted
 
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg_lab.recipes.estimator import RECIPE
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
+from effdeg_lab.runs import Run
 from effdeg_lab.studies import estimator
 from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
-from effdeg_lab.studies.known_functions import exact_degrees, expand_relu
 
 CPU = torch.device("cpu")
 SMALL = {"paths": 24, "examples": 30, "draws": 3, "seed": 2}
@@ -50,27 +50,9 @@ def test_coefficients_are_those_of_a_dense_quadrature(name):
     torch.testing.assert_close(subject.expand(first, second, 2), found[:, :3], rtol=0, atol=1e-15)
 
 
-def test_a_kink_grows_with_the_logarithm_of_the_degree():
-    slope, angle = torch.tensor([1.7], dtype=torch.float64), 1.0
-    exact = exact_degrees(expand_relu(-slope * math.cos(angle), slope, 40_000)[..., None])[0]
-    # c_k tends to -(2/π) w sin θ cos(kθ) / k², and |cos| is 2/π on average.
-    doubling = 4 / math.pi**2 * 1.7 * math.sin(angle) * math.log(2)
-    for degree in (2500, 5000, 20_000):
-        assert float(exact[2 * degree] - exact[degree]) == pytest.approx(doubling, rel=2e-3)
-
-
-def carry_out(folder, settings, **options):
-    job = Job(settings, "estimator", "own", settings, RunFolder(folder), CPU, **options)
-    try:
-        estimator.run(settings, job)
-    finally:
-        job.close()
-    return job.read()
-
-
 @pytest.fixture(scope="module")
 def kinks(tmp_path_factory):
-    return carry_out(tmp_path_factory.mktemp("runs"), FUNCTIONS["kinks"])
+    return carry_out(tmp_path_factory.mktemp("runs"), FUNCTIONS["kinks"], estimator.run)
 
 
 def test_every_setting_is_measured_once(kinks):
@@ -128,25 +110,11 @@ def test_a_run_does_not_warn_where_it_cannot_tell():
 
 
 def test_a_run_that_breaks_off_or_is_stopped_continues_where_it_was(tmp_path, monkeypatch):
-    settings = FUNCTIONS["sine"]
+    own = FUNCTIONS["sine"], estimator.run
     monkeypatch.setattr(estimator, "SCHEMES", SCHEMES[:8])
-    whole = carry_out(tmp_path / "whole", settings)
-    measure, calls = Subject.measure, []
-
-    def break_off(self, sampling, nodes):
-        calls.append((sampling, nodes))
-        if len(calls) == 5:
-            raise RuntimeError("broken off")
-        return measure(self, sampling, nodes)
-
-    monkeypatch.setattr(Subject, "measure", break_off)
-    with pytest.raises(RuntimeError, match="broken off"):
-        carry_out(tmp_path / "broken", settings)
-    with pytest.raises(StoppedError):
-        carry_out(tmp_path / "broken", settings, asked_to_stop=lambda: len(calls) == 7)
-    broken = carry_out(tmp_path / "broken", settings)
-    assert calls[:4] + calls[5:] == list(SCHEMES[:8])  # nothing is measured twice
-    assert (broken.metrics, broken.summary["exact"]) == (whole.metrics, whole.summary["exact"])
+    broken, calls = carry_out_interrupted(tmp_path / "broken", *own, Subject, "measure", killed=5, stopped=7)
+    assert_same_end(broken, carry_out(tmp_path / "whole", *own))
+    assert calls == 9  # only what was killed is measured again
 
 
 def make_outcomes(*rows):

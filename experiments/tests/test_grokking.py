@@ -14,23 +14,10 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from effdeg_lab.models import Decoder
 from effdeg_lab.recipes.grokking import RECIPE
-from effdeg_lab.results import MethodRuns, Results
+from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import grokking
-from effdeg_lab.studies.grokking import (
-    DEGREE,
-    Course,
-    Grokking,
-    choose_evaluation_steps,
-    compute_precise_loss,
-    draw_courses,
-    evaluate,
-    judge_course,
-    judge_runs,
-    list_equations,
-    split_equations,
-    train,
-)
+from effdeg_lab.studies.grokking import DEGREE, Course, Grokking, evaluate, judge_course, split_equations, train
 
 CPU = torch.device("cpu")
 SMALL = {
@@ -55,7 +42,7 @@ def small(**changes):
 @pytest.mark.parametrize("operation", TRUTHS)
 @pytest.mark.parametrize("prime", [2, 7])
 def test_every_equation_is_true_and_there_once(operation, prime):
-    equations = list_equations(operation, prime)
+    equations = grokking.list_equations(operation, prime)
     for (x, sign, y, equals), answer in zip(equations.inputs.tolist(), equations.labels.tolist(), strict=True):
         assert TRUTHS[operation](x, y, answer) % prime == 0
         assert (0 <= answer < prime, sign, equals) == (True, prime, prime + 1)
@@ -93,7 +80,7 @@ def test_what_is_impossible_is_refused(changes, message):
 
 @pytest.mark.parametrize(("steps", "evaluations"), [(1, 2), (2, 2), (40, 6), (1000, 3), (100_000, 200)])
 def test_evaluations_are_dense_early_and_late(steps, evaluations):
-    found = choose_evaluation_steps(steps, evaluations)
+    found = grokking.choose_evaluation_steps(steps, evaluations)
     assert found == sorted(set(found))
     assert (found[0], found[-1]) == (1, steps)
     assert len(found) <= max(evaluations, 3)
@@ -128,7 +115,7 @@ def test_steps_are_those_of_adamw_by_hand(tmp_path):
 
 def test_a_softmax_in_float64_pulls_on_answers_that_are_known_by_heart():
     pulls, answers = [], torch.arange(21) % 7
-    for loss in (cross_entropy, compute_precise_loss):
+    for loss in (cross_entropy, grokking.compute_precise_loss):
         # All but certain: the other six have e⁻²⁰ each, and 1 less that is 1 in float32.
         logits = (20.0 * one_hot(answers, 7)).requires_grad_()
         loss(logits, answers).backward()
@@ -141,7 +128,7 @@ def test_a_softmax_in_float64_pulls_on_answers_that_are_known_by_heart():
 def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path, softmax):
     settings = small(batch=4, softmax=softmax)
     whole = carry_out(tmp_path / "whole", settings, train)
-    assert [entry["step"] for entry in whole.metrics] == choose_evaluation_steps(40, 6)
+    assert [entry["step"] for entry in whole.metrics] == grokking.choose_evaluation_steps(40, 6)
     assert whole.metrics[-1]["train_loss"] < whole.metrics[0]["train_loss"]
     assert whole.summary[DEGREE] == whole.metrics[-1][DEGREE]
     with break_off(17):
@@ -233,14 +220,6 @@ def make_run(method="paper", degrees=AS_THE_PAPER, accuracies=ACCURACIES, losses
     return Run(Path("grokking/run.jsonl"), "grokking", method, "Grokking", settings.to_dict(), {}, metrics, {})
 
 
-def make_results(*runs):
-    methods = []
-    for method in RECIPE.methods:
-        own = tuple(run for run in runs if run.method == method.name)
-        methods.append(MethodRuns(method, own, "run" if own else "not run"))
-    return Results(RECIPE, {"steps": 163_840}, tuple(methods))
-
-
 def test_moments():
     course = Course(make_run())
     assert [course.steps[at] for at in (course.memorized, *course.transition)] == [40, 640, 1280]
@@ -278,20 +257,19 @@ def test_the_claim_comes_out_either_way(degrees, word, quantity):
 def test_runs_that_do_not_generalize_or_disagree_decide_nothing():
     never, early = make_run(**NEVER), make_run(degrees=EARLY)
     assert judge_course(Course(never)) is None
-    assert judge_runs([]).word == judge_runs([never]).word == "not decided"
-    assert judge_runs([never, make_run()]).word == "holds"
-    assert judge_runs([make_run(), early]).word == "not decided"
-    assert judge_runs([early, early]).word == "does not hold"
-    assert RECIPE.study.claim(make_results(never, make_run("decay"))).word == "not decided"
+    assert grokking.judge_runs([]).word == grokking.judge_runs([never]).word == "not decided"
+    assert grokking.judge_runs([never, make_run()]).word == "holds"
+    assert grokking.judge_runs([make_run(), early]).word == "not decided"
+    assert grokking.judge_runs([early, early]).word == "does not hold"
+    assert RECIPE.study.claim(collect(RECIPE, [never, make_run("decay")])[0]).word == "not decided"
 
 
 def test_tables():
     higher = [1.1 * each for each in AS_THE_PAPER]
     later = [0.01, *ACCURACIES[:-1]]
-    results = make_results(
-        make_run(), make_run(degrees=higher, accuracies=later, seed=1), make_run(seed=2, **NEVER),
-        make_run("half", degrees=RISING, **NEVER), make_run("decay", degrees=EARLY),
-    )  # fmt: skip
+    runs = [make_run(), make_run(degrees=higher, accuracies=later, seed=1), make_run(seed=2, **NEVER)]
+    others = [make_run("half", degrees=RISING, **NEVER), make_run("decay", degrees=EARLY)]
+    results = collect(RECIPE, [*runs, *others])[0]
     steps, degrees = RECIPE.study.tables(results)
     cells = {row[0]: row[1:] for row in steps.rows}
     assert cells["30%, no weight decay"] == (
@@ -312,11 +290,11 @@ def test_tables():
 
 
 def test_figures():
-    results = make_results(make_run("half", **NEVER), make_run("decay"), make_run("decay", seed=1))
+    results = collect(RECIPE, [make_run("half", **NEVER), make_run("decay"), make_run("decay", seed=1)])[0]
     shown = RECIPE.study.figures(results)
     assert [each.name for each in shown] == ["with-decay", "without-decay"]
     assert len(shown[1].draw("dark").axes) == 6
-    _, degree, *_ = draw_courses([results.find("decay")]).axes
+    _, degree, *_ = grokking.draw_courses([results.find("decay")], "light").axes
     (dot,) = [line for line in degree.lines if line.get_marker() == "o"]
     assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (640, 0.9)
     # The band is the 95% interval of the measurement.

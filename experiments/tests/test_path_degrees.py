@@ -1,26 +1,19 @@
 """Theorem 3.1: random polynomials, small runs where it holds and need not hold, and the study of made-up runs."""
 
 import math
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from engine_runs import assert_same_end, carry_out, carry_out_interrupted
 
 from effdeg_lab.recipes.path_degrees import RECIPE
-from effdeg_lab.results import MethodRuns, Results
-from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
+from effdeg_lab.results import collect
+from effdeg_lab.runs import Run
 from effdeg_lab.studies import path_degrees
-from effdeg_lab.studies.path_degrees import (
-    PathDegrees,
-    Polynomials,
-    draw_polynomials,
-    find_degrees,
-    follow_polynomials,
-    run_paths,
-)
+from effdeg_lab.studies.path_degrees import PathDegrees, Polynomials, find_degrees, run_paths
 
 CPU = torch.device("cpu")
 SMALL = PathDegrees(highest=3, polynomials=3, paths=40, nodes=16, degree=8)
@@ -28,7 +21,7 @@ DENSE = ("dense-2", "dense-3", "sparse-10", "monomial-3")
 
 
 def draw(degree=4, **changes):
-    return draw_polynomials(SMALL.change(changes), degree, torch.Generator().manual_seed(0))
+    return path_degrees.draw_polynomials(SMALL.change(changes), degree, torch.Generator().manual_seed(0))
 
 
 def make_polynomial(*terms):
@@ -39,20 +32,14 @@ def make_polynomial(*terms):
 
 
 def follow(degree, device=CPU, **changes):
-    return follow_polynomials(SMALL.change(changes), degree, device)
-
-
-def carry_out(folder, **options):
-    with closing(Job(SMALL, "path-degrees", "dense-3", SMALL, RunFolder(folder), CPU, **options)) as job:
-        run_paths(SMALL, job)
-    return job.read()
+    return path_degrees.follow_polynomials(SMALL.change(changes), degree, device)
 
 
 def make_results(names=DENSE, **changes):
     """Make results of two seeds and three total degrees as the theorem has them; dense-3 and a lattice have changes."""
     noise = [{"size": size, "found": 8.0} for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
-    methods = []
-    for method in RECIPE.methods:
+    runs = []
+    for method in (RECIPE.method(name) for name in names):
         entries = [
             dict.fromkeys(("too_high", "dropped", "vanishing", "unexplained"), 0)
             | {"degree": degree, "followed": 1000, "found": float(degree), "found_coarsely": degree / 2}
@@ -62,13 +49,9 @@ def make_results(names=DENSE, **changes):
             | (changes if method.name in ("dense-3", "lattice-3") else {})
             for degree in (1, 2, 3)
         ]
-        runs = [
-            Run(Path("run.jsonl"), "", "", "PathDegrees", settings.to_dict(), {}, [], {"degrees": entries})
-            for settings in (RECIPE.resolve(method, {"seed": seed}) for seed in (0, 1))
-            if method.name in names
-        ]
-        methods.append(MethodRuns(method, tuple(runs), "run" if runs else "not run"))
-    return Results(RECIPE, {"highest": 3}, tuple(methods))
+        for settings in (RECIPE.resolve(method, {"highest": 3, "seed": seed}).to_dict() for seed in (0, 1)):
+            runs.append(Run(Path("run.jsonl"), "", "", "PathDegrees", settings, {}, [], {"degrees": entries}))
+    return collect(RECIPE, runs)[0]
 
 
 def test_fits_must_leave_room_above_the_polynomials():
@@ -160,22 +143,12 @@ def test_a_gpu_finds_what_a_cpu_does():
     assert there["effective_degree"]["value"] == pytest.approx(here["effective_degree"]["value"], rel=1e-9)
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(tmp_path, monkeypatch, how):
-    unbroken, degrees = carry_out(tmp_path / "unbroken"), []
-
-    def follow_until_killed(settings, degree, device):
-        degrees.append(degree)
-        if how == "killed" and degrees == [1, 2, 3]:
-            raise KeyboardInterrupt
-        return follow_polynomials(settings, degree, device)
-
-    monkeypatch.setattr(path_degrees, "follow_polynomials", follow_until_killed)
-    with pytest.raises(StoppedError if how == "stopped" else KeyboardInterrupt):
-        carry_out(tmp_path / "broken", asked_to_stop=lambda: how == "stopped" and degrees == [1, 2])
-    broken = carry_out(tmp_path / "broken")
-    assert degrees == ([1, 2, 3] if how == "stopped" else [1, 2, 3, 3])
-    assert broken.metrics == unbroken.metrics == broken.summary["degrees"] == unbroken.summary["degrees"]
+def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(tmp_path):
+    unbroken, where = carry_out(tmp_path / "unbroken", SMALL, run_paths), (path_degrees, "follow_polynomials")
+    broken, calls = carry_out_interrupted(tmp_path / "broken", SMALL, run_paths, *where, killed=2, stopped=3)
+    assert_same_end(broken, unbroken)
+    assert broken.metrics == broken.summary["degrees"]
+    assert calls == 4  # only what was killed is done again
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,26 @@
 """Networks that are polynomials: exact values of their maps, training, small runs, and the study of made-up runs."""
 
-from contextlib import closing
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from engine_runs import assert_same_end, carry_out, carry_out_interrupted
 
 import effdeg
 from effdeg.functional import evaluate, fit
 from effdeg_lab.recipes.pnn import RECIPE
-from effdeg_lab.results import MethodRuns, Results
-from effdeg_lab.runs import Job, Run, RunFolder, StoppedError
+from effdeg_lab.results import collect
+from effdeg_lab.runs import Run
 from effdeg_lab.studies import polynomial_networks
 from effdeg_lab.studies.polynomial_networks import (
     COLUMNS,
     DEGREES,
     PolynomialFit,
     PolynomialNetwork,
-    compute_columns,
     compute_map,
-    draw_inputs,
-    integrate_columns,
     run_fit,
-    take_levenberg_marquardt_step,
 )
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -39,14 +35,7 @@ EXACT = {
 
 def draw_ends(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return draw_inputs(count, generator), draw_inputs(count, generator)
-
-
-def carry_out(folder, settings=SMALL, device="cpu", **options):
-    job = Job(settings, "pnn", f"task-{settings.task}", settings, RunFolder(folder), torch.device(device), **options)
-    with closing(job), torch.random.fork_rng():
-        run_fit(settings, job)
-    return job
+    return polynomial_networks.draw_inputs(count, generator), polynomial_networks.draw_inputs(count, generator)
 
 
 def make_run(task, seed, *, factor=1.0, error=1e-5, stderr=0.01):
@@ -63,16 +52,12 @@ def make_run(task, seed, *, factor=1.0, error=1e-5, stderr=0.01):
 
 def make_results(tasks=tuple(DEGREES), **changes):
     """Make results of two seeds of some tasks, each with changes of its own: ``task_3={"factor": 2}``."""
-    methods = []
-    for task, method in enumerate(RECIPE.methods, 1):
-        runs = [make_run(task, seed, **changes.get(f"task_{task}", {})) for seed in (0, 1) if task in tasks]
-        methods.append(MethodRuns(method, tuple(runs), "run" if runs else "not run"))
-    scale = {name: getattr(RECIPE.settings, name) for name in RECIPE.settings.scale_names()}
-    return Results(RECIPE, scale, tuple(methods))
+    runs = [make_run(task, seed, **changes.get(f"task_{task}", {})) for task in tasks for seed in (0, 1)]
+    return collect(RECIPE, runs)[0]
 
 
 def test_integrals_agree_with_closed_forms_rise_with_the_degree_and_double_with_the_outputs():
-    integrals = {task: integrate_columns(task, pairs=2**14, seed=0) for task in DEGREES}
+    integrals = {task: polynomial_networks.integrate_columns(task, pairs=2**14, seed=0) for task in DEGREES}
     for column in COLUMNS:
         values = [integrals[task][column.name]["value"] for task in DEGREES]
         assert values[0] < values[1] < values[2]
@@ -88,7 +73,7 @@ def test_integrals_agree_with_closed_forms_rise_with_the_degree_and_double_with_
 def test_the_library_measures_the_same_path_by_path(task):
     inputs = torch.cat(draw_ends(20, seed=1))
     trace = effdeg.trace(partial(compute_map, task), inputs, paths=30, nodes=16, sampling="chebyshev")
-    expected = compute_columns(task, *inputs[trace.pairs].unbind(1))
+    expected = polynomial_networks.compute_columns(task, *inputs[trace.pairs].unbind(1))
     for column in COLUMNS:
         found = trace.fit(degree=10, basis=column.basis, output="identity", components=column.components)
         sample = found.sample(normalized=column.factor == 1)
@@ -122,7 +107,7 @@ def descend(residuals, weights, steps, damping=0.01):
     for _ in range(steps):
         jacobian = torch.func.jacrev(residuals)(weights)
         before = residuals(weights).square().sum()
-        weights, damping = take_levenberg_marquardt_step(residuals, jacobian, weights, damping)
+        weights, damping = polynomial_networks.take_levenberg_marquardt_step(residuals, jacobian, weights, damping)
         assert residuals(weights).square().sum() <= before
     return weights
 
@@ -143,12 +128,12 @@ def test_steps_that_are_no_better_or_overflow_are_not_taken():
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    return carry_out(tmp_path_factory.mktemp("unbroken"))
+    return carry_out(tmp_path_factory.mktemp("unbroken"), SMALL, run_fit)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 def test_a_network_fits_and_measures_what_its_map_does(unbroken, tmp_path, device):
-    run = (unbroken if device == "cpu" else carry_out(tmp_path, device=device)).read()
+    run = (unbroken if device == "cpu" else carry_out(tmp_path, SMALL, run_fit, device=device)).run
     assert run.value("test_error") < 1e-3
     for name in (column.name for column in COLUMNS):
         network = run.value(f"network.{name}.value")
@@ -158,32 +143,17 @@ def test_a_network_fits_and_measures_what_its_map_does(unbroken, tmp_path, devic
 
 
 def test_tasks_share_paths_but_not_networks(unbroken, tmp_path):
-    doubled = carry_out(tmp_path, SMALL.change({"task": 5, "steps": 2})).read()
+    doubled = carry_out(tmp_path, SMALL.change({"task": 5, "steps": 2}), run_fit).run
     for column, (what, same) in product(COLUMNS, (("same_paths", True), ("network", False))):
-        once, twice = (run.value(f"{what}.{column.name}.value") for run in (unbroken.read(), doubled))
+        once, twice = (run.value(f"{what}.{column.name}.value") for run in (unbroken.run, doubled))
         assert (twice == pytest.approx(column.factor * once, rel=1e-6)) is same
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path, monkeypatch, how):
-    take_step, steps = polynomial_networks._take_step, []
-
-    def count_steps(*arguments):
-        steps.append(1)
-        if how == "killed" and len(steps) == 26:
-            raise KeyboardInterrupt
-        return take_step(*arguments)
-
-    monkeypatch.setattr(polynomial_networks, "_take_step", count_steps)
-    with pytest.raises(StoppedError if how == "stopped" else KeyboardInterrupt):
-        carry_out(tmp_path, asked_to_stop=lambda: how == "stopped" and len(steps) == 25)
-    job = carry_out(tmp_path)
-    assert len(steps) == (50 if how == "stopped" else 26 + 30)
-    ours, others = job.read(), unbroken.read()
-    for found, expected in zip([*ours.metrics, ours.summary], [*others.metrics, others.summary], strict=True):
-        assert found | {"seconds": 0} == expected | {"seconds": 0}
-    weights = [torch.load(each.folder / "weights.pt", weights_only=True) for each in (job, unbroken)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path):
+    where = (polynomial_networks, "_take_step")
+    broken, calls = carry_out_interrupted(tmp_path, SMALL, run_fit, *where, killed=26, stopped=41)
+    assert_same_end(broken, unbroken)
+    assert calls == 26 + 30  # it continues from step 20, and is stopped after step 35
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,23 @@
-"""What the studies' figures share: one color for each method, and labels next to what they name."""
+"""What the studies' figures share: one color for each method, and labels next to what they name.
+
+Importing this does not load matplotlib; drawing does.
+"""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
-from matplotlib.transforms import Bbox
 
-from effdeg.plots import THEMES, Theme
 from effdeg_lab.recipe import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from effdeg.plots import Theme
 
 # After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.
 _COLORS = {
@@ -37,21 +42,30 @@ class Label:
     color: str
 
 
+def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManager[tuple[Theme, Figure]]":
+    """Open an empty figure of some inches in a theme."""
+    from effdeg import plots
+
+    return plots.open_figure(theme, size)
+
+
 def colors_of(recipe: Recipe, theme: str) -> dict[str, str]:
     """Return a color for each method, the same in all figures; ``equal_time`` or else the second is blue."""
+    from effdeg.plots import THEMES
+
     first, *others = [method.name for method in recipe.methods]
     others.sort(key=lambda name: name != recipe.equal_time)
     cycle = [THEMES[theme].simple, *_COLORS[theme]]
     return {first: THEMES[theme].ink} | {name: cycle[index % len(cycle)] for index, name in enumerate(others)}
 
 
-def add_grid(axes: Axes, theme: Theme, axis: Literal["both", "x", "y"] = "both") -> None:
+def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:
     """Draw faint grid lines behind everything else."""
     axes.grid(axis=axis, color=theme.faint, lw=0.6)
     axes.set_axisbelow(True)
 
 
-def name_rows(axes: Axes, theme: Theme, titles: Sequence[str]) -> None:
+def name_rows(axes: "Axes", theme: "Theme", titles: Sequence[str]) -> None:
     """Turn the vertical axis into one row for each title, the first on top."""
     axes.set_yticks(range(len(titles)), titles)
     axes.set_ylim(len(titles) - 0.5, -0.5)
@@ -60,7 +74,7 @@ def name_rows(axes: Axes, theme: Theme, titles: Sequence[str]) -> None:
     add_grid(axes, theme, "x")
 
 
-def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
+def label_ends(axes: "Axes", labels: Sequence[Label]) -> None:
     """Write labels in a column to the right of the axes, each near the height of its point and joined to it.
 
     Call it when everything is drawn: it fixes the limits of the axes.
@@ -76,11 +90,14 @@ def label_ends(axes: Axes, labels: Sequence[Label]) -> None:
         _write(axes, label, (1.0, height), (1.07, place), {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0}, where)
 
 
-def label_points(axes: Axes, labels: Sequence[Label]) -> None:
+def label_points(axes: "Axes", labels: Sequence[Label]) -> None:
     """Write labels next to their points, where they cover neither each other nor another point.
 
     Call it when everything is drawn: it fixes the limits of the axes.
     """
+    from matplotlib.textpath import TextPath
+    from matplotlib.transforms import Bbox
+
     figure = _fix_limits(axes)
     figure.draw_without_rendering()  # the layout decides how many points the axes have
     labels = sorted(labels, key=lambda label: -label.y)
@@ -113,14 +130,12 @@ def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float
     return [float(place) for place in places[np.argsort(order)]]
 
 
-def _fix_limits(axes: Axes) -> Figure:
+def _fix_limits(axes: "Axes") -> "Figure":
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
-    figure = axes.get_figure()
-    assert isinstance(figure, Figure), "labels need axes of a figure, not of a part of one"
-    return figure
+    return cast("Figure", axes.get_figure())
 
 
-def _write(axes: Axes, label: Label, point: Any, place: Any, leader: dict[str, Any], options: dict[str, Any]) -> None:
+def _write(axes: "Axes", label: Label, point: Any, place: Any, leader: dict[str, Any], options: dict[str, Any]) -> None:
     arrow = {"arrowstyle": "-", "color": label.color, "lw": 0.6, "alpha": 0.6, **leader}
     style: dict[str, Any] = {"color": label.color, "fontsize": _SIZE, "va": "center", **options}
     axes.annotate(label.text, point, place, arrowprops=arrow, **style)

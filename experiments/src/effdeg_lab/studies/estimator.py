@@ -6,25 +6,31 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy import stats
+from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.measure import IllConditionedFit
 from effdeg_lab.engine.loop import Turn
+from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Job, Run
 from effdeg_lab.settings import Settings, setting
 from effdeg_lab.studies import Study, StudyFigure
-from effdeg_lab.studies.known_functions import KnownFunction, exact_degrees, make_kinks, make_polynomial, make_sine
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Sampling = Literal["cosine", "chebyshev", "uniform"]
 SAMPLINGS: tuple[Sampling, ...] = ("cosine", "chebyshev", "uniform")
@@ -39,30 +45,23 @@ UNBIASED = 0.01  # a bias that this standard error hides
 WRONG = 0.05  # an error that a measurement should warn of
 BUDGETS = (1_000, 10_000, 100_000)  # forward passes to be split into paths and nodes
 
+_OUTPUTS = 3
 _DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few per cent
+_SHADES = {"light": (0.75, 0.1), "dark": (0.5, 0.97)}  # of the color map: what stands out from the background
 _KEYS = ["sampling", "nodes", "degree"]
 
 
 @dataclass(frozen=True)
 class Estimation(Settings):
-    """The settings of one run. The seed decides the function, the examples, the paths and the nodes.
+    """The settings of one run. The seed decides the function, the examples, the paths and the nodes."""
 
-    Attributes:
-        function: What is measured: a random ``polynomial`` map, a ``sine``, or a random ReLU network with one hidden
-            layer, whose ``kinks`` along a path are known.
-        frequency: The sine's ω, for inputs between -1 and 1. Its exact series must end before degree 640.
-        units: The hidden units of the network.
-        examples: The number of examples that the paths join.
-        paths: The number of paths of every measurement.
-        draws: How often nodes are drawn on the same paths, to see how much the value varies with random nodes alone.
-    """
-
+    # A random polynomial map, a sine, or a random ReLU network with one hidden layer, whose kinks on a path are known.
     function: Literal["polynomial", "sine", "kinks"] = "polynomial"
-    frequency: float = setting(4.0, above=0, most=400)
-    units: int = setting(32, least=1)
-    examples: int = setting(2000, scale=True, least=2)
-    paths: int = setting(2000, scale=True, least=2)
-    draws: int = setting(8, scale=True, least=2)
+    frequency: float = setting(4.0, above=0, most=400)  # the sine's ω: its exact series must end before degree 640
+    units: int = setting(32, least=1)  # hidden units of the network
+    examples: int = setting(2000, scale=True, least=2)  # that the paths join
+    paths: int = setting(2000, scale=True, least=2)  # of every measurement
+    draws: int = setting(8, scale=True, least=2)  # of nodes on the same paths, to see what random nodes alone change
 
 
 def run(settings: Estimation, job: Job) -> None:
@@ -71,15 +70,14 @@ def run(settings: Estimation, job: Job) -> None:
     state = job.start() or {"done": 0, "seconds": 0.0}
     begin = time.perf_counter() - state["seconds"]
     title = f"{settings.function}, seed {settings.seed}"
-    with Turn(job.device), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
-        for done, (sampling, nodes) in enumerate(SCHEMES, start=1):
-            if done > state["done"]:
-                for entry in subject.measure(sampling, nodes):
-                    job.log(entry)
-                state.update(done=done, seconds=time.perf_counter() - begin)
-                job.save(state)
-                job.stop_if_asked(lambda: state)
-            update(done, f"{nodes} {sampling} nodes")
+    with Turn(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
+        for sampling, nodes in SCHEMES[state["done"] :]:
+            for entry in subject.measure(sampling, nodes):
+                job.log(entry)
+            state.update(done=state["done"] + 1, seconds=time.perf_counter() - begin)
+            job.save(state)
+            job.stop_if_asked(lambda: state)
+            update(state["done"], f"{nodes} {sampling} nodes")
     exact = subject.exact[:, list(EXACT_AT)].mean(0).tolist()
     job.finish({"degrees": list(EXACT_AT), "exact": exact, "seconds": time.perf_counter() - begin})
 
@@ -89,17 +87,16 @@ class Subject:
 
     def __init__(self, settings: Estimation, device: torch.device) -> None:
         self._settings = settings
-        makers: dict[str, Callable[..., KnownFunction]] = {
-            "polynomial": make_polynomial,
-            "sine": partial(make_sine, settings.frequency),
-            "kinks": partial(make_kinks, settings.units),
-        }
-        generator = torch.Generator().manual_seed(settings.seed)
-        self.inputs, self.evaluate, self.expand = makers[settings.function](settings.examples, generator, device)
+        make = {"polynomial": make_polynomial, "sine": make_sine, "kinks": make_kinks}[settings.function]
+        generator = Generator().manual_seed(settings.seed)
+        self.inputs, self.evaluate, self.expand = make(settings, generator, device)
         # Pairs depend on the seed alone: these are the pairs of every measurement.
         first, second = self._trace("cosine", nodes=1).pairs.to(device).unbind(1)
         self._first, self._second = self.inputs[first], self.inputs[second]
-        self.exact = exact_degrees(self.expand(self._first, self._second, EXACT_AT[-1])).cpu()
+        # At every degree K the sum of k |c_k| over k up to K, averaged over outputs.
+        coefficients = self.expand(self._first, self._second, EXACT_AT[-1])
+        degrees = torch.arange(coefficients.shape[1], dtype=torch.float64, device=device)
+        self.exact = (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1).cpu()
 
     def measure(self, sampling: Sampling, nodes: int) -> list[dict[str, Any]]:
         """Measure at every degree that the nodes determine, and compare with the exact values path by path."""
@@ -139,6 +136,119 @@ class Subject:
     def _trace(self, sampling: Sampling, nodes: int) -> effdeg.Trace:
         drawn: Any = {"paths": self._settings.paths, "seed": self._settings.seed}
         return effdeg.trace(self.evaluate, self.inputs, nodes=nodes, sampling=sampling, batch_size=8192, **drawn)
+
+
+# Examples of shape (examples, variables), the function of such points, and its expansion: from the first ends of paths
+# (t = 1), the second ends (t = -1) and a degree to the coefficients of T_k(t), of shape (paths, degree + 1, outputs).
+KnownFunction = tuple[Tensor, Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, int], Tensor]]
+
+
+def make_polynomial(settings: Estimation, generator: Generator, device: torch.device) -> KnownFunction:
+    """Make a random map of three variables between -1 and 1, of total degree 5."""
+    highest = 5
+    monomials = sorted((each for each in product(range(highest + 1), repeat=3) if sum(each) <= highest), key=sum)
+    weights = torch.randn(len(monomials), _OUTPUTS, dtype=torch.float64, generator=generator).to(device)
+    inputs = 2 * torch.rand(settings.examples, 3, dtype=torch.float64, generator=generator).to(device) - 1
+
+    def evaluate(x: Tensor) -> Tensor:
+        powers = x.T[:, None] ** torch.arange(highest + 1, device=device)[:, None]
+        one, two, three = (powers[variable, list(each)] for variable, each in enumerate(zip(*monomials, strict=True)))
+        return (one * two * three).T @ weights
+
+    def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
+        # Variables are linear in t along a path: multiply by one after the other.
+        center, half = (first + second) / 2, (first - second) / 2
+        one = torch.eye(1, highest + 1, dtype=torch.float64, device=device).expand(len(first), -1)
+        series: dict[tuple[int, ...], Tensor] = {(0, 0, 0): one}
+        for monomial in monomials[1:]:
+            variable = next(index for index, power in enumerate(monomial) if power)
+            before = tuple(power - (index == variable) for index, power in enumerate(monomial))
+            series[monomial] = _multiply_by_linear(series[before], center[:, variable], half[:, variable])
+        return pad(torch.stack(list(series.values()), dim=-1) @ weights, (0, 0, 0, degree - highest))
+
+    return inputs, evaluate, expand
+
+
+def _multiply_by_linear(series: Tensor, constant: Tensor, slope: Tensor) -> Tensor:
+    """Multiply Chebyshev series by constant + slope t, by t T_k = (T_{k+1} + T_{|k-1|}) / 2; the last term is zero."""
+    by_t = torch.zeros_like(series)
+    by_t[:, 1:] += series[:, :-1] / 2
+    by_t[:, :-1] += series[:, 1:] / 2
+    by_t[:, 1] += series[:, 0] / 2
+    return constant[:, None] * series + slope[:, None] * by_t
+
+
+def make_sine(settings: Estimation, generator: Generator, device: torch.device) -> KnownFunction:
+    """Make sin(ω x) of one variable between -1 and 1; sin(a + b t) is expanded by the formula of Jacobi and Anger.
+
+    It says that c_0 = J_0(b) sin a, and c_k = 2 J_k(b) sin(a + k π / 2).
+    """
+    # |b| is at most ω, and J_k(b) vanishes beyond about k = |b|: 60 orders more leave nothing of it.
+    frequency = settings.frequency
+    order = 2 * math.ceil((frequency + 60) / 2)
+
+    def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
+        center, half = ((frequency * each[:, 0]) / 2 for each in (first + second, first - second))
+        orders = torch.arange(order + 1, dtype=torch.float64, device=device)
+        found = 2 * _bessel(half, order) * torch.sin(center[:, None] + orders * (math.pi / 2))
+        found[:, 0] /= 2
+        return pad(found, (0, degree - order))[..., None]
+
+    inputs = 2 * torch.rand(settings.examples, 1, dtype=torch.float64, generator=generator).to(device) - 1
+    return inputs, lambda x: torch.sin(frequency * x), expand
+
+
+def _bessel(x: Tensor, order: int) -> Tensor:
+    """Return J_0(x) … J_order(x), of shape ``(points, order + 1)``, for an even order well above |x|.
+
+    The ratios J_k / J_{k-1} = 1 / (2k / x - J_{k+1} / J_k) are computed from above: the recurrence is stable in that
+    direction only, and ratios, unlike values, cannot overflow. J_0 follows from J_0 + 2 J_2 + 2 J_4 + … = 1.
+    """
+    ratios = [torch.zeros_like(x)]
+    for k in range(order, 0, -1):
+        ratios.append(x / (2 * k - x * ratios[-1]))
+    relative = torch.stack([torch.ones_like(x), *ratios[:0:-1]], dim=-1).cumprod(-1)
+    return relative / (2 * relative[:, ::2].sum(-1, keepdim=True) - 1)
+
+
+def make_kinks(settings: Estimation, generator: Generator, device: torch.device) -> KnownFunction:
+    """Make a random ReLU network of ten normal variables with one hidden layer: along a path, each unit has a kink."""
+    units = settings.units
+    shapes = ((10, units), (units,), (units, _OUTPUTS), (settings.examples, 10))
+    drawn = [torch.randn(shape, dtype=torch.float64, generator=generator).to(device) for shape in shapes]
+    hidden, bias, output, inputs = drawn[0] / math.sqrt(10), drawn[1], drawn[2] / math.sqrt(units), drawn[3]
+
+    def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
+        center, half = (first + second) / 2 @ hidden + bias, (first - second) / 2 @ hidden
+        found = torch.zeros(len(first), degree + 1, _OUTPUTS, dtype=torch.float64, device=device)
+        # Unit by unit, so that memory does not grow with the units.
+        for constant, slope, weights in zip(center.T, half.T, output, strict=True):
+            found += expand_relu(constant, slope, degree)[..., None] * weights
+        return found
+
+    return inputs, lambda x: (x @ hidden + bias).relu() @ output, expand
+
+
+def expand_relu(constant: Tensor, slope: Tensor, degree: int) -> Tensor:
+    """Expand max(0, u + w t), with a slope w that is not zero, for each path; returns ``(paths, degree + 1)``.
+
+    For w > 0 it is positive for t above s = -u / w, that is, with t = cos φ, for φ below θ = arccos s (s clipped to
+    [-1, 1]). With S_j = ∫ cos(jφ) dφ from 0 to θ, which is sin(jθ) / j and S_0 = θ,
+
+        c_k = (2/π) ∫ (u + w cos φ) cos kφ dφ = (2/π) (u S_k + w (S_{k-1} + S_{k+1}) / 2),
+
+    and half of it for k = 0, where S_{-1} = S_1. For w < 0, t changes its sign, and T_k(-t) = (-1)^k T_k(t). For a
+    kink inside the path, c_k falls only as k⁻², so that the sum of k |c_k| grows as log K and has no limit.
+    """
+    size = slope.abs()
+    angle = torch.arccos((-constant / size).clamp(-1, 1))[:, None]
+    orders = torch.arange(1, degree + 2, dtype=torch.float64, device=slope.device)
+    integrals = torch.cat([angle, torch.sin(orders * angle) / orders], dim=1)
+    below = torch.cat([integrals[:, 1:2], integrals[:, :-2]], dim=1)
+    found = (2 / math.pi) * (constant[:, None] * integrals[:, :-1] + size[:, None] * (below + integrals[:, 1:]) / 2)
+    found[:, 0] /= 2
+    found[:, 1::2] *= slope.sign()[:, None]
+    return found
 
 
 def read_exact(run: Run) -> "pd.Series[float]":
@@ -210,8 +320,7 @@ class EstimatorStudy(Study):
             found = find_default(average(each.runs))
             # With one seed the standard error is that over paths.
             count = found["seeds"] if found["seeds"] > 1 else each.runs[0].settings["paths"]
-            margin = float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
-            bias = float(found["bias"])
+            bias, margin = float(found["bias"]), float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
             quantity = f"relative bias of the defaults, {each.method.title}:"
             parts.append(judge(quantity, bias, (bias - margin, bias + margin), above=-UNBIASED, below=UNBIASED))
         return judge_all(sorted(parts, key=lambda part: -abs(part.value or 0.0)))
@@ -219,21 +328,24 @@ class EstimatorStudy(Study):
     def tables(self, results: Results) -> list[Table]:
         """Return costs, nodes for each degree, splits of forward passes, and warnings."""
         averaged = {each.method.title: average(each.runs) for each in results.done}
-        costs = _make_costs(averaged, results.heading)
-        return [costs, _make_nodes(averaged), _make_splits(averaged), _make_warnings(results)]
+        splits, warned = _make_splits(averaged), _make_warnings(results)
+        return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return the figures."""
-
-        def draw(name: str, theme: str) -> Any:
-            from effdeg_lab.studies import estimator_figures  # loads matplotlib
-
-            return estimator_figures.DRAW[name](results, theme)
-
-        return [StudyFigure(name, caption, partial(draw, name)) for name, caption in _CAPTIONS.items()]
+        bias = "Bias relative to the exact value at the same degree, by number of nodes. Gray: within 1%."
+        degrees = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
+        split = "Error (root of bias² + variance) of a number of forward passes, by cosine nodes, at their best degree."
+        warned = "The error against what a measurement sees of it; dotted: limits. Hollow: nodes = degree + 1."
+        return [
+            StudyFigure("bias", bias, partial(_draw_bias, results)),
+            StudyFigure("degrees", degrees, partial(_draw_degrees, results)),
+            StudyFigure("split", split, partial(_draw_split, results)),
+            StudyFigure("warnings", warned, partial(_draw_warnings, results)),
+        ]
 
     def headline(self, run: Run) -> str:
-        """Return the bias of the defaults of effdeg.measure."""
+        """Return the bias of the defaults."""
         return f"{find_default(average([run]))['bias']:+.2%} at {DEFAULT[1]}/{DEFAULT[2]}"
 
 
@@ -302,9 +414,89 @@ def _make_warnings(results: Results) -> Table:
     return Table("Whether a measurement warns when it is wrong", ("", "wrong", *warned), tuple(rows), notes)
 
 
-_CAPTIONS = {
-    "bias": "Bias relative to the exact value at the same degree, by number of nodes. Gray: within 1%.",
-    "degrees": "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes.",
-    "split": "Error (root of bias² + variance) of a number of forward passes, by cosine nodes, at their best degree.",
-    "warnings": "The error against what a measurement sees of it; dotted: limits. Hollow: nodes = degree + 1.",
-}
+def _draw_bias(results: Results, theme: str) -> "Figure":
+    import matplotlib as mpl
+
+    with open_figure(theme, (2.2 * len(results.done) + 1.0, 7.2)) as (colors, figure):
+        panels = figure.subplots(3, len(results.done), squeeze=False, sharex=True, sharey="row")
+        shades = mpl.colormaps["viridis"](np.linspace(*_SHADES[theme], len(DEGREES)))
+        for column, each in zip(panels.T, results.done, strict=True):
+            column[0].set_title(each.method.title)
+            for (sampling, degree), along in average(each.runs).groupby(["sampling", "degree"], sort=False):
+                style: Any = {"color": shades[DEGREES.index(degree)], "lw": 1.3, "marker": "o", "ms": 2.6}
+                bias, stderr = 100 * along["bias"], 100 * along["bias_stderr"]
+                column[SAMPLINGS.index(sampling)].errorbar(along["nodes"], bias, stderr, label=str(degree), **style)
+        for row, sampling in zip(panels, SAMPLINGS, strict=True):
+            row[0].set_ylabel(f"{sampling} nodes\nbias, %")
+            for axes in row:
+                axes.axhspan(-100 * UNBIASED, 100 * UNBIASED, color=colors.faint, alpha=0.6, lw=0)
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:g}")
+                axes.set_yscale("symlog", linthresh=1.0)
+                add_grid(axes, colors, "x")
+        figure.supxlabel("nodes on each path", fontsize=9)
+        shown = panels[0, 0].get_legend_handles_labels()
+        figure.legend(*shown, title="degree", loc="outside right center", fontsize=8)
+    return figure
+
+
+def _draw_degrees(results: Results, theme: str) -> "Figure":
+    with open_figure(theme, (8.5, 4.2)) as (colors, figure):
+        axes, labels = figure.subplots(), []
+        for each in results.done:
+            ink = colors_of(results.recipe, theme)[each.method.name]
+            exact = pd.DataFrame([read_exact(run) for run in each.runs])
+            share = exact.div(exact[40], axis=0).mean().drop(0)
+            axes.plot(share.index, share, color=ink, lw=1.6)
+            found = average(each.runs).query("sampling == 'cosine' and nodes == 200")
+            axes.plot(found["degree"], (1 + found["bias"]) * found["degree"].map(share), "o", ms=4.5, color=ink)
+            labels.append(Label(each.method.title, float(share.index[-1]), float(share.iloc[-1]), ink))
+        axes.axvline(40, color=colors.ink, lw=0.8, ls=":")
+        axes.set(title="effective degree up to K, relative to K = 40", xlabel="degree K", xscale="log", ylim=(0, None))
+        axes.xaxis.set_major_formatter("{x:g}")
+        add_grid(axes, colors)
+        label_ends(axes, labels)
+    return figure
+
+
+def _draw_split(results: Results, theme: str) -> "Figure":
+    with open_figure(theme, (2.2 * len(results.done) + 0.8, 3.4)) as (colors, figure):
+        panels = figure.subplots(1, len(results.done), squeeze=False, sharex=True, sharey=True)[0]
+        for axes, each in zip(panels, results.done, strict=True):
+            outcomes = average(each.runs).query("sampling == 'cosine'")
+            for passes, ink in zip(BUDGETS, (colors.complex, colors.simple, colors.steep), strict=True):
+                errors = 100 * compute_errors(outcomes, passes).groupby(outcomes["nodes"]).min().dropna()
+                axes.plot(errors.index, errors, color=ink, lw=1.5, label=f"{passes:,} passes")
+                axes.plot(errors.idxmin(), errors.min(), "o", ms=6, color=ink)
+            axes.axhline(100 * TOLERANCE, color=colors.ink, lw=0.8, ls=":")
+            axes.loglog(base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_major_formatter("{x:g}")
+            add_grid(axes, colors)
+            axes.set_title(each.method.title)
+        panels[0].set_ylabel("error, %")
+        figure.supxlabel("nodes on each path", fontsize=9)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    return figure
+
+
+def _draw_warnings(results: Results, theme: str) -> "Figure":
+    limits = {"residual": effdeg.Measurement.RESIDUAL_LIMIT, "upper_half": effdeg.Measurement.UPPER_HALF_LIMIT}
+    with open_figure(theme, (11, 4.6)) as (colors, figure):
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, (column, limit) in zip(panels, limits.items(), strict=True):
+            for each in results.done:
+                found = read_outcomes(each.runs)
+                blind = found["nodes"] == found["degree"] + 1
+                x, y = found[column].clip(1e-7), found["whole_bias"].abs().clip(1e-5)  # below is only rounding
+                style = {"ms": 3.6, "color": colors_of(results.recipe, theme)[each.method.name], "alpha": 0.75}
+                axes.plot(x[~blind], y[~blind], "o", **style, label=each.method.title)
+                axes.plot(x[blind], y[blind], "o", **style, mfc="none")
+            axes.axvline(limit, color=colors.ink, lw=0.9, ls=":")
+            axes.axhline(WRONG, color=colors.ink, lw=0.9, ls=":")
+            axes.set_yscale("log")
+            add_grid(axes, colors)
+        panels[0].set(xlabel="residual", ylabel="distance from the whole value, as a share of it", xscale="log")
+        panels[1].set_xlabel("share of the estimate in the upper half of the degrees")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
+    return figure

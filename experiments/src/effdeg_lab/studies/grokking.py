@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from effdeg.baselines import method
 from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.evaluation import fit_trace
 from effdeg_lab.engine.examples import Split
+from effdeg_lab.figures import add_grid, open_figure
 from effdeg_lab.models import Decoder
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
@@ -27,65 +29,40 @@ from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge, judge_all
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from effdeg.plots import Theme
-
 Operation = Literal["add", "subtract", "multiply", "divide", "quadratic", "by-parity"]
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
-# Power et al.'s.
-_WARM_UP, _BETAS = 10, (0.9, 0.98)
-# Enough equations at once to fill a GPU, with room left on a small one.
-_AT_ONCE = 8192
+_WARM_UP, _BETAS = 10, (0.9, 0.98)  # Power et al.'s
+_AT_ONCE = 8192  # enough equations to fill a GPU, with room left on a small one
 
 DEGREE = "validation_effective_degree"
 """The effective degree that is shown and judged: along paths between equations that are not trained on, as the loss
 that it is compared with is theirs. Along paths between the others it takes the same course, within a third."""
-_PROXIES = {
-    "parameter_norm": "parameter_norm",
-    "sharpness": "sharpness@0.05",
-    "adaptive_sharpness": "adaptive_sharpness@0.05",
-}
+_PROXIES = ("parameter_norm", "sharpness@0.05", "adaptive_sharpness@0.05")
+_PROXY_NAMES = tuple(name.partition("@")[0] for name in _PROXIES)
 
 
 @dataclass(frozen=True)
 class Grokking(Settings):
-    """The settings of one run; the defaults are the paper's, and where it is silent those of Power et al. (2022).
+    """The settings of one run; the defaults are the paper's, and where it is silent those of Power et al. (2022)."""
 
-    Attributes:
-        operation: What is done with two numbers modulo the prime: ``add``, ``subtract``, ``multiply``, ``divide``,
-            ``quadratic`` (x² + xy + y²), or ``by-parity`` (x / y if y is odd, else x - y).
-        prime: The modulus.
-        fraction: The share of all equations that is trained on; the rest validates.
-        weight_decay: AdamW's weight decay.
-        lr: The learning rate, reached after ten steps and kept.
-        softmax: The precision of the softmax in the loss that is trained. In ``float32``, what is memorized so well
-            that its loss rounds to 0 has no gradient any more (Prieto et al., 2025).
-        batch: Equations per step, at most half of those that are trained on.
-        width: The width of the transformer.
-        heads: The heads of its attention.
-        depth: The number of its blocks.
-        seed: Decides the split, the first weights and the order of the equations.
-        steps: How long it is trained.
-        evaluations: The number of evaluations, half of them evenly in the logarithm of the step, half in the step.
-        measure_paths: Paths of each measurement of the effective degree.
-        measure_nodes: Nodes on them.
-        measure_degree: The highest degree of their fits.
-    """
-
+    # What is done with two numbers modulo the prime: "quadratic" is x² + xy + y², "by-parity" x / y if y is odd, else
+    # x - y.
     operation: Operation = "divide"
     prime: int = 97
-    fraction: float = setting(0.3, above=0)
+    fraction: float = setting(0.3, above=0)  # of all equations, to train on; the rest validates
     weight_decay: float = setting(0.0, least=0)
-    lr: float = setting(1e-3, above=0)
+    lr: float = setting(1e-3, above=0)  # reached after ten steps and kept
+    # Of the loss that is trained. In float32, what is memorized so well that its loss rounds to 0 has no gradient any
+    # more (Prieto et al., 2025).
     softmax: Literal["float32", "float64"] = "float32"
-    batch: int = setting(512, least=1)
+    batch: int = setting(512, least=1)  # equations per step, at most half of those that are trained on
     width: int = setting(128, least=1)
     heads: int = setting(4, least=1)
     depth: int = setting(2, least=1)
     steps: int = setting(100_000, scale=True, least=1)
+    # Half of them evenly in the logarithm of the step, half in the step.
     evaluations: int = setting(200, scale=True, named=False, least=2)
     measure_paths: int = setting(200, scale=True, named=False, least=2)
     measure_nodes: int = setting(64, scale=True, named=False)
@@ -142,19 +119,16 @@ def list_equations(operation: Operation, prime: int) -> Split:
         "quadratic": lambda: x**2 + x * y + y**2,
         "by-parity": lambda: torch.where(y % 2 == 1, x * inverses[y], x - y),
     }[operation]()
-    signs = torch.tensor([prime, prime + 1]).expand(len(x), 2)
-    return Split(torch.stack([x, signs[:, 0], y, signs[:, 1]], dim=1), answers % prime)
+    tokens = torch.stack([x, torch.full_like(x, prime), y, torch.full_like(x, prime + 1)], dim=1)
+    return Split(tokens, answers % prime)
 
 
 def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Split]:
     """Return the equations to train on, which the seed decides, and the others, which validate."""
-    equations = list_equations(settings.operation, settings.prime)
+    equations, count = list_equations(settings.operation, settings.prime), settings.train_equations
     order = torch.randperm(len(equations), generator=torch.Generator().manual_seed(settings.seed))
-    train, validation = (
-        Split(equations.inputs[rows].to(device), equations.labels[rows].to(device))
-        for rows in (order[: settings.train_equations], order[settings.train_equations :])
-    )
-    return train, validation
+    inputs, labels = equations.inputs[order].to(device), equations.labels[order].to(device)
+    return Split(inputs[:count], labels[:count]), Split(inputs[count:], labels[count:])
 
 
 def train(settings: Grokking, job: Job) -> None:
@@ -199,10 +173,9 @@ def choose_evaluation_steps(steps: int, evaluations: int) -> list[int]:
     """Choose the steps after which a network is evaluated, half of them evenly in the logarithm, half in the step."""
     # Memorizing takes hundreds of steps, and generalizing may take hundreds of thousands.
     half = max(2, evaluations // 2)
-    by_factor = (round(math.exp(math.log(steps) * number / (half - 1))) for number in range(half))
     rest = max(1, evaluations - half)
-    evenly = (round(steps * number / rest) for number in range(1, rest + 1))
-    return sorted({*by_factor, *evenly} - {0})
+    by_factor = (round(math.exp(math.log(steps) * number / (half - 1))) for number in range(half))
+    return sorted({*by_factor, *(round(steps * number / rest) for number in range(1, rest + 1))} - {0})
 
 
 def compute_precise_loss(outputs: Tensor, answers: Tensor) -> Tensor:
@@ -224,17 +197,19 @@ def evaluate(model: nn.Module, equations: Split, validation: Split, settings: Gr
         trace = effdeg.trace(model, part.inputs, paths=paths, nodes=nodes, at="embed")
         found[f"{name}_effective_degree"] = fit_trace(trace, settings.measure_degree)
     data = (equations.inputs, equations.labels)
-    measured = proxies.evaluate(model, data, compute_precise_loss, names=_PROXIES.values(), batch_size=_AT_ONCE)
-    return found | {name: measured.results[proxy].value for name, proxy in _PROXIES.items()}
+    measured = proxies.evaluate(model, data, compute_precise_loss, names=_PROXIES, batch_size=_AT_ONCE)
+    return found | {name: measured.results[proxy].value for name, proxy in zip(_PROXY_NAMES, _PROXIES, strict=True)}
 
 
 @torch.no_grad()
 def _score(model: nn.Module, equations: Split) -> tuple[float, float]:
-    chunks = zip(*(torch.split(each, _AT_ONCE) for each in (equations.inputs, equations.labels)), strict=True)
-    outputs = [(model(tokens), answers) for tokens, answers in chunks]
-    right = sum((logits.argmax(1) == answers).sum() for logits, answers in outputs)
-    loss = sum(compute_precise_loss(logits, answers) * len(answers) for logits, answers in outputs)
-    return float(right) / len(equations), float(loss) / len(equations)
+    right, loss = 0.0, 0.0
+    chunks = (torch.split(each, _AT_ONCE) for each in (equations.inputs, equations.labels))
+    for tokens, answers in zip(*chunks, strict=True):
+        logits = model(tokens)
+        right += float((logits.argmax(1) == answers).sum())
+        loss += float(compute_precise_loss(logits, answers)) * len(answers)
+    return right / len(equations), loss / len(equations)
 
 
 class Course:
@@ -242,8 +217,7 @@ class Course:
 
     def __init__(self, run: Run) -> None:
         self.run, self._found = run, pd.json_normalize(run.metrics)
-        self.steps, self.degrees = self["step"], self[f"{DEGREE}.value"]
-        self.errors, self.normalized = self[f"{DEGREE}.stderr"], self[f"{DEGREE}.normalized"]
+        self.steps, self.degrees, self.errors = self["step"], self[f"{DEGREE}.value"], self[f"{DEGREE}.stderr"]
         self.memorized = self.reaches("train_accuracy", 0.99)
         start, end = (self.reaches("validation_accuracy", share) for share in (0.1, 0.9))
         self.transition = None if start is None or end is None else (start, end)
@@ -252,7 +226,8 @@ class Course:
             # The loss drops where it has halved since its highest before the end of the transition; later are spikes.
             loss = self["validation_loss"]
             self.loss_peak = int(loss[: end + 1].argmax())
-            self.drop = _find_first(loss <= loss[self.loss_peak] / 2, start=self.loss_peak)
+            later = range(self.loss_peak, len(loss))
+            self.drop = next((at for at in later if loss[at] <= loss[self.loss_peak] / 2), None)
         self.peak = int(self.degrees.argmax())
         self.peak_before_drop = None if self.drop is None else int(self.degrees[: self.drop + 1].argmax())
         # The end is the one of the last five evaluations with the highest value: spikes of the loss, of which training
@@ -260,17 +235,12 @@ class Course:
         first = max(0, len(self.steps) - 5)
         self.end = first + int(self.degrees[first:].argmax())
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
         return self._found[name].to_numpy(dtype=float)
 
     def reaches(self, name: str, least: float) -> int | None:
         """Return the first evaluation at which a measure is at least this large."""
-        return _find_first(self[name] >= least)
-
-
-def _find_first(marked: "np.ndarray[Any, np.dtype[np.bool_]]", start: int = 0) -> int | None:
-    found = np.flatnonzero(marked[start:])
-    return start + int(found[0]) if len(found) else None
+        return next((at for at, value in enumerate(self[name]) if value >= least), None)
 
 
 def judge_course(course: Course) -> Verdict | None:
@@ -328,14 +298,6 @@ _DEGREES: dict[str, Moment] = {
     "highest": lambda course: course.peak,
     "at the end": lambda course: course.end,
 }
-_STEPS_NOTES = (
-    "Loss: that of validation; its drop is where it has halved since its highest before 90% in validation.",
-    "With several seeds: the least and the largest.",
-)
-_DEGREES_NOTES = (
-    "Along paths between validation equations, ± the standard error of the measurement.",
-    "At the end: the highest of the last five evaluations, since a spike of the loss lowers ED for a moment.",
-)
 
 
 class GrokkingStudy(Study):
@@ -353,26 +315,30 @@ class GrokkingStudy(Study):
             found = [_format_steps(courses, moment) for moment in _STEPS.values()]
             steps.append((title, *(found if courses else (each.state, *[NOTHING] * (len(_STEPS) - 1)))))
             degrees.append((title, *(_format_degrees(courses, moment) for moment in _DEGREES.values())))
+        steps_notes = (
+            "Loss: that of validation; its drop is where it has halved since its highest before 90% in validation.",
+            "With several seeds: the least and the largest.",
+        )
+        degrees_notes = (
+            "Along paths between validation equations, ± the standard error of the measurement.",
+            "At the end: the highest of the last five evaluations, since a spike of the loss lowers ED for a moment.",
+        )
         return [
-            Table(f"After how many of {results.scale['steps']:,} steps", ("", *_STEPS), tuple(steps), _STEPS_NOTES),
-            Table("Effective degree", ("", *_DEGREES), tuple(degrees), _DEGREES_NOTES),
+            Table(f"After how many of {results.scale['steps']:,} steps", ("", *_STEPS), tuple(steps), steps_notes),
+            Table("Effective degree", ("", *_DEGREES), tuple(degrees), degrees_notes),
         ]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return a figure of the methods with weight decay and one of those without."""
-        groups: dict[str, list[MethodRuns]] = {"with-decay": [], "without-decay": []}
-        for each in results.done:
-            groups["with-decay" if each.runs[0].settings["weight_decay"] > 0 else "without-decay"].append(each)
-        return [
-            StudyFigure(
-                name,
+        found = []
+        for name, decays in (("with-decay", True), ("without-decay", False)):
+            methods = [each for each in results.done if (each.runs[0].settings["weight_decay"] > 0) is decays]
+            caption = (
                 f"Loss and measures along training {name.replace('-', ' weight ')}; thick: the first seed. Dotted: 99% "
-                "of the training equations are answered correctly; shaded: validation accuracy goes from 10% to 90%.",
-                lambda theme, methods=methods: draw_courses(methods, theme=theme),  # type: ignore[misc]
+                "of the training equations are answered correctly; shaded: validation accuracy goes from 10% to 90%."
             )
-            for name, methods in groups.items()
-            if methods
-        ]
+            found += [StudyFigure(name, caption, partial(draw_courses, methods))] if methods else []
+        return found
 
     def headline(self, run: Run) -> str:
         """Describe how accurate a run became, spikes aside, and when its effective degree was highest."""
@@ -400,46 +366,38 @@ def _format_degrees(courses: Sequence[Course], moment: Moment) -> str:
     return f"{np.mean(values):.3f} ± {math.hypot(*errors) / len(errors):.3f}"
 
 
-def draw_courses(methods: Sequence[MethodRuns], *, theme: str = "light") -> "Figure":
+def draw_courses(methods: Sequence[MethodRuns], theme: str) -> "Figure":
     """Draw what happened along training: a column for each method, its first seed thick and the others thin."""
-    # Not the mean over seeds, which generalize at different steps: it would show no peak where each of them has one.
-    from effdeg.plots import open_figure
-
     with open_figure(theme, (1.0 + 3.2 * len(methods), 8.6)) as (colors, figure):
         grid = figure.subplots(5, len(methods), sharex="col", squeeze=False, height_ratios=[1.3, 1.3, 1, 1, 1])
         for column, each in zip(grid.T, methods, strict=True):
-            for run in reversed(each.runs):
-                _draw_course(column, Course(run), colors, first=run is each.runs[0])
-            _mark(column, Course(each.runs[0]), colors)
+            # Not the mean over seeds, which generalize at different steps: it would show no peak where each has one.
+            for run in reversed(each.runs):  # the first on top
+                course = Course(run)
+                style: dict[str, Any] = {"lw": 0.6, "alpha": 0.6} if run is not each.runs[0] else {"lw": 1.5}
+                for name, color in (("train", colors.simple), ("validation", colors.complex)):
+                    # How well equations are memorized whose loss is below this does not matter here.
+                    column[0].plot(course.steps, course[f"{name}_loss"].clip(1e-4), color=color, **style)
+                for axes, name in zip(column[1:], (f"{DEGREE}.value", *_PROXY_NAMES), strict=True):
+                    axes.plot(course.steps, course[name], color=colors.ink, **style)
+            _mark(column, course, colors)
             column[0].set_title(each.method.title, fontweight="bold")
             column[-1].set_xlabel("step")
-        for axes, name in zip(grid[:, 0], ("loss", "effective degree", *_PROXIES), strict=True):
+        for axes, name in zip(grid[:, 0], ("loss", "effective degree", *_PROXY_NAMES), strict=True):
             axes.set_ylabel(name.replace("_", " "))
         figure.align_ylabels(grid[:, 0])
     return figure
 
 
-def _draw_course(column: "Sequence[Axes]", course: Course, colors: "Theme", *, first: bool) -> None:
-    top, *below = column
-    style: dict[str, Any] = {"lw": 1.5, "alpha": 1.0} if first else {"lw": 0.6, "alpha": 0.6}
-    for name, color in (("train", colors.simple), ("validation", colors.complex)):
-        # How well equations are memorized whose loss is below this does not matter here.
-        top.plot(course.steps, np.maximum(course[f"{name}_loss"], 1e-4), color=color, **style)
-    for axes, values in zip(below, (course.degrees, *(course[name] for name in _PROXIES)), strict=True):
-        axes.plot(course.steps, values, color=colors.ink, **style)
-
-
-def _mark(column: "Sequence[Axes]", course: Course, colors: "Theme") -> None:
+def _mark(column: Any, course: Course, colors: Any) -> None:
     """Set the axes, and mark where a run memorized and generalized, and its highest effective degree with its error."""
-    from effdeg_lab.figures import add_grid
-
     top, degree, *_ = column
-    values, peak = course.degrees, course.peak
+    steps, values, peak = course.steps, course.degrees, course.peak
     margin = stats.t.ppf(0.975, int(course.run.settings["measure_paths"]) - 1) * course.errors
-    degree.fill_between(course.steps, values - margin, values + margin, color=colors.ink, alpha=0.2, lw=0)
-    degree.plot(course.steps[peak], values[peak], "o", color=colors.complex, ms=5, zorder=4, clip_on=False)
+    degree.fill_between(steps, values - margin, values + margin, color=colors.ink, alpha=0.2, lw=0)
+    degree.plot(steps[peak], values[peak], "o", color=colors.complex, ms=5, zorder=4, clip_on=False)
     normalized = degree.twinx()
-    normalized.plot(course.steps, course.normalized, color=colors.simple, lw=1, ls="--", alpha=0.8)
+    normalized.plot(steps, course[f"{DEGREE}.normalized"], color=colors.simple, lw=1, ls="--", alpha=0.8)
     normalized.set_ylim(bottom=0)
     normalized.tick_params(axis="y", colors=colors.simple, length=0, labelsize=7)
     degree.set_zorder(normalized.get_zorder() + 1)  # in front of it
@@ -454,11 +412,11 @@ def _mark(column: "Sequence[Axes]", course: Course, colors: "Theme") -> None:
         axes.text(0.03, height, text, color=color, fontsize=8, transform=axes.transAxes)
     for axes in column:
         # In the first ten steps the learning rate rises, and hardly anything else.
-        axes.set(xscale="log", xlim=(10, max(20, float(course.steps[-1]))))
+        axes.set(xscale="log", xlim=(10, max(20, float(steps[-1]))))
         add_grid(axes, colors)
         if axes is not top:
             axes.set_ylim(bottom=0)
         if course.memorized is not None:
-            axes.axvline(course.steps[course.memorized], color=colors.simple, ls=":", lw=1)
+            axes.axvline(steps[course.memorized], color=colors.simple, ls=":", lw=1)
         if course.transition is not None:
-            axes.axvspan(*course.steps[list(course.transition)], color=colors.complex, alpha=0.25, lw=0)
+            axes.axvspan(*steps[list(course.transition)], color=colors.complex, alpha=0.25, lw=0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import pandas as pd
 from scipy.stats import t as student
 
+from effdeg_lab.figures import Label, add_grid, colors_of, label_points, name_rows, open_figure
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
@@ -47,12 +48,9 @@ class MnistCifar(Study):
     The claim is that networks rely on MNIST almost entirely: of all methods that the paper reports, accuracy with MNIST
     randomized is within 5 points of chance, and with CIFAR randomized no more than a point below that without. Nothing
     is decided where one of these methods was not run, or a run has not learned (less than 95% of the test images).
-
-    Attributes:
-        paper: What the paper reports, by the names of the methods.
     """
 
-    paper: Mapping[str, Accuracies]
+    paper: Mapping[str, Accuracies]  # what the paper reports, by the names of the methods
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
@@ -106,9 +104,6 @@ class MnistCifar(Study):
         return make_table(title, columns, [note, *list_notes(results)])
 
     def _plot_halves(self, results: Results, theme: str) -> "Figure":
-        from effdeg.plots import open_figure
-        from effdeg_lab.figures import name_rows
-
         methods = results.methods
         with open_figure(theme, (8.5, 0.9 + 0.55 * len(methods))) as (look, figure):
             axes = figure.subplots()
@@ -153,9 +148,6 @@ def _list_gains(results: Results) -> Table:
 
 
 def _plot_cost(results: Results, theme: str) -> "Figure":
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, add_grid, colors_of, label_points
-
     with open_figure(theme, (7.2, 4.6)) as (look, figure):
         axes = figure.subplots()
         labels = []

@@ -16,11 +16,11 @@ from torch import Tensor
 import effdeg
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.engine.settings import check_fit
+from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.settings import Settings, check_fit, setting
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.polynomial_networks import EXAMPLES_PER_PATH, estimate_mean
 from effdeg_lab.tables import NOTHING, Table
@@ -29,39 +29,26 @@ from effdeg_lab.verdicts import Verdict, judge, judge_all
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Coefficients below this share of the largest count as rounding errors; a coarse threshold would ignore noise, too.
-_THRESHOLD, _COARSE = 1e-13, 1e-2
-# Sums of this many times their terms' sizes, or less, are rounding errors of zero.
-_ROUNDING = 1e-14
-# Noise that is added to the values, in units of the polynomials' standard deviation.
-_NOISE = {f"{size:.0e}": size for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}
+_THRESHOLD = 1e-13  # coefficients below this share of the largest count as rounding errors
+_COARSE = 1e-2  # a threshold that would ignore noise, too
+_ROUNDING = 1e-14  # sums of this many times their terms' sizes, or less, are rounding errors of zero
+_NOISE = {f"{size:.0e}": size for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}  # in standard deviations of the polynomials
 _KINDS = ("effective_degree", "normalized")
 
 
 @dataclass(frozen=True)
 class PathDegrees(Settings):
-    """The settings of one run: random polynomials of every total degree, each followed along random paths.
-
-    Attributes:
-        variables: Variables of the polynomials.
-        terms: Random monomials of each; by default all of its degree and below.
-        inputs: Where the examples lie: ``uniform`` on [-1, 1] in every variable, ``normal``, or on the ``lattice`` of
-            the values -1, 0 and 1, which has no density.
-        highest: The highest total degree; all from 1 on are tried.
-        polynomials: Polynomials of each total degree.
-        paths: Paths along which all polynomials of a total degree are followed.
-        nodes: Nodes on each path.
-        degree: The highest degree of the fits.
-    """
+    """The settings of one run: random polynomials of every total degree, each followed along random paths."""
 
     variables: int = setting(3, least=1)
-    terms: int | None = setting(None, least=1)
+    terms: int | None = setting(None, least=1)  # random monomials of each; by default all of its degree and below
+    # Uniform on [-1, 1] in every variable, normal, or on the lattice of the values -1, 0 and 1, which has no density.
     inputs: Literal["uniform", "normal", "lattice"] = "uniform"
-    highest: int = setting(10, scale=True, least=1)
-    polynomials: int = setting(20, scale=True, least=2)
-    paths: int = setting(1000, scale=True, least=2)
+    highest: int = setting(10, scale=True, least=1)  # total degree; all from 1 on are tried
+    polynomials: int = setting(20, scale=True, least=2)  # of each total degree
+    paths: int = setting(1000, scale=True, least=2)  # along which all polynomials of a total degree are followed
     nodes: int = setting(64, scale=True)
-    degree: int = setting(16, scale=True)
+    degree: int = setting(16, scale=True)  # the highest of the fits
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
@@ -147,7 +134,7 @@ def run_paths(settings: PathDegrees, job: Job) -> None:
     """Follow random polynomials of every total degree along paths, with and without noise."""
     state = job.start() or {"entries": [], "seconds": 0.0}
     title = f"{settings.variables} variables, seed {settings.seed}"
-    with Turn(job.device, announce=job.progress), progress_bar(title, settings.highest, enabled=job.progress) as update:
+    with Turn(job), progress_bar(title, settings.highest, enabled=job.progress) as update:
         for degree in range(len(state["entries"]) + 1, settings.highest + 1):
             job.stop_if_asked(lambda: state)
             begin = time.perf_counter()
@@ -305,9 +292,6 @@ def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[s
 
 def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figure":
     """Draw quantities against the total degree, a panel for each and a line for each method."""
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, add_grid, colors_of, label_ends
-
     with open_figure(theme, (12, 3.9)) as (look, figure):
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []
         for axes, (title, name) in zip(panels, quantities.items(), strict=True):

@@ -18,11 +18,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import effdeg
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.engine.settings import check_fit
+from effdeg_lab.figures import Label, add_grid, label_ends, open_figure
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Job, Run
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.settings import Settings, check_fit, setting
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.methods import format_duration
 from effdeg_lab.tables import NOTHING, Table
@@ -36,16 +36,11 @@ DEGREES = {1: 1, 2: 2, 3: 5, 4: 1, 5: 2, 6: 5}
 EXAMPLES_PER_PATH = 10
 """Error bars take paths to be independent: with this many examples for each path, few examples lie on two paths."""
 
-# Inputs are uniform on [-2, 2]³. The paper does not say so, but its numbers follow from it.
-_HALF_SIDE = 2.0
-# Independent scramblings of Sobol points, whose spread shows how accurate their mean is.
-_SCRAMBLINGS = 16
-# A network that misses its map by more says nothing about the map.
-_LARGEST_ERROR = 0.01
-# Half the width of a 95% interval, in standard errors of means over thousands of paths.
-_HALF_INTERVAL = 1.96
-# About as many paths as the paper may have taken, judging by the scatter of its numbers.
-_FEW_PATHS = 100
+_HALF_SIDE = 2.0  # inputs are uniform on [-2, 2]³: the paper does not say so, but its numbers follow from it
+_SCRAMBLINGS = 16  # of Sobol points, independent, whose spread shows how accurate their mean is
+_LARGEST_ERROR = 0.01  # a network that misses its map by more says nothing about the map
+_HALF_INTERVAL = 1.96  # half the width of a 95% interval, in standard errors of means over thousands of paths
+_FEW_PATHS = 100  # about as many as the paper may have taken, judging by the scatter of its numbers
 
 
 class Column(NamedTuple):
@@ -78,27 +73,16 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class PolynomialFit(Settings):
-    """The settings of one run: a network is fitted to a map, then both are measured along the same paths.
+    """The settings of one run: a network is fitted to a map, then both are measured along the same paths."""
 
-    Attributes:
-        task: Which of the six maps.
-        width: Units in each of the three hidden layers.
-        examples: Inputs to train on.
-        steps: Steps of Levenberg and Marquardt's method.
-        paths: Paths to measure along.
-        nodes: Nodes on each path.
-        degree: The highest degree of the fits; a network, which squares three times, has degree 8.
-        pairs: Pairs of inputs over which the map's exact values are integrated.
-    """
-
-    task: int = setting(1, least=1, most=6)
-    width: int = setting(16, least=1)
-    examples: int = setting(1000, scale=True, least=2)
-    steps: int = setting(100, scale=True, least=1)
+    task: int = setting(1, least=1, most=6)  # which of the six maps
+    width: int = setting(16, least=1)  # units in each of the three hidden layers
+    examples: int = setting(1000, scale=True, least=2)  # inputs to train on
+    steps: int = setting(100, scale=True, least=1)  # of Levenberg and Marquardt's method
     paths: int = setting(20_000, scale=True, least=2)
     nodes: int = setting(16, scale=True)
-    degree: int = setting(10, scale=True, least=8)
-    pairs: int = setting(2**18, scale=True, least=2)
+    degree: int = setting(10, scale=True, least=8)  # of the fits; a network, which squares three times, has degree 8
+    pairs: int = setting(2**18, scale=True, least=2)  # of inputs, over which the map's exact values are integrated
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
@@ -238,7 +222,7 @@ def run_fit(settings: PolynomialFit, job: Job) -> None:
     state = job.start() or {"step": 0, "damping": 0.01, "seconds": 0.0, "last": {}, "network": network.state_dict()}
     network.load_state_dict(state["network"])
     title = f"task {settings.task}, seed {settings.seed}"
-    with Turn(job.device, announce=job.progress), progress_bar(title, settings.steps, enabled=job.progress) as update:
+    with Turn(job), progress_bar(title, settings.steps, enabled=job.progress) as update:
         while state["step"] < settings.steps:
             job.stop_if_asked(lambda: state | {"network": network.state_dict()})
             begin = time.perf_counter()
@@ -329,10 +313,8 @@ class PolynomialNetworks(Study):
         for method, degree in zip(results.methods, DEGREES.values(), strict=True):
             cells = [method.state, NOTHING, NOTHING]
             if method.runs:
-                off = max(
-                    abs(method.values(f"network.{name}.value") / method.values(f"same_paths.{name}.value") - 1).max()
-                    for name in (column.name for column in COLUMNS)
-                )
+                keys = [(f"network.{column.name}.value", f"same_paths.{column.name}.value") for column in COLUMNS]
+                off = max(abs(method.values(here) / method.values(wanted) - 1).max() for here, wanted in keys)
                 cells = [f"{method.values('test_error').max():.1e}", f"{off:.3%}", format_duration(method.time())]
             fits.append((method.method.title, str(degree), *cells))
         head = ("", "degree", "relative error of the fit", "ED off the map's by at most", "training")
@@ -387,9 +369,6 @@ def _tabulate_cells(results: Results, columns: Sequence[Column], title: str) -> 
 
 
 def _plot_values(results: Results, theme: str) -> "Figure":
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import add_grid
-
     tasks = np.array([task for task, method in zip(DEGREES, results.methods, strict=True) if method.runs])
     # From the spread of means over all paths to that of means over a few.
     growth = math.sqrt(len(results.seeds) * results.scale["paths"] / _FEW_PATHS)
@@ -417,9 +396,6 @@ def _plot_values(results: Results, theme: str) -> "Figure":
 
 
 def _plot_fits(results: Results, theme: str) -> "Figure":
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, add_grid, label_ends
-
     with open_figure(theme, (7.2, 3.6)) as (look, figure):
         axes, last, labels = figure.subplots(), results.scale["steps"], []
         axes.set(title="relative error of the fit, on fresh inputs", xlabel="steps", yscale="log", xlim=(0, last))

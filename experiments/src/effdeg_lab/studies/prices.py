@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from effdeg_lab.figures import Label, add_grid, label_points, open_figure
 from effdeg_lab.results import Difference, MethodRuns, Results
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies import methods as m
@@ -81,9 +82,6 @@ class Prices(m.Methods):
         return whole.value if whole and whole.interval and whole.value > 0 else None
 
     def _plot(self, results: Results, theme: str) -> "Figure":
-        from effdeg.plots import open_figure
-        from effdeg_lab.figures import Label, add_grid, label_points
-
         best, plain, whole = _find_best(results), results.methods[0], self._full_gain(results)
         with open_figure(theme, (11, 5.6)) as (look, figure):
             axes = figure.subplots()

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from effdeg.ranking import Score, rank
+from effdeg_lab.figures import add_grid, open_figure
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
@@ -164,9 +165,6 @@ def _make_costs(variants: dict[str, pd.DataFrame]) -> Table:
 
 
 def _draw_tracking(models: pd.DataFrame, theme: str) -> Any:
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import add_grid
-
     *names, precise = models["setting"].unique()
     with open_figure(theme, (2.15 * len(names) + 0.5, 5.4)) as (colors, figure):
         panels = figure.subplots(len(VARIANTS), len(names), squeeze=False, sharey="row")
