@@ -20,8 +20,15 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from effdeg import Penalty
 from effdeg_lab.engine import classify
-from effdeg_lab.engine.augmentation import add_border, crop_batch, cutmix, draw_cuts, find_simple_half, swap_half
-from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.examples import (
+    DeviceExamples,
+    add_border,
+    crop_batch,
+    cutmix,
+    draw_cuts,
+    find_simple_half,
+    swap_half,
+)
 from effdeg_lab.engine.regularizers import PenaltyToEnds
 from effdeg_lab.models import make_model
 
