@@ -48,12 +48,9 @@ class Settings:
     Values are checked and converted by the fields' annotations: ``int``, ``float``, ``bool``, ``str``, ``None``,
     ``Literal`` and ``tuple[X, ...]``. Give every field a default, so that runs made before the field existed can still
     be read, and override :meth:`check` to refuse bad combinations.
-
-    Attributes:
-        seed: Decides everything that is random.
     """
 
-    seed: int = setting(0, scale=True, least=0, most=2**32 - 1)
+    seed: int = setting(0, scale=True, least=0, most=2**32 - 1)  # decides everything that is random
 
     def __post_init__(self) -> None:
         hints = _get_hints(type(self))

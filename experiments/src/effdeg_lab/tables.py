@@ -23,21 +23,13 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        title: What it shows.
-        columns: The heads of its columns; the first column names the rows.
-        rows: The cells.
-        notes: What a reader must know, a short fixed sentence each.
-        bold: The cells that stand out, by row and column.
-    """
+    """A table."""
 
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the heads; the first column names the rows
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    bold: frozenset[tuple[int, int]] = frozenset()
+    notes: tuple[str, ...] = ()  # what a reader must know, a short fixed sentence each
+    bold: frozenset[tuple[int, int]] = frozenset()  # the cells that stand out, by row and column
 
 
 def bold_largest(spreads: Sequence[Any], column: int) -> frozenset[tuple[int, int]]:

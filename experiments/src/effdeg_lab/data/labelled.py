@@ -10,35 +10,22 @@ import torch
 from torch import Tensor
 
 Array = np.ndarray[Any, Any]
-Split = tuple[Array, Array]
-"""Inputs and labels as they were read, not yet checked."""
-Scale = tuple[tuple[float, ...], tuple[float, ...]]
-"""The mean and the standard deviation of pixels."""
+Split = tuple[Array, Array]  # inputs and labels as they were read, not yet checked
+Scale = tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation of pixels
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A data set for classification.
+    """A data set for classification, some examples to train on and some to test on."""
 
-    Attributes:
-        train_inputs: The training inputs: images as bytes, N × channels × height × width, or features, N × D floats.
-        train_labels: Their classes, from 0.
-        test_inputs: The test inputs.
-        test_labels: Their classes.
-        classes: The number of classes.
-        mean: The mean of the pixels in [0, 1], channel by channel; empty for features.
-        std: Their standard deviation.
-        further_tests: Other inputs to test on, by name: the test inputs changed in some way, with the same classes.
-    """
-
-    train_inputs: Tensor
-    train_labels: Tensor
+    train_inputs: Tensor  # images as bytes, N × channels × height × width, or features, N × D floats
+    train_labels: Tensor  # from 0
     test_inputs: Tensor
     test_labels: Tensor
     classes: int
-    mean: tuple[float, ...] = ()
+    mean: tuple[float, ...] = ()  # of the pixels in [0, 1], channel by channel; empty for features
     std: tuple[float, ...] = ()
-    further_tests: Mapping[str, Tensor] = field(default_factory=dict)
+    further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # changed test inputs, with the same classes
 
     def fingerprint(self) -> str:
         """Return a short hash of all examples and their classes, in their order."""
@@ -60,19 +47,18 @@ def make_labelled(name: object, train: Split, test: Split, scale: Scale | None =
     _check(f"{name}: the training", *train)
     _check(f"{name}: the test", *test)
     classes, tensors = np.unique(train[1]), list[Tensor]()
+    if len(classes) < 2:
+        raise ValueError(f"{name}: all training examples are of one class, {classes[0]}; expected at least two.")
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise ValueError(f"{name}: the test inputs have the shape {test[0].shape}; expected that of {train[0].shape}.")
     for inputs, labels in (train, test):
         places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
         if (wrong := np.flatnonzero(classes[places] != labels)).size:
             raise ValueError(f"{name}: the test label {labels[wrong[0]]} (example {wrong[0]}) is not trained on.")
         kept = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
         tensors += [torch.from_numpy(np.ascontiguousarray(kept)), torch.from_numpy(places.astype(np.int64))]
-    if len(classes) < 2:
-        raise ValueError(f"{name}: all training examples are of one class, {classes[0]}; expected at least two.")
-    if train[0].shape[1:] != test[0].shape[1:]:
-        raise ValueError(f"{name}: the test inputs have the shape {test[0].shape}; expected that of {train[0].shape}.")
-    mean, std = scale or _measure_pixels(train[0])
     x, y, test_x, test_y = tensors
-    return Labelled(x, y, test_x, test_y, classes=len(classes), mean=mean, std=std)
+    return Labelled(x, y, test_x, test_y, len(classes), *(scale or _measure_pixels(train[0])))
 
 
 def _check(what: str, inputs: Array, labels: Array) -> None:
