@@ -254,6 +254,18 @@ def test_the_status_of_all_runs(run, folder, tmp_path):
     assert [states[f"plain-{seed}"] for seed in range(5)] == ["finished"] * 2 + ["running", "stopped", "stopped"]
 
 
+def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
+    def sleep(seconds):
+        if folder.find(Toy(seed=1)):
+            raise KeyboardInterrupt
+        finish(folder, Toy(seed=1))
+
+    finish(folder, Toy())
+    monkeypatch.setattr("effdeg_lab.cli.time.sleep", sleep)
+    code, out, _ = run("status", "--watch")
+    assert (code, [line.split() for line in out.splitlines() if "plain" in line]) == (0, [["toy", "plain", "2"]])
+
+
 def test_help_does_not_wait_for_torch():
     code = "import sys\nfrom effdeg_lab.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
     code += "print([name for name in ('torch', 'pandas', 'typer') if name in sys.modules], file=sys.stderr)"

@@ -114,7 +114,9 @@ class EqualTime:
 
     reference: Method
     seconds: float
-    found: Mapping[str, tuple[MethodRuns, int]]  # by name, the longest runs that took 80 to 105% of it, and their epochs
+    found: Mapping[
+        str, tuple[MethodRuns, int]
+    ]  # by name, the longest runs that took 80 to 105% of it, and their epochs
     longer: Mapping[str, MethodRuns]  # the shortest runs of methods whose runs all took longer
 
 
