@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from effdeg_lab.runs import Run, RunFolder
     from effdeg_lab.sweep import Plan
 
-T = TypeVar("T")
 RUNS = Path("effdeg-runs")
 _ALIVE = 600  # seconds after which a run that was not heard of is taken for killed; runs save about every minute
 _WATCH = 5.0  # seconds between two looks
@@ -118,10 +117,11 @@ def run(
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
     [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]). Started again, it continues.
     """
+    from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
-    from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError
+    from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError, get_rank_and_size
     from effdeg_lab.sweep import Plan, check_data
-    from effdeg_lab.workers import execute, is_first_process
+    from effdeg_lab.workers import execute
 
     recipe = find_recipe(name)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
@@ -130,15 +130,15 @@ def run(
     check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes():
         # The first process decides for all: what another one sees in the folder may already be something else.
-        plan, first = Plan(recipe, [chosen.name], changes=wanted), is_first_process()
-        tuned, tried = _broadcast(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))
+        plan, first = Plan(recipe, [chosen.name], changes=wanted), get_rank_and_size()[0] == 0
+        tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
         job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
         if speaks:
             note = f", {_format(tuned)} (the best of {tried} tried)" if tuned else ""
             _print(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
         found = job.read()
-        finished = _broadcast(found is not None and found.finished)
+        finished = gather(found is not None and found.finished)[0]
         try:
             if not finished:
                 execute(recipe, job)
@@ -442,16 +442,6 @@ def _join_processes() -> Iterator[None]:
         distributed.barrier()  # if a process left early, another that still waits for it could hang
     finally:
         distributed.destroy_process_group()
-
-
-def _broadcast(value: T) -> T:
-    """Return what the first process has."""
-    from torch import distributed
-
-    shared = [value]
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.broadcast_object_list(shared)
-    return shared[0]
 
 
 def _format(values: Mapping[str, Any]) -> str:

@@ -54,9 +54,7 @@ class Recipe:
     methods: tuple[Method, ...]  # what is compared; the first is the reference
     departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
-    grid: Mapping[str, tuple[Any, ...]] = field(
-        default_factory=dict
-    )  # every combination is run, as in a pool of models
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # every combination is run, as for a pool
     tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
     equal_time: str | None = None  # the method whose training time the others are compared at
 
@@ -76,16 +74,11 @@ class Recipe:
         """Raise unless runs with these changes can tune: on held-out examples, and by settings that vary."""
         held_out = tuning.get("held_out", 0)
         if held_out < 1:
-            raise ValueError(
-                f"held_out={held_out} would tune on the test set: runs that tune must hold out training examples, "
-                "held_out=1 or more."
-            )
+            raise ValueError(f"held_out={held_out} would tune on the test set: hold out training examples, 1 or more.")
         for method in self.methods:
             for key in method.tune.keys() & tuning.keys():
-                raise ValueError(
-                    f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: {key} is what they "
-                    f"vary. Set {key} for all runs, and it is not tuned."
-                )
+                said = f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: they vary it."
+                raise ValueError(f"{said} Set {key} for all runs, and it is not tuned.")
 
     def method(self, name: str) -> Method:
         """Find a method by its name."""

@@ -93,10 +93,7 @@ def escape_latex(text: str) -> str:
 
 
 def _format_cells(table: Table, escape_cell: Callable[[str], str], bold: str) -> list[list[str]]:
-    return [
-        [
-            bold.format(escape_cell(cell)) if (number, column) in table.bold else escape_cell(cell)
-            for column, cell in enumerate(row)
-        ]
-        for number, row in enumerate(table.rows)
-    ]
+    rows = [[escape_cell(cell) for cell in row] for row in table.rows]
+    for row, column in table.bold:
+        rows[row][column] = bold.format(rows[row][column])
+    return rows
