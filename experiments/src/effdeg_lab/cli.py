@@ -16,7 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from typer import Argument, Option
 
 from effdeg_lab.settings import format_setting
@@ -459,18 +459,14 @@ def _print(what: RenderableType) -> None:
 
 
 def _make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in head:
-        table.add_column(name, overflow="fold")
+    table = Table(*(Column(name, overflow="fold") for name in head), box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def _print_facts(facts: Mapping[str, str]) -> None:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(overflow="fold")
+    grid = Table.grid("", Column(overflow="fold"), padding=(0, 2))
     for label, text in facts.items():
         if text:
             grid.add_row(f"[dim]{label}[/]", escape(text))

@@ -231,10 +231,8 @@ def _pick_runs(
         return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*([choice.changes] if choice else []), {key: own[key] for key in method.tune}]
-    values, picked = min(
-        _group(usable, kind, method.tune),
-        key=lambda group: (*(group[0] != values for values in preferred), -len(group[1])),
-    )
+    groups = _group(usable, kind, method.tune)
+    values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     # Older versions may have left a second run with the same settings.
     points = {(run.seed, *_read(run, kind, recipe.grid).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
@@ -267,15 +265,11 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     alike = [each for each in scales if {**each.scale, "epochs": 0} == {**results.scale, "epochs": 0}]
     found, longer = {reference.method.name: (reference, results.epochs)}, {}
     for each in (each for each in results.methods if each is not reference):
-        name = each.method.name
-        others = [(scale.find(name), scale.epochs) for scale in alike]
-        # Times can be compared on the same machines only.
-        times = [
-            (time / seconds, other, epochs)
-            for other, epochs in others
-            if (time := other.time()) and other.machines == reference.machines
-            if not each.runs or each.values_used == other.values_used
-        ]
+        name, times = each.method.name, []
+        for other, epochs in ((scale.find(name), scale.epochs) for scale in alike):
+            time, comparable = other.time(), not each.runs or each.values_used == other.values_used
+            if time and comparable and other.machines == reference.machines:
+                times.append((time / seconds, other, epochs))
         times.sort(key=lambda timed: timed[0])
         within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
         if within:
@@ -307,13 +301,10 @@ def matching(
     free = {*scale, *method.tune} - changes.keys() | (scale if tuning else set())
     allowed = {key: (value,) for key, value in settings.items() if key not in free}
     allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
-    found = []
-    for run in runs:
-        complete = kind.complete(run.settings) if run.kind == kind.__name__ else {}
-        # A setting that is not known here may have changed everything.
-        if complete.keys() == settings.keys() and all(complete[key] in values for key, values in allowed.items()):
-            found.append(run)
-    return found
+    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.__name__]
+    # A setting that is not known here may have changed everything.
+    known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
+    return [run for run, own in known if all(own[key] in values for key, values in allowed.items())]
 
 
 def choose(

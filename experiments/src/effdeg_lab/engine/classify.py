@@ -123,15 +123,14 @@ class Schedules:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step."""
-        highest, falls = self._settings.lr, 0
+        highest, decay = self._settings.lr, self._settings.decay
         if step < self._warm_up:
             return highest * (step + 1) / self._warm_up
-        if self._settings.decay != "cosine":
-            if self._settings.decay == "steps":
-                falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4)
-            return highest * float(0.1**falls)
-        done = (step - self._warm_up) / max(1, self._steps - self._warm_up)
-        return highest * (1 + math.cos(math.pi * done)) / 2
+        if decay == "cosine":
+            done = (step - self._warm_up) / max(1, self._steps - self._warm_up)
+            return highest * (1 + math.cos(math.pi * done)) / 2
+        falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4) if decay == "steps" else 0
+        return highest * float(0.1**falls)
 
     def strength(self, step: int) -> float:
         """Return the penalty's weight (λ) at a step, on average over steps with it and without."""
