@@ -68,7 +68,7 @@ def folder(tmp_path):
 @pytest.fixture
 def toy_alone(monkeypatch):
     """Let the toy be the only recipe."""
-    monkeypatch.setattr("effdeg_lab.recipe._load_all", lambda: {"toy": RECIPE})
+    monkeypatch.setattr("effdeg_lab.recipe.all_recipes", lambda: {"toy": RECIPE})
 
 
 def test_recipes_are_listed_and_shown(run, toy_alone):

@@ -105,7 +105,8 @@ def _combine(values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
 
 
 @cache
-def _load_all() -> dict[str, Recipe]:
+def all_recipes() -> Mapping[str, Recipe]:
+    """Return the recipes by name, in the order of the paper's tables and figures."""
     package = importlib.import_module("effdeg_lab.recipes")
     names = [f"{package.__name__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
     recipes = [importlib.import_module(name).RECIPE for name in names]
@@ -118,11 +119,6 @@ def _place(recipe: Recipe) -> tuple[bool, bool, int, str]:
     return found is None, bool(found and found[1] == "Figure"), int(found[2]) if found else 0, recipe.name
 
 
-def all_recipes() -> dict[str, Recipe]:
-    """Return the recipes by name, in the order of the paper's tables and figures."""
-    return dict(_load_all())
-
-
 def find_recipe(name: str) -> Recipe:
     """Find a recipe by its name, or one of your own by ``package.module:RECIPE``, under which others find it too."""
     if ":" in name:
@@ -130,7 +126,8 @@ def find_recipe(name: str) -> Recipe:
         if not isinstance(found, Recipe):
             raise ValueError(f"{name!r} is a {type(found).__name__}; expected an effdeg_lab.Recipe.")
         return replace(found, name=name)
-    if name not in _load_all():
+    recipes = all_recipes()
+    if name not in recipes:
         hint = "One of your own is given as package.module:RECIPE."
-        raise ValueError(f"{name!r} is not a recipe. {suggest(name, _load_all())} {hint}")
-    return _load_all()[name]
+        raise ValueError(f"{name!r} is not a recipe. {suggest(name, recipes)} {hint}")
+    return recipes[name]

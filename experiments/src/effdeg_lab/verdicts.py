@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+# The first of these decides.
 Word = Literal["does not hold", "not decided", "holds", "no claim", "not run"]
-_DECISIVE: tuple[Word, ...] = ("does not hold", "not decided", "holds", "no claim", "not run")
 
 
 @dataclass(frozen=True)
@@ -52,4 +52,4 @@ def judge(
 
 def judge_all(verdicts: Iterable[Verdict]) -> Verdict:
     """Combine the parts of a claim: it fails with any part, holds if all parts do, and is not decided otherwise."""
-    return min(verdicts, key=lambda part: _DECISIVE.index(part.word), default=Verdict("no claim"))
+    return min(verdicts, key=lambda part: get_args(Word).index(part.word), default=Verdict("no claim"))

@@ -135,10 +135,9 @@ class Workplace:
             return Ended(planned, "finished")
         if how == -signal.SIGTERM:
             return Ended(planned, "stopped")
-        if how == -signal.SIGKILL:
-            how = "killed by SIGKILL, as the system does when memory runs out"
-        elif isinstance(how, int):
+        if isinstance(how, int):
             how = f"killed by {signal.Signals(-how).name}" if how < 0 else f"its process ended with exit code {how}"
+            how += ", as the system does when memory runs out" if how.endswith("SIGKILL") else ""
         with suppress(OSError):
             job.fail(str(how))
         return Ended(planned, "failed", str(how))
