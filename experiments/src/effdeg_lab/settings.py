@@ -11,9 +11,6 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-# Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method.
-SCALE = {"scale": True}
-
 
 def setting(
     default: Any,
@@ -26,8 +23,8 @@ def setting(
 ) -> Any:
     """Declare a field of :class:`Settings`, with bounds that a value of None satisfies.
 
-    A field of ``scale`` makes a run longer or larger, not different: see :data:`SCALE`. One that is not ``named`` is
-    left out of the names of runs.
+    A field of ``scale`` makes a run longer or larger, not different: runs that differ in it belong to one method. One
+    that is not ``named`` is left out of the names of runs.
     """
     return field(default=default, metadata={"scale": scale, "named": named, "bounds": (least, above, most)})
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
 from effdeg_lab.data import load
-from effdeg_lab.engine import evaluation
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
