@@ -68,7 +68,7 @@ def folder(tmp_path):
 @pytest.fixture
 def toy_alone(monkeypatch):
     """Let the toy be the only recipe."""
-    monkeypatch.setattr("effdeg_lab.recipe._load_all", lambda: {"toy": RECIPE})
+    monkeypatch.setattr("effdeg_lab.recipe.all_recipes", lambda: {"toy": RECIPE})
 
 
 def test_recipes_are_listed_and_shown(run, toy_alone):
@@ -252,6 +252,18 @@ def test_the_status_of_all_runs(run, folder, tmp_path):
     found = json.loads(run("status", "--json", "--runs", folder.folder)[1])
     states = {Path(each["file"]).stem: each["state"] for each in found}
     assert [states[f"plain-{seed}"] for seed in range(5)] == ["finished"] * 2 + ["running", "stopped", "stopped"]
+
+
+def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
+    def sleep(seconds):
+        if folder.find(Toy(seed=1)):
+            raise KeyboardInterrupt
+        finish(folder, Toy(seed=1))
+
+    finish(folder, Toy())
+    monkeypatch.setattr("effdeg_lab.cli.time.sleep", sleep)
+    code, out, _ = run("status", "--watch")
+    assert (code, [line.split() for line in out.splitlines() if "plain" in line]) == (0, [["toy", "plain", "2"]])
 
 
 def test_help_does_not_wait_for_torch():

@@ -6,7 +6,7 @@ import typer
 from toy_results import METHODS, POOL, PRICES, make_run
 from typer.testing import CliRunner
 
-import effdeg_lab.cli_report
+import effdeg_lab.cli
 import effdeg_lab.recipe
 from effdeg.io import to_json
 from effdeg.plots import THEMES
@@ -111,7 +111,7 @@ def call(tmp_path, runs, monkeypatch):
 
     def call(command, *arguments):
         app = typer.Typer()
-        app.command()(getattr(effdeg_lab.cli_report, command))
+        app.command()(getattr(effdeg_lab.cli, command))
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -252,18 +252,29 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     assert share("cpu") == [("cpu", None)] * 3
 
 
-def test_runs_in_two_workers_one_fails_and_one_is_killed(folder, tmp_path, monkeypatch):
+@pytest.fixture
+def local_ray(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where Ray leaves a token
+    monkeypatch.setenv("RAY_AUTH_MODE", "")  # which it sets, and which is taken back after the test
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))  # for Ray's workers
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    yield "local"
+    assert ray.is_initialized()  # whoever connects disconnects
+    ray.shutdown()
+
+
+@pytest.mark.parametrize("ray", [None, "local_ray"])
+def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path, monkeypatch, request, ray):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # the logs must be complete without it
-    outcome = run_sweep(folder, methods=["plain", "broken", "killed"], seeds=[0], processes=2)
-    killed = "killed by SIGKILL, as the system does when memory runs out"
-    ended = {each.planned.method: each[1:] for each in outcome}
-    assert ended == {
-        "plain": ("finished", "finished"),
-        "broken": ("failed", "beyond repair"),
-        "killed": ("failed", killed),
-    }
-    runs = {run.method: run for run in folder.read()}
-    assert runs["killed"].failure == killed
+    options = {"ray": request.getfixturevalue(ray)} if ray else {"processes": 2}
+    outcome = run_sweep(folder, methods=["plain", "broken", "killed"], seeds=[0], **options)
+    ended, runs = {each.planned.method: each[1:] for each in outcome}, {run.method: run for run in folder.read()}
+    killed = "The worker died unexpectedly" if ray else "killed by SIGKILL, as the system does when memory runs out"
+    assert (ended["plain"], ended["broken"]) == (("finished", "finished"), ("failed", "beyond repair"))
+    assert ended["killed"][1].startswith(killed)
+    assert ended["killed"] == ("failed", runs["killed"].failure)
     assert runs["broken"].failure.startswith("Traceback")
     assert_same(runs["plain"], carry_out(tmp_path / "alone", Toy()).read())
     logs = {method: (run.file.with_suffix("") / "log.txt").read_text() for method, run in runs.items()}
@@ -301,24 +312,3 @@ def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_fo
     assert log == f"starting at epoch 0\nstarting at epoch {HELD_AT}\n"
     assert {run.environment["process"] for run in others} == {first.environment["process"]}  # one warm worker
     assert_same(first, carry_out(tmp_path / "whole", Toy(epochs=6)).read())
-
-
-def test_failing_killed_and_good_runs_on_a_local_ray(folder, tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where Ray leaves a token
-    monkeypatch.setenv("RAY_AUTH_MODE", "")  # which it sets, and which is taken back after this test
-    monkeypatch.delenv("RAY_AUTH_MODE")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))  # for Ray's workers
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
-    try:
-        outcome = run_sweep(folder, methods=["broken", "killed", "plain"], seeds=[0], ray="local")
-        assert ray.is_initialized()  # whoever connects disconnects
-    finally:
-        ray.shutdown()
-    ended = {each.planned.method: each[1:] for each in outcome}
-    assert ended["plain"] == ("finished", "finished"), ended
-    assert ended["broken"] == ("failed", "beyond repair")
-    assert ended["killed"][1].startswith("The worker died unexpectedly")
-    killed = folder.find(Toy(regularizer="killed"))
-    assert killed.failure == ended["killed"][1]
-    assert (killed.file.with_suffix("") / "log.txt").read_text() == "starting at epoch 0\n"

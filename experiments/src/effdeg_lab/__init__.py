@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from effdeg_lab.recipe import Method, Recipe, Reported, all_recipes, find_recipe
     from effdeg_lab.runs import Job, Run, RunFolder
-    from effdeg_lab.settings import SCALE, Settings
+    from effdeg_lab.settings import Settings, setting
     from effdeg_lab.studies import Study, StudyFigure
     from effdeg_lab.tables import Table
     from effdeg_lab.verdicts import Verdict, judge, judge_all
 
 __all__ = [
-    "SCALE",
     "Job",
     "Method",
     "Recipe",
@@ -28,6 +27,7 @@ __all__ = [
     "find_recipe",
     "judge",
     "judge_all",
+    "setting",
 ]
 
 _HOMES = ("recipe", "runs", "settings", "studies", "tables", "verdicts")

@@ -6,20 +6,19 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
-from typer import Option
+from rich.table import Column, Table
+from typer import Argument, Option
 
-from effdeg_lab import cli_report
-from effdeg_lab.cli_report import RUNS, Name, Runs
 from effdeg_lab.settings import format_setting
 
 if TYPE_CHECKING:
@@ -29,8 +28,9 @@ if TYPE_CHECKING:
     from effdeg_lab.runs import Run, RunFolder
     from effdeg_lab.sweep import Plan
 
-T = TypeVar("T")
+RUNS = Path("effdeg-runs")
 _ALIVE = 600  # seconds after which a run that was not heard of is taken for killed; runs save about every minute
+_WATCH = 5.0  # seconds between two looks
 app = typer.Typer(
     name="effdeg-lab",
     help="The paper's experiments, to be run again: recipes, runs, sweeps, tables and a report.",
@@ -39,10 +39,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(cli_report.table)
-app.command()(cli_report.report)
 _traceback = False
 
+_RECIPES = "of [bold]effdeg-lab list[/], or your own as [bold]package.module:RECIPE[/]"
+Name = Annotated[str, Argument(help=f"A recipe {_RECIPES}.", show_default=False)]
+Runs = Annotated[Path, Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
 Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.")]
 Data = Annotated[Path | None, Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.")]
 Device = Annotated[str | None, Option(help="Where to run; a GPU if there is one.")]
@@ -64,7 +65,7 @@ def list_recipes(json: Json = False) -> None:
         tuning = sum(len(recipe.candidates(method)) for method in recipe.methods)
         what = f"{escape(recipe.title)}\n[dim]{escape(recipe.paper)} · {escape(recipe.cost)}[/]"
         rows.append((recipe.name, what, f"{count}, and {tuning} to tune" if tuning else str(count)))
-    _print_table(("recipe", "what", "runs"), rows)
+    _print(_make_table(("recipe", "what", "runs"), rows))
 
 
 @app.command()
@@ -91,7 +92,7 @@ def show(
         tuned = "".join(f"\ntuned: {key} {' '.join(map(format_setting, tried))}" for key, tried in each.tune.items())
         about = f"{escape(each.title)}\n[dim]{escape(_format(each.changes) + tuned)}[/]"
         rows.append((each.name, about, str(each.paper or "")))
-    _print_table(("--method", "what", "paper"), rows)
+    _print(_make_table(("--method", "what", "paper"), rows))
     for key, value in settings.items():
         note = f"  [dim]recipe: {escape(format_setting(usual[key]))}[/]" if value != usual[key] else ""
         _print(f"{key}={escape(format_setting(value))}{note}")
@@ -116,10 +117,11 @@ def run(
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
     [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]). Started again, it continues.
     """
+    from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
-    from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError
+    from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError, get_rank_and_size
     from effdeg_lab.sweep import Plan, check_data
-    from effdeg_lab.workers import execute, is_first_process
+    from effdeg_lab.workers import execute
 
     recipe = find_recipe(name)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
@@ -128,15 +130,15 @@ def run(
     check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes():
         # The first process decides for all: what another one sees in the folder may already be something else.
-        plan, first = Plan(recipe, [chosen.name], changes=wanted), is_first_process()
-        tuned, tried = _broadcast(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))
+        plan, first = Plan(recipe, [chosen.name], changes=wanted), get_rank_and_size()[0] == 0
+        tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
         job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
         if speaks:
             note = f", {_format(tuned)} (the best of {tried} tried)" if tuned else ""
             _print(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
         found = job.read()
-        finished = _broadcast(found is not None and found.finished)
+        finished = gather(found is not None and found.finished)[0]
         try:
             if not finished:
                 execute(recipe, job)
@@ -192,7 +194,7 @@ def sweep(
     plan = sweeping.Plan(recipe, method or (), _parse_seeds(seeds), asked, not no_tune, tuning, equal_time)
     if dry_run:
         plan.check(data)
-        _print_table(("method", "for", "seed", "settings", "state"), _list_planned(plan, folder))
+        _print(_make_table(("method", "for", "seed", "settings", "state"), _list_planned(plan, folder)))
         return
     where = _pick_device(device)
     try:
@@ -214,8 +216,9 @@ def sweep(
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Only its runs.")] = None,
+    name: Annotated[str | None, Argument(metavar="[RECIPE]", help="Only its runs.")] = None,
     runs: Runs = RUNS,
+    watch: Annotated[bool, Option("--watch", help="Look again every 5 seconds, until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
     """Show which runs of a folder are finished, running, stopped and failed, whoever started them, on any machine."""
@@ -226,22 +229,102 @@ def status(
         find_recipe(name)
     if not runs.is_dir():
         raise ValueError(f"--runs {runs}: there is no such folder. Give the one that run or sweep kept runs in.")
-    found = [run for run in RunFolder(runs).read(brief=True) if name in {None, run.recipe}]
+
+    def look() -> "list[Run]":
+        return [run for run in RunFolder(runs).read(brief=True) if name in {None, run.recipe}]
+
     if json:
-        print(json_module.dumps([_describe_run(run) for run in found]))
-        return
+        print(json_module.dumps([_describe_run(run) for run in look()]))
+    elif watch:
+        with suppress(KeyboardInterrupt), Live(console=Console(highlight=False), auto_refresh=False) as live:
+            while True:
+                live.update(Group(*_list_states(look())), refresh=True)
+                time.sleep(_WATCH)
+    else:
+        for part in _list_states(look()):
+            _print(part)
+
+
+def _list_states(found: "Sequence[Run]") -> Iterator[RenderableType]:
     states = ("finished", "running", "stopped", "failed")
     counts = Counter((run.recipe, run.method, _get_state(run)) for run in found)
     groups = dict.fromkeys((run.recipe, run.method) for run in found)
     rows = [[*map(escape, group), *(str(counts[*group, state] or "") for state in states)] for group in groups]
-    _print_table(("recipe", "method", *states), rows)
+    yield _make_table(("recipe", "method", *states), rows)
     for run in found:
         if _get_state(run) == "running":
             score = run.metrics[-1].get("test_accuracy") if run.metrics else None
             said = "" if score is None else f"{score:.1%}, "
-            _print(f"{escape(run.name)}: {said}{_get_age(run):.0f} s ago")
+            yield f"{escape(run.name)}: {said}{_get_age(run):.0f} s ago"
         elif run.failure is not None:
-            _print(f"[red]{escape(run.name)}[/]: {escape(run.failure.strip().splitlines()[-1])}")
+            yield f"[red]{escape(run.name)}[/]: {escape(run.failure.strip().splitlines()[-1])}"
+
+
+@app.command()
+def table(
+    name: Name,
+    runs: Runs = RUNS,
+    changes: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Keep only such runs.")] = None,
+    format: Annotated[Literal["terminal", "markdown", "latex", "json"], Option(help="How to write it.")] = "terminal",  # noqa: A002
+    csv: Annotated[Path | None, Option(help="Write the models of a pool (.csv).")] = None,
+    plot: Annotated[Path | None, Option(help="Draw its figure (.png, .pdf, .svg).")] = None,
+) -> None:
+    """Show what was found of a recipe next to the paper's numbers."""
+    import pandas as pd
+
+    from effdeg.io import to_json, write_atomically, write_figure
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.report import report_on, to_dict, to_text
+    from effdeg_lab.studies.pool import Pool, read_pool
+    from effdeg_lab.tables import to_terminal
+
+    recipe = find_recipe(name)
+    changed = recipe.settings.parse(changes or ())
+    _check_file("--plot", plot, {".png", ".pdf", ".svg"})
+    _check_file("--csv", csv, {".csv"})
+    if csv and not isinstance(recipe.study, Pool):
+        raise ValueError(f"--csv {csv}: {name} is not a pool of models; only pools have such a table.")
+    report = report_on(recipe, _read_runs(runs), changed)
+    results = report.results[0]
+    figures = recipe.study.figures(results) if plot and results.done else []
+    if (csv and not results.done) or (plot and not figures):
+        raise ValueError(f"{csv or plot} cannot be written: the finished runs of {name} in {runs} do not suffice.")
+    if plot:
+        write_figure(figures[0].draw("light"), plot)
+    if csv:
+        write_atomically(csv, pd.DataFrame([*read_pool(results).models]).to_csv(index=False).encode())
+    if format == "json":
+        print(to_json(to_dict(report)))
+    elif format != "terminal":
+        print(to_text(report, format), end="")
+    else:
+        console = Console(highlight=False)
+        for part in report.list_parts():
+            console.print(escape(part) if isinstance(part, str) else to_terminal(part, console.width))
+            for note in () if isinstance(part, str) else part.notes:
+                console.print(f"[dim]{escape(note)}[/]")
+
+
+@app.command()
+def report(
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=f"Recipes {_RECIPES}; all if none.")] = None,
+    runs: Runs = RUNS,
+    out: Annotated[Path, Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
+) -> None:
+    """Write one page with all results, which needs no other file and no network."""
+    from effdeg.io import write_atomically
+    from effdeg_lab.recipe import all_recipes, find_recipe
+    from effdeg_lab.report import render_page, report_on
+
+    recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
+    _check_file("--out", out, {".html"})
+    found = _read_runs(runs)
+    reports = [report_on(recipe, found) for recipe in recipes]
+    write_atomically(out, render_page(reports).encode())
+    for each in reports:
+        verdict = str(each.verdicts[0]) if each.shown else "not run"
+        _print(f"[bold]{escape(each.recipe.name)}[/]: {escape(verdict)}")
+    _print(f"written: {escape(str(out))}")
 
 
 @app.callback()
@@ -287,6 +370,26 @@ def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
         changed = {key: value for key, value in each.settings.to_dict().items() if value != base[key]}
         state = "to run" if known is None else _get_state(known)
         yield [escape(each.method), each.purpose, str(each.settings.seed), escape(_format(changed)), state]
+
+
+def _read_runs(folder: Path) -> "list[Run]":
+    from effdeg_lab.runs import RunFolder
+
+    found = RunFolder(folder).read() if folder.is_dir() else []
+    if not found:
+        raise ValueError(
+            f"--runs {folder}: {'it holds no runs' if folder.is_dir() else 'there is no such folder'}. Name the folder "
+            f"that run or sweep kept runs in ({RUNS} where you started them, unless you named another)."
+        )
+    return found
+
+
+def _check_file(option: str, file: Path | None, suffixes: set[str]) -> None:
+    """Raise, before any work, if a result could not be written."""
+    if file is not None and (file.suffix not in suffixes or file.is_dir()):
+        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
 
 
 def _get_state(run: "Run") -> str:
@@ -341,16 +444,6 @@ def _join_processes() -> Iterator[None]:
         distributed.destroy_process_group()
 
 
-def _broadcast(value: T) -> T:
-    """Return what the first process has."""
-    from torch import distributed
-
-    shared = [value]
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.broadcast_object_list(shared)
-    return shared[0]
-
-
 def _format(values: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={format_setting(value)}" for key, value in values.items())
 
@@ -365,19 +458,15 @@ def _print(what: RenderableType) -> None:
     Console(highlight=False).print(what, soft_wrap=isinstance(what, str))
 
 
-def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in head:
-        table.add_column(name, overflow="fold")
+def _make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(*(Column(name, overflow="fold") for name in head), box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*row)
-    _print(table)
+    return table
 
 
 def _print_facts(facts: Mapping[str, str]) -> None:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(overflow="fold")
+    grid = Table.grid("", Column(overflow="fold"), padding=(0, 2))
     for label, text in facts.items():
         if text:
             grid.add_row(f"[dim]{label}[/]", escape(text))

@@ -54,9 +54,7 @@ class Recipe:
     methods: tuple[Method, ...]  # what is compared; the first is the reference
     departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
-    grid: Mapping[str, tuple[Any, ...]] = field(
-        default_factory=dict
-    )  # every combination is run, as in a pool of models
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # every combination is run, as for a pool
     tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
     equal_time: str | None = None  # the method whose training time the others are compared at
 
@@ -76,16 +74,11 @@ class Recipe:
         """Raise unless runs with these changes can tune: on held-out examples, and by settings that vary."""
         held_out = tuning.get("held_out", 0)
         if held_out < 1:
-            raise ValueError(
-                f"held_out={held_out} would tune on the test set: runs that tune must hold out training examples, "
-                "held_out=1 or more."
-            )
+            raise ValueError(f"held_out={held_out} would tune on the test set: hold out training examples, 1 or more.")
         for method in self.methods:
             for key in method.tune.keys() & tuning.keys():
-                raise ValueError(
-                    f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: {key} is what they "
-                    f"vary. Set {key} for all runs, and it is not tuned."
-                )
+                said = f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: they vary it."
+                raise ValueError(f"{said} Set {key} for all runs, and it is not tuned.")
 
     def method(self, name: str) -> Method:
         """Find a method by its name."""
@@ -112,7 +105,8 @@ def _combine(values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
 
 
 @cache
-def _load_all() -> dict[str, Recipe]:
+def all_recipes() -> Mapping[str, Recipe]:
+    """Return the recipes by name, in the order of the paper's tables and figures."""
     package = importlib.import_module("effdeg_lab.recipes")
     names = [f"{package.__name__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
     recipes = [importlib.import_module(name).RECIPE for name in names]
@@ -125,11 +119,6 @@ def _place(recipe: Recipe) -> tuple[bool, bool, int, str]:
     return found is None, bool(found and found[1] == "Figure"), int(found[2]) if found else 0, recipe.name
 
 
-def all_recipes() -> dict[str, Recipe]:
-    """Return the recipes by name, in the order of the paper's tables and figures."""
-    return dict(_load_all())
-
-
 def find_recipe(name: str) -> Recipe:
     """Find a recipe by its name, or one of your own by ``package.module:RECIPE``, under which others find it too."""
     if ":" in name:
@@ -137,7 +126,8 @@ def find_recipe(name: str) -> Recipe:
         if not isinstance(found, Recipe):
             raise ValueError(f"{name!r} is a {type(found).__name__}; expected an effdeg_lab.Recipe.")
         return replace(found, name=name)
-    if name not in _load_all():
+    recipes = all_recipes()
+    if name not in recipes:
         hint = "One of your own is given as package.module:RECIPE."
-        raise ValueError(f"{name!r} is not a recipe. {suggest(name, _load_all())} {hint}")
-    return _load_all()[name]
+        raise ValueError(f"{name!r} is not a recipe. {suggest(name, recipes)} {hint}")
+    return recipes[name]

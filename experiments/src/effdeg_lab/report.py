@@ -39,7 +39,7 @@ class Report:
     def shown(self) -> bool:
         """Whether it has runs of its own, or other recipes' runs of all its methods."""
         own = any(run.recipe == self.recipe.name for run in self.runs)
-        planned = len(self.recipe.methods) * len(list(self.recipe.points()))
+        planned = len(self.recipe.methods) * len(self.recipe.points())
         return own or any(results.size >= planned for results in self.results)
 
     @property

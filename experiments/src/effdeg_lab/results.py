@@ -16,8 +16,6 @@ from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.runs import Run
 from effdeg_lab.settings import Settings, format_setting
 
-State = Literal["run", "not run", "not finished", "failed"]
-
 # Settings of scale that change what is recorded of a run, not how it ends.
 _RECORDING = {"evaluate_every", "measure_every", "measure_also"}
 # A run counts as one of equal time if it took between these shares of the reference's time.
@@ -75,23 +73,14 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class MethodRuns:
-    """The runs of one method at one scale.
-
-    Attributes:
-        method: The method.
-        runs: Its finished runs, by seed; of a pool, those of all points of the grid.
-        state: Whether it was run; if not, whether it was tried.
-        failure: The last line of the error that ended it, if it failed.
-        values_used: The tuned settings, with the values of these runs.
-        choice: How tuning went, if the method was tuned.
-    """
+    """The runs of one method at one scale."""
 
     method: Method
-    runs: tuple[Run, ...]
-    state: State
-    failure: str | None = None
-    values_used: Mapping[str, Any] | None = None
-    choice: Choice | None = None
+    runs: tuple[Run, ...]  # finished ones, by seed; of a pool, those of all points of the grid
+    state: Literal["run", "not run", "not finished", "failed"]
+    failure: str | None = None  # the last line of the error that ended it
+    values_used: Mapping[str, Any] | None = None  # the tuned settings, with the values of these runs
+    choice: Choice | None = None  # how tuning went, if the method was tuned
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -121,33 +110,24 @@ class MethodRuns:
 
 @dataclass(frozen=True, eq=False)
 class EqualTime:
-    """What methods reach in the training time of one of them, the ``reference``; only ends of finished runs count.
-
-    ``found`` has, by name, the longest runs of a method that took 80 to 105% of that time, and their epochs; ``longer``
-    the shortest runs of a method whose runs all took longer.
-    """
+    """What methods reach in the training time of one of them, the reference; only ends of finished runs count."""
 
     reference: Method
     seconds: float
-    found: Mapping[str, tuple[MethodRuns, int]]
-    longer: Mapping[str, MethodRuns]
+    found: Mapping[
+        str, tuple[MethodRuns, int]
+    ]  # by name, the longest runs that took 80 to 105% of it, and their epochs
+    longer: Mapping[str, MethodRuns]  # the shortest runs of methods whose runs all took longer
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What was run of a recipe at one scale: equal epochs, examples and precision, so that methods can be compared.
-
-    Attributes:
-        recipe: The recipe.
-        scale: The settings of scale that all these runs share.
-        methods: Every method of the recipe, run or not.
-        equal_time: What the methods reach in equal time; None if the reference was not run, or nothing else.
-    """
+    """What was run of a recipe at one scale: equal epochs, examples and precision, so that methods can be compared."""
 
     recipe: Recipe
-    scale: Mapping[str, Any]
-    methods: tuple[MethodRuns, ...]
-    equal_time: EqualTime | None = None
+    scale: Mapping[str, Any]  # the settings of scale that all these runs share
+    methods: tuple[MethodRuns, ...]  # every method of the recipe, run or not
+    equal_time: EqualTime | None = None  # None if the reference was not run, or nothing else
 
     @property
     def done(self) -> list[MethodRuns]:
@@ -223,10 +203,10 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     scales = _group((run for _, found in kept for run in found if run.finished), kind, own)
     results = []
     for scale, _ in scales or [(own, [])]:
-        methods = []
-        for (method, found), choice in zip(kept, choices, strict=True):
-            at_scale = [run for run in found if _read(run, kind, own) == scale]
-            methods.append(_pick_runs(recipe, method, at_scale, choice, changes))
+        methods = [
+            _pick_runs(recipe, method, [run for run in found if _read(run, kind, own) == scale], choice, changes)
+            for (method, found), choice in zip(kept, choices, strict=True)
+        ]
         results.append(Results(recipe, scale, tuple(methods)))
     results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
     most = max(each.size for each in results)
@@ -251,10 +231,8 @@ def _pick_runs(
         return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*([choice.changes] if choice else []), {key: own[key] for key in method.tune}]
-    values, picked = min(
-        _group(usable, kind, method.tune),
-        key=lambda group: (*(group[0] != values for values in preferred), -len(group[1])),
-    )
+    groups = _group(usable, kind, method.tune)
+    values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     # Older versions may have left a second run with the same settings.
     points = {(run.seed, *_read(run, kind, recipe.grid).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
@@ -287,15 +265,11 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     alike = [each for each in scales if {**each.scale, "epochs": 0} == {**results.scale, "epochs": 0}]
     found, longer = {reference.method.name: (reference, results.epochs)}, {}
     for each in (each for each in results.methods if each is not reference):
-        name = each.method.name
-        others = [(scale.find(name), scale.epochs) for scale in alike]
-        # Times can be compared on the same machines only.
-        times = [
-            (time / seconds, other, epochs)
-            for other, epochs in others
-            if (time := other.time()) and other.machines == reference.machines
-            if not each.runs or each.values_used == other.values_used
-        ]
+        name, times = each.method.name, []
+        for other, epochs in ((scale.find(name), scale.epochs) for scale in alike):
+            time, comparable = other.time(), not each.runs or each.values_used == other.values_used
+            if time and comparable and other.machines == reference.machines:
+                times.append((time / seconds, other, epochs))
         times.sort(key=lambda timed: timed[0])
         within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
         if within:
@@ -327,13 +301,10 @@ def matching(
     free = {*scale, *method.tune} - changes.keys() | (scale if tuning else set())
     allowed = {key: (value,) for key, value in settings.items() if key not in free}
     allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
-    found = []
-    for run in runs:
-        complete = kind.complete(run.settings) if run.kind == kind.__name__ else {}
-        # A setting that is not known here may have changed everything.
-        if complete.keys() == settings.keys() and all(complete[key] in values for key, values in allowed.items()):
-            found.append(run)
-    return found
+    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.__name__]
+    # A setting that is not known here may have changed everything.
+    known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
+    return [run for run, own in known if all(own[key] in values for key, values in allowed.items())]
 
 
 def choose(

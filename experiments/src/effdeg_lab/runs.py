@@ -320,6 +320,12 @@ class Job:
         return 0, None
 
 
+def get_rank_and_size() -> tuple[int, int]:
+    """Return which process of ``torchrun`` this is, and how many there are."""
+    joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if joined else (0, 1)
+
+
 def describe_environment(device: torch.device) -> dict[str, Any]:
     """Describe the device and the versions, to be kept with the results."""
     if device.type == "cuda":
@@ -329,8 +335,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         models = re.findall(r"model name\s*: (.*)", known.read_text(errors="replace")) if known.exists() else []
         name = f"CPU ({models[0] if models else platform.machine()}, {torch.get_num_threads()} threads)"
     versions = {"torch": torch.__version__, "python": platform.python_version(), "effdeg": effdeg.__version__}
-    size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    return {"device": name, **versions, "processes": size}
+    return {"device": name, **versions, "processes": get_rank_and_size()[1]}
 
 
 def _read_lines(file: Path) -> list[bytes]:

@@ -11,9 +11,6 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-# Marks a field that makes a run longer or larger, not different: runs that differ in it belong to one method.
-SCALE = {"scale": True}
-
 
 def setting(
     default: Any,
@@ -26,8 +23,8 @@ def setting(
 ) -> Any:
     """Declare a field of :class:`Settings`, with bounds that a value of None satisfies.
 
-    A field of ``scale`` makes a run longer or larger, not different: see :data:`SCALE`. One that is not ``named`` is
-    left out of the names of runs.
+    A field of ``scale`` makes a run longer or larger, not different: runs that differ in it belong to one method. One
+    that is not ``named`` is left out of the names of runs.
     """
     return field(default=default, metadata={"scale": scale, "named": named, "bounds": (least, above, most)})
 
@@ -48,12 +45,9 @@ class Settings:
     Values are checked and converted by the fields' annotations: ``int``, ``float``, ``bool``, ``str``, ``None``,
     ``Literal`` and ``tuple[X, ...]``. Give every field a default, so that runs made before the field existed can still
     be read, and override :meth:`check` to refuse bad combinations.
-
-    Attributes:
-        seed: Decides everything that is random.
     """
 
-    seed: int = setting(0, scale=True, least=0, most=2**32 - 1)
+    seed: int = setting(0, scale=True, least=0, most=2**32 - 1)  # decides everything that is random
 
     def __post_init__(self) -> None:
         hints = _get_hints(type(self))

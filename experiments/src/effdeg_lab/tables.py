@@ -23,21 +23,13 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        title: What it shows.
-        columns: The heads of its columns; the first column names the rows.
-        rows: The cells.
-        notes: What a reader must know, a short fixed sentence each.
-        bold: The cells that stand out, by row and column.
-    """
+    """A table."""
 
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the heads; the first column names the rows
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    bold: frozenset[tuple[int, int]] = frozenset()
+    notes: tuple[str, ...] = ()  # what a reader must know, a short fixed sentence each
+    bold: frozenset[tuple[int, int]] = frozenset()  # the cells that stand out, by row and column
 
 
 def bold_largest(spreads: Sequence[Any], column: int) -> frozenset[tuple[int, int]]:
@@ -101,10 +93,7 @@ def escape_latex(text: str) -> str:
 
 
 def _format_cells(table: Table, escape_cell: Callable[[str], str], bold: str) -> list[list[str]]:
-    return [
-        [
-            bold.format(escape_cell(cell)) if (number, column) in table.bold else escape_cell(cell)
-            for column, cell in enumerate(row)
-        ]
-        for number, row in enumerate(table.rows)
-    ]
+    rows = [[escape_cell(cell) for cell in row] for row in table.rows]
+    for row, column in table.bold:
+        rows[row][column] = bold.format(rows[row][column])
+    return rows

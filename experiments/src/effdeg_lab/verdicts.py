@@ -3,29 +3,21 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+# The first of these decides.
 Word = Literal["does not hold", "not decided", "holds", "no claim", "not run"]
-_DECISIVE: tuple[Word, ...] = ("does not hold", "not decided", "holds", "no claim", "not run")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs say about a claim.
-
-    Attributes:
-        word: Whether the claim holds.
-        quantity: What the deciding number is, in a few words; empty if there is none.
-        value: The deciding number.
-        interval: Its 95% interval; None if the runs do not give one, as with a single seed.
-        wanted: Where the claim wants the number to lie.
-    """
+    """What the runs say about a claim."""
 
     word: Word
-    quantity: str = ""
-    value: float | None = None
-    interval: tuple[float, float] | None = None
-    wanted: tuple[float, float] = (-math.inf, math.inf)
+    quantity: str = ""  # what the deciding number is, in a few words
+    value: float | None = None  # the deciding number
+    interval: tuple[float, float] | None = None  # of 95%; None if there is none, as with a single seed
+    wanted: tuple[float, float] = (-math.inf, math.inf)  # where the claim wants the number to lie
 
     @property
     def number(self) -> str:
@@ -60,4 +52,4 @@ def judge(
 
 def judge_all(verdicts: Iterable[Verdict]) -> Verdict:
     """Combine the parts of a claim: it fails with any part, holds if all parts do, and is not decided otherwise."""
-    return min(verdicts, key=lambda part: _DECISIVE.index(part.word), default=Verdict("no claim"))
+    return min(verdicts, key=lambda part: get_args(Word).index(part.word), default=Verdict("no claim"))

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from effdeg_lab.recipe import Recipe, find_recipe
-from effdeg_lab.runs import BusyError, FinishedError, Job, RunFolder, StoppedError
+from effdeg_lab.runs import BusyError, FinishedError, Job, RunFolder, StoppedError, get_rank_and_size
 from effdeg_lab.settings import Settings
 
 TICK = 1.0  # seconds between two looks at what runs are doing; the end of a run is noticed at once
@@ -73,7 +73,7 @@ def execute(recipe: Recipe, job: Job) -> None:
 
     An error is recorded in the run's file and raised. SIGTERM makes the run save and raise :class:`StoppedError`.
     """
-    on_gpu, first, asked = job.device.type == "cuda", is_first_process(), job.asked_to_stop
+    on_gpu, first, asked = job.device.type == "cuda", get_rank_and_size()[0] == 0, job.asked_to_stop
     with (
         catch_signals(signal.SIGTERM) as received,
         torch.random.fork_rng(devices=[job.device] if on_gpu else []),
@@ -95,11 +95,6 @@ def execute(recipe: Recipe, job: Job) -> None:
                 if first:
                     job.fail(None if isinstance(error, StoppedError) else traceback.format_exc())
             raise
-
-
-def is_first_process() -> bool:
-    """Return whether this is the first process of ``torchrun``, or the only one."""
-    return not (torch.distributed.is_initialized() and torch.distributed.get_rank())
 
 
 @dataclass(frozen=True)
@@ -140,10 +135,9 @@ class Workplace:
             return Ended(planned, "finished")
         if how == -signal.SIGTERM:
             return Ended(planned, "stopped")
-        if how == -signal.SIGKILL:
-            how = "killed by SIGKILL, as the system does when memory runs out"
-        elif isinstance(how, int):
+        if isinstance(how, int):
             how = f"killed by {signal.Signals(-how).name}" if how < 0 else f"its process ended with exit code {how}"
+            how += ", as the system does when memory runs out" if how.endswith("SIGKILL") else ""
         with suppress(OSError):
             job.fail(str(how))
         return Ended(planned, "failed", str(how))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from effdeg.demo import load_digits
 from effdeg_lab.data.image_sets import find_cifar10, find_mnist, find_mnist_cifar
-from effdeg_lab.data.labelled import Labelled, make_labelled
-from effdeg_lab.data.layouts import LAYOUTS, find_layout
+from effdeg_lab.data.layouts import LAYOUTS, Labelled, find_layout, make_labelled
 from effdeg_lab.settings import suggest
 
 __all__ = ["Labelled", "check", "load"]

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from effdeg_lab.data.labelled import Array, Labelled, Scale, Split, make_labelled
-from effdeg_lab.data.layouts import explain_errors, find_parquet, read_all
+from effdeg_lab.data.layouts import Array, Labelled, Scale, Split, explain_errors, find_parquet, make_labelled, read_all
 
 Load = Callable[[], Labelled]
 Reader = Callable[[Path], Split]

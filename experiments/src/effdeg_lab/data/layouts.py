@@ -1,4 +1,4 @@
-"""The layouts in which people have data sets of their own.
+"""Examples with their classes, and the layouts in which people have data sets of their own.
 
 A ``find_…`` function checks that the files of a data set are there, and returns the function that reads them.
 """
@@ -8,23 +8,96 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 from effdeg.io import ImageList, ImageOptions, load_data, write_atomically
-from effdeg_lab.data.labelled import Array, Split
 
+Array = np.ndarray[Any, Any]
+Split = tuple[Array, Array]  # inputs and labels as they were read, not yet checked
+Scale = tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation of pixels
 LAYOUTS = (
     "a folder with train-*.parquet and test-*.parquet, a folder with train/CLASS/*.png and test/CLASS/*.png, or a .npz "
     "file with x_train, y_train, x_test and y_test"
 )
 Read = Callable[[], tuple[Split, Split]]
 _LABELS = ("label", "labels", "label_ids", "target", "targets", "y")
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A data set for classification, some examples to train on and some to test on."""
+
+    train_inputs: Tensor  # images as bytes, N × channels × height × width, or features, N × D floats
+    train_labels: Tensor  # from 0
+    test_inputs: Tensor
+    test_labels: Tensor
+    classes: int
+    mean: tuple[float, ...] = ()  # of the pixels in [0, 1], channel by channel; empty for features
+    std: tuple[float, ...] = ()
+    further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # changed test inputs, with the same classes
+
+    def fingerprint(self) -> str:
+        """Return a short hash of all examples and their classes, in their order."""
+        found = hashlib.sha256()
+        tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
+        for tensor in (*tensors, *self.further_tests.values()):
+            found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            found.update(tensor.cpu().contiguous().numpy().data)  # without a copy, which may not fit into memory
+        return found.hexdigest()[:16]
+
+    def shuffle(self) -> "Labelled":
+        """Bring the training examples into a random order that is always the same."""
+        order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
+        return replace(self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order])
+
+
+def make_labelled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labelled:
+    """Check what was read, under a name for errors, and number the classes: the sorted labels of training examples."""
+    _check(f"{name}: the training", *train)
+    _check(f"{name}: the test", *test)
+    classes, tensors = np.unique(train[1]), list[Tensor]()
+    if len(classes) < 2:
+        raise ValueError(f"{name}: all training examples are of one class, {classes[0]}; expected at least two.")
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise ValueError(f"{name}: the test inputs have the shape {test[0].shape}; expected that of {train[0].shape}.")
+    for inputs, labels in (train, test):
+        places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+        if (wrong := np.flatnonzero(classes[places] != labels)).size:
+            raise ValueError(f"{name}: the test label {labels[wrong[0]]} (example {wrong[0]}) is not trained on.")
+        kept = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
+        tensors += [torch.from_numpy(np.ascontiguousarray(kept)), torch.from_numpy(places.astype(np.int64))]
+    x, y, test_x, test_y = tensors
+    return Labelled(x, y, test_x, test_y, len(classes), *(scale or _measure_pixels(train[0])))
+
+
+def _check(what: str, inputs: Array, labels: Array) -> None:
+    is_image = inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[1] in {1, 3}
+    is_known = is_image or (inputs.dtype.kind == "f" and inputs.ndim == 2 and bool(np.isfinite(inputs).all()))
+    if not is_known or not labels.size or labels.shape != inputs.shape[:1] or labels.dtype.kind not in "biuU":
+        raise ValueError(
+            f"{what} inputs are {inputs.dtype} of the shape {inputs.shape}, their labels {labels.dtype} of the shape "
+            f"{labels.shape}; expected N images as bytes (uint8), height × width with or without 1 or 3 channels, or "
+            "N × D features as finite floats, and N labels, whole numbers or text."
+        )
+
+
+def _measure_pixels(inputs: Array) -> Scale:
+    """Return the mean and the standard deviation of pixels in [0, 1], from how often each of 256 values occurs."""
+    shades, means, stds = np.arange(256) / 255, [], []
+    for channel in range(inputs.shape[1]) if inputs.dtype == np.uint8 else ():
+        counts = np.bincount(inputs[:, channel].ravel(), minlength=256)
+        means.append(float(np.average(shades, weights=counts)))
+        stds.append(float(np.sqrt(np.average((shades - means[-1]) ** 2, weights=counts))))
+    return tuple(means), tuple(std if std > 1e-6 else 1.0 for std in stds)  # a constant channel is left unscaled
 
 
 def find_layout(path: Path) -> Read:

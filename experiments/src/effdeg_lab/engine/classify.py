@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
 from effdeg_lab.data import load
-from effdeg_lab.engine import evaluation
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
@@ -123,15 +123,14 @@ class Schedules:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step."""
-        highest, falls = self._settings.lr, 0
+        highest, decay = self._settings.lr, self._settings.decay
         if step < self._warm_up:
             return highest * (step + 1) / self._warm_up
-        if self._settings.decay != "cosine":
-            if self._settings.decay == "steps":
-                falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4)
-            return highest * float(0.1**falls)
-        done = (step - self._warm_up) / max(1, self._steps - self._warm_up)
-        return highest * (1 + math.cos(math.pi * done)) / 2
+        if decay == "cosine":
+            done = (step - self._warm_up) / max(1, self._steps - self._warm_up)
+            return highest * (1 + math.cos(math.pi * done)) / 2
+        falls = (step >= self._steps // 2) + (step >= 3 * self._steps // 4) if decay == "steps" else 0
+        return highest * float(0.1**falls)
 
     def strength(self, step: int) -> float:
         """Return the penalty's weight (λ) at a step, on average over steps with it and without."""

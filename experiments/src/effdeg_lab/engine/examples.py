@@ -1,13 +1,23 @@
-"""The examples of a run, all of them on the device."""
+"""The examples of a run, all of them on the device, and what is done to a batch of images there: crops, flips, cuts."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, one_hot, pad
 
 from effdeg_lab.data import Labelled
-from effdeg_lab.engine.augmentation import add_border, crop_batch
 from effdeg_lab.engine.settings import Training
+
+JOINING = ("cutmix", "swap-simple-half")
+"""The augmentations that join images of a batch."""
+_BORDER = 4
+# A cut lies between a quarter and three quarters of the height or of the width, so that neither part is a sliver.
+_LEAST = 0.25
+# A half is simple only if a linear function tells the classes of this share of the examples more than from the other.
+_LEAST_ADVANTAGE = 0.1
+# The search for it: training examples, half of them fitted and half predicted, and pixels a side of their images.
+_EXAMPLES, _PIXELS, _DAMPING = 2000, 16, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,3 +78,94 @@ class DeviceExamples:
 
     def _standardize(self, pixels: Tensor) -> Tensor:
         return (pixels - self._mean) / self._std
+
+
+def add_border(images: Tensor, augment: str) -> Tensor:
+    """Put a black border around images, for crops to reach into; only if there will be crops."""
+    return pad(images, (_BORDER,) * 4) if augment.startswith("crop") else images
+
+
+def crop_batch(images: Tensor, batch: Tensor, augment: str) -> Tensor:
+    """Pick a batch out of images with a border, each cropped at random and, with ``crop-flip``, flipped or not."""
+    if not augment.startswith("crop"):
+        return images[batch]
+    channels, height, width = images.shape[1], *(side - 2 * _BORDER for side in images.shape[2:])
+    device = images.device
+    top, left = torch.randint(0, 2 * _BORDER + 1, (2, len(batch), 1), device=device)
+    rows, columns = top + torch.arange(height, device=device), left + torch.arange(width, device=device)
+    if augment == "crop-flip":
+        flipped = torch.rand(len(batch), 1, device=device) < 0.5
+        columns = torch.where(flipped, columns.flip(1), columns)
+    channel = torch.arange(channels, device=device)[:, None, None]
+    # One gather does it all, where slices image by image would be hundreds of kernels.
+    return images[batch[:, None, None, None], channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def draw_cuts(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut images of this size in two by straight lines, horizontal or vertical, each in its own way.
+
+    Returns the pixels on one side of the line, count × 1 × height × width, and their share of all pixels.
+    """
+    height, width = images.shape[-2:]
+    device = images.device
+    place = _LEAST + (1 - 2 * _LEAST) * torch.rand(count, 1, 1, 1, device=device)
+    across, beyond = torch.rand(2, count, 1, 1, 1, device=device) < 0.5
+    down = ((torch.arange(height, device=device) + 0.5) / height).view(height, 1).expand(height, width)
+    right = ((torch.arange(width, device=device) + 0.5) / width).expand(height, width)
+    part = (torch.where(across, down, right) < place) ^ beyond
+    return part, part.float().mean((1, 2, 3))
+
+
+def soften(labels: Tensor, classes: int) -> Tensor:
+    """Return class ids as one-hot labels, and soft labels as they are."""
+    if labels.is_floating_point():
+        return labels
+    # Not torch's one_hot, which waits for the GPU to check the ids.
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+
+
+def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
+    """Join every image of a shuffled batch with a part of the one before, and mix their labels by area (CutMix)."""
+    (part, share), soft = draw_cuts(len(images), images), soften(labels, classes)
+    return torch.where(part, images.roll(1, 0), images), torch.lerp(soft, soft.roll(1, 0), share[:, None])
+
+
+def swap_half(images: Tensor, labels: Tensor, *, half: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace one half of about every second image by that of the image before it in the shuffled batch."""
+    swapped = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+    return torch.where(half & swapped, images.roll(1, 0), images), labels
+
+
+def find_simple_half(examples: DeviceExamples) -> Tensor:
+    """Find the half of the images from which a linear function tells the classes far better than from the other half.
+
+    Ridge regression on coarse pixels is tried on the upper, the lower, the left and the right half of some training
+    examples, the same in every run on the same data. The result marks the pixels, 1 × height × width.
+    """
+    _, height, width = examples.shape
+    upper = (torch.arange(height) < height // 2).view(1, height, 1).expand(1, height, width)
+    left = (torch.arange(width) < width // 2).view(1, 1, width).expand(1, height, width)
+    halves = {"upper": upper, "lower": ~upper, "left": left, "right": ~left}
+    found = {name: _fit_linear(examples, half) for name, half in halves.items()}
+    opposite = {"upper": "lower", "lower": "upper", "left": "right", "right": "left"}
+    best = max(found, key=lambda name: found[name] - found[opposite[name]])
+    if found[best] - found[opposite[best]] < _LEAST_ADVANTAGE:
+        accuracies = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in found.items())
+        raise ValueError(
+            f"there is no simple half to hold back: from no half of these images does a linear function tell the "
+            f"classes of {_LEAST_ADVANTAGE:.0%} more examples than from the other half ({accuracies})."
+        )
+    return halves[best].to(examples.train.labels.device)
+
+
+def _fit_linear(examples: DeviceExamples, half: Tensor) -> float:
+    """Fit ridge regression to half of some examples, and return its accuracy on the rest; the same on every device."""
+    split = examples.train.first(_EXAMPLES)
+    images = examples.normalize(split.inputs).cpu().double() * half
+    coarse = adaptive_avg_pool2d(images, _PIXELS).flatten(1)
+    features = torch.cat([coarse, torch.ones_like(coarse[:, :1])], dim=1)
+    labels, fitted = split.labels.cpu(), len(split) // 2
+    known, targets = features[:fitted], one_hot(labels[:fitted], examples.classes).double()
+    gram = known.mT @ known + _DAMPING * torch.eye(known.shape[1], dtype=known.dtype)
+    predicted = features[fitted:] @ torch.linalg.solve(gram, known.mT @ targets)
+    return float((predicted.argmax(1) == labels[fitted:]).double().mean())

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg_lab.engine.step import State, Step, Task
 from effdeg_lab.progress import progress_bar
-from effdeg_lab.runs import Job, StoppedError
+from effdeg_lab.runs import Job, StoppedError, get_rank_and_size
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Loop:
 
     def __init__(self, task: Task, job: Job) -> None:
         self._task, self._job, self._device, self._on_gpu = task, job, job.device, job.device.type == "cuda"
-        self._rank, self._size = _get_rank_and_size()
+        self._rank, self._size = get_rank_and_size()
         self.first_process = self._rank == 0
         if task.batch_size % self._size:
             raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
@@ -56,7 +56,7 @@ class Loop:
         if shares_gpu(self._device):
             environment["shared"] = True
         self._data = data
-        self._checkpoint: State | None = _gather(self._job.start(**environment) if self.first_process else None)[0]
+        self._checkpoint: State | None = gather(self._job.start(**environment) if self.first_process else None)[0]
         if self._checkpoint is not None and self._checkpoint["data"] != data:
             raise ValueError(
                 f"{self._job.file} was started with other data: give its data folder, or delete {self._job.folder} to "
@@ -96,7 +96,7 @@ class Loop:
             "last": self.last,
             "data": self._data,
             "penalized": self._penalized,
-            "random": _gather(random),
+            "random": gather(random),
         }
         if self.first_process:
             self._job.save(state)
@@ -176,7 +176,7 @@ class Loop:
             penalty = None
             if self._penalized:
                 passes = 1 if task.regularizer.wrap is None else 2  # in a step
-                penalty = sum(_gather(float(self._step.penalties))) / (self._penalized * passes * self._size)
+                penalty = sum(gather(float(self._step.penalties))) / (self._penalized * passes * self._size)
             self.last = {"step": self.step, "seconds": self.seconds, **task.evaluate(self.step, penalty)}
             if self.first_process:
                 self._job.log(self.last)
@@ -185,7 +185,7 @@ class Loop:
         if self._size > 1 and self.step % _STEPS_BETWEEN_AGREEMENTS:
             return
         at_risk = time.perf_counter() - self._saved > SECONDS_AT_RISK
-        stops, risks = zip(*_gather((self._job.asked_to_stop(), at_risk)), strict=True)
+        stops, risks = zip(*gather((self._job.asked_to_stop(), at_risk)), strict=True)
         if any(stops) or any(risks):
             with self._clock_stopped():
                 self.save()
@@ -224,7 +224,7 @@ class Turn:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._lock: filelock.BaseFileLock | None = None
-        if job.device.type == "cuda" and _get_rank_and_size()[1] == 1 and not shares_gpu(job.device):
+        if job.device.type == "cuda" and get_rank_and_size()[1] == 1 and not shares_gpu(job.device):
             user = os.getuid() if hasattr(os, "getuid") else "user"
             name = f"effdeg-{user}-{torch.cuda.get_device_properties(job.device).uuid}.lock"
             self._lock = filelock.FileLock(Path(tempfile.gettempdir()) / name)
@@ -256,13 +256,9 @@ class Turn:
             self.__enter__()
 
 
-def _get_rank_and_size() -> tuple[int, int]:
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def _gather(value: T) -> list[T]:
+def gather(value: T) -> list[T]:
     """Return what each process holds."""
-    size = _get_rank_and_size()[1]
+    size = get_rank_and_size()[1]
     if size == 1:
         return [value]
     values: list[Any] = [None] * size

@@ -9,8 +9,15 @@ from torch import Tensor, nn
 
 from effdeg import Penalty, Points
 from effdeg.baselines import Method, method
-from effdeg_lab.engine.augmentation import JOINING, cutmix, draw_cuts, find_simple_half, soften, swap_half
-from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.examples import (
+    JOINING,
+    DeviceExamples,
+    cutmix,
+    draw_cuts,
+    find_simple_half,
+    soften,
+    swap_half,
+)
 from effdeg_lab.engine.settings import Training
 
 _PENALTY = ("nodes", "degree", "pairs", "sampling", "basis", "anchor_labels", "components", "at", "batchnorm")

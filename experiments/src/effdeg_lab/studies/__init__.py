@@ -28,13 +28,9 @@ class StudyFigure:
 
 
 class Study:
-    """What a recipe shows. It is asked only about results in which something was run.
+    """What a recipe shows. It is asked only about results in which something was run."""
 
-    Attributes:
-        needs: A number that the summary of a run must have, or the run went wrong and is left out.
-    """
-
-    needs: ClassVar[str | None] = None
+    needs: ClassVar[str | None] = None  # a number without which a run went wrong and is left out
 
     def claim(self, results: "Results") -> Verdict:
         """Judge the claim."""

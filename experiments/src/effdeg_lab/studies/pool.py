@@ -185,9 +185,8 @@ def _list_scores(pool: ModelPool, results: Results) -> Table:
     known, gaps = pool.ranking.pool.measures, pool.ranking.pool.gaps
     rows = []
     for name, score in pool.scores.items():
-        given = None
-        if name != REFERENCE and REFERENCE in known:
-            given = correlate_given(known[name], gaps, known[REFERENCE])
+        compared = name != REFERENCE and REFERENCE in known
+        given = correlate_given(known[name], gaps, known[REFERENCE]) if compared else None
         label = "training accuracy (for reference)" if name == REFERENCE else name
         statistics = map(_format, (score.spearman, score.kendall, score.psi))
         rows.append((label, _format(score.pearson), NOTHING if given is None else f"{given:z.2f}", *statistics))
