@@ -57,7 +57,8 @@ def fill(mark: str) -> str:
     """Return what belongs between a mark of a page and its end.
 
     Args:
-        mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` at that length; ``verdict RECIPE`` or ``caption RECIPE-FIGURE``; or
+        mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` at that length; ``verdict
+            RECIPE`` or ``caption RECIPE-FIGURE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or one of the tables below.
