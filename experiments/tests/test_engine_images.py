@@ -5,6 +5,7 @@ from functools import partial
 from itertools import product
 
 import engine_runs
+import jaxtyping
 import pytest
 import torch
 from engine_runs import (
@@ -203,7 +204,17 @@ def test_paths_between_random_pixels():
     assert value.item() == pytest.approx(penalty.degree(model(points.inputs), points).item())
 
 
+@pytest.fixture
+def _unchecked_shapes():
+    """Shape checks, which `make test` turns on, cannot be compiled."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("_unchecked_shapes")
 def test_compiled_in_one_graph_they_give_the_same():
     torch.manual_seed(0)
     model = make_model("mlp", shape=(3, *SIZE), classes=2)
