@@ -71,8 +71,8 @@ def test_the_page_says_what_was_found(page):
     text = Reader(page).text
     for words in (
         "Recipes shown: 1 of 3. Runs: 6, and 2 for tuning, on Thinking Machine.",
-        "≈ not decided ED over Baseline, points: 4",
-        "Not the recipe’s: epochs 10 (recipe: 20).",
+        "≈ not decided ED minus Baseline, points: 4",
+        "Differs from the recipe: epochs 10 (recipe: 20).",
         "At another scale: 5 epochs, seed 0, Thinking Machine",
         "A price list Table 0 nothing effdeg-lab sweep prices",  # it shares the plain runs, but has none of its own
     ):
@@ -123,8 +123,8 @@ def call(tmp_path, runs, monkeypatch):
 def test_table_in_the_terminal(call, tmp_path):
     text = call("table", "methods", "--plot", "curves.svg")
     for words in (
-        "Here: not decided: ED over Baseline, points: 4",
-        "Not the recipe's: epochs 10 (recipe: 20)",
+        "Here: not decided: ED minus Baseline, points: 4",
+        "Differs from the recipe: epochs 10 (recipe: 20)",
         "At equal epochs: 10 epochs, seed 0, Thinking Machine",
         "Also run: Mixup, 17 epochs, seed 0, Thinking Machine",
     ):

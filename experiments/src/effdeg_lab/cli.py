@@ -85,7 +85,12 @@ def show(
         print(json_module.dumps(_to_dict(recipe) | {"settings": settings}))
         return
     _print(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)}")
-    facts = {"paper": recipe.paper, "found there": recipe.expects, "differs": recipe.departs, "cost": recipe.cost}
+    facts = {
+        "in the paper": recipe.paper,
+        recipe.source.lower(): recipe.expects,
+        "differs": recipe.departs,
+        "cost": recipe.cost,
+    }
     _print_facts({**facts, "--equal-time": recipe.equal_time or ""})
     rows = []
     for each in recipe.methods:
@@ -199,9 +204,9 @@ def sweep(
     where = _pick_device(device)
     try:
         outcome = sweeping.sweep(plan, runs=folder, device=where, data=data, processes=processes, ray=ray)
-    except StoppedError:
+    except (StoppedError, KeyboardInterrupt) as stopped:
         _print("stopped; start it again, and it continues")
-        raise typer.Exit(REQUEUE) from None
+        raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else 130) from None
     counts = Counter(each.ending for each in outcome)
     _print(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")
     for planned, ending, error in outcome:
@@ -299,6 +304,8 @@ def table(
         print(to_text(report, format), end="")
     else:
         console = Console(highlight=False)
+        for file in filter(None, (plot, csv)):
+            console.print(f"written: {escape(str(file))}, {escape(results.heading)}", soft_wrap=True)
         for part in report.list_parts():
             console.print(escape(part) if isinstance(part, str) else to_terminal(part, console.width))
             for note in () if isinstance(part, str) else part.notes:
@@ -403,7 +410,8 @@ def _get_age(run: "Run") -> float:
 
 
 def _describe_run(run: "Run") -> dict[str, Any]:
-    return asdict(run) | {"file": str(run.file), "state": _get_state(run), "seconds_ago": round(_get_age(run))}
+    known = {key: value for key, value in asdict(run).items() if key != "metrics"}  # a brief look does not read them
+    return known | {"file": str(run.file), "state": _get_state(run), "seconds_ago": round(_get_age(run))}
 
 
 def _pick_device(name: str | None) -> "torch.device":

@@ -58,6 +58,11 @@ class Recipe:
     tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
     equal_time: str | None = None  # the method whose training time the others are compared at
 
+    @property
+    def source(self) -> str:
+        """Who expects what the recipe expects."""
+        return "Expected" if self.paper.startswith(("none", "not in the paper")) else "The paper"
+
     def __post_init__(self) -> None:
         names = [method.name for method in self.methods]
         if not names or len({*names}) < len(names):

@@ -63,16 +63,16 @@ class Report:
     def list_parts(self) -> Iterator[str | Table]:
         """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""
         yield f"{self.recipe.title} ({self.recipe.paper})"
-        yield f"The paper: {self.recipe.expects}"
+        yield f"{self.recipe.source}: {self.recipe.expects}"
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
             if index > 0 and results.size == 1:  # nothing to compare it with
                 yield f"Also run: {results.done[0].method.title}, {results.heading}."
                 continue
             yield f"Here: {verdict}."
-            yield from [f"Not the recipe's: {'; '.join(results.departures)}."] if results.departures else []
+            yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []
             yield from list_tables(results)
         yield from [self.tuning] if self.tuning else []
-        yield from [f"Not the paper's: {self.recipe.departs}"] if self.recipe.departs else []
+        yield from [f"Differs from the paper: {self.recipe.departs}"] if self.recipe.departs else []
         yield from [] if self.runs else [f"To run it ({self.recipe.cost}): {write_sweep_command(self.recipe)}"]
 
 
@@ -100,11 +100,12 @@ def to_text(report: Report, language: Literal["markdown", "latex"]) -> str:
     """Write what the paper found, what was found here, and the tables."""
     markdown = language == "markdown"
     escape = tables.escape_markdown if markdown else tables.escape_latex
-    parts = []
-    for number, part in enumerate(report.list_parts()):
+    parts, number = list[str](), 0
+    for part in report.list_parts():
         if isinstance(part, str):
             parts.append(escape(part))
         else:
+            number += 1
             label = f"tab:{report.recipe.name}-{number}"
             parts.append((tables.to_markdown(part) if markdown else tables.to_latex(part, label)).rstrip("\n"))
     parts[0] = f"### {parts[0]}" if markdown else f"% Needs \\usepackage{{booktabs}}.\n\\subsection*{{{parts[0]}}}"

@@ -137,7 +137,7 @@ class Workplace:
             return Ended(planned, "stopped")
         if isinstance(how, int):
             how = f"killed by {signal.Signals(-how).name}" if how < 0 else f"its process ended with exit code {how}"
-            how += ", as the system does when memory runs out" if how.endswith("SIGKILL") else ""
+            how += " (perhaps for lack of memory); the next sweep continues it" if how.endswith("SIGKILL") else ""
         with suppress(OSError):
             job.fail(str(how))
         return Ended(planned, "failed", str(how))

@@ -71,7 +71,8 @@ class Methods(Study):
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return accuracy and effective degree during training."""
-        if len(results.done) < 2:
+        curves = [_read_curve(each, "epoch", "test_accuracy") for each in results.done]
+        if len(results.done) < 2 or all(curve is None for curve in curves):
             return []
         caption = (
             f"{tested_on(results).capitalize()} accuracy during training, by epochs and by time. Thin lines are single "
@@ -89,7 +90,7 @@ def _judge(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float
     if difference is None:
         return Verdict("not decided")
     interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
-    return judge(f"{one.method.title} over {other.method.title}, points:", 100 * difference.value, interval, **bounds)
+    return judge(f"{one.method.title} minus {other.method.title}, points:", 100 * difference.value, interval, **bounds)
 
 
 def _reported_mean(each: MethodRuns) -> float:
@@ -138,7 +139,7 @@ def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> s
 
 
 def format_difference(difference: Difference | None) -> str:
-    """Write a difference in points of percent, with its interval, and a star if that leaves out zero."""
+    """Write a difference in points of percent, with its interval, and a star if that excludes zero."""
     if difference is None or difference.interval is None:
         return NOTHING if difference is None else f"{100 * difference.value:+.2f}"
     low, high = (100 * end for end in difference.interval)
@@ -226,7 +227,7 @@ def _list_accuracies(results: Results) -> Table:
         "ED": [format_degree(read_degree(each)) for each in methods],
         **list_seeds(results, methods),
     }
-    intervals = ["Differences have 95% intervals; * leaves out zero."]
+    intervals = ["Differences have 95% intervals; * excludes zero."]
     notes = list_notes(results) + (intervals if any(each and each.interval for each in differences) else [])
     return make_table(f"At equal epochs: {results.heading}", columns, notes, bold)
 
@@ -258,7 +259,7 @@ def _list_times(results: Results) -> Table:
             bold = bold_largest(reached, 5)
         if missing:
             command = f"{write_sweep_command(results.recipe)} --no-tune --equal-time {at.reference.name}"
-            notes.append(f"To run what is missing: `{command}`, with `--set` for all that is not the recipe's.")
+            notes.append(f"To run what is missing: `{command}`, and `--set` for what differs from the recipe.")
     if len(results.machines) > 1:
         columns["device"] = [", ".join(each.machines) or NOTHING for each in methods]
     return make_table(title, columns, notes, bold)

@@ -143,7 +143,7 @@ def _list_gains(results: Results) -> Table:
     columns["ED"] = [format_degree(read_degree(each)) for each in methods]
     prices = [measure_price(results, each) for each in methods]
     columns["step"] = [NOTHING if price is None else f"{price:.2f}×" for price in prices]
-    notes = ["Points of accuracy with 95% intervals; * leaves out zero."]
+    notes = ["Points of accuracy with 95% intervals; * excludes zero."]
     return make_table("What that gains and costs", columns, notes)
 
 
