@@ -116,7 +116,8 @@ def test_every_regularizer_learns(tmp_path, regularizer, compiled):
 def test_more_runs_in_one_process_than_the_compiler_has_room_for(tmp_path):
     with torch._dynamo.config.patch(recompile_limit=2):
         for seed in range(4):
-            carry_out(tmp_path, small(seed=seed, epochs=1, compile=True), device=GPU)
+            done = carry_out(tmp_path, small(seed=seed, epochs=1, compile=True), device=GPU)
+            assert done.summary["epochs"] == 1
 
 
 @pytest.mark.parametrize("regularizer", ["mixup+ed", "sam"])
