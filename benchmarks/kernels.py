@@ -13,28 +13,36 @@ import torch
 
 Record = dict[str, Any]
 ROWS = (256 * 64, 512 * 64)  # tokens of a plain step, and of one with the penalty
-_MLP = [
-    {"ROWS": rows, "CHUNK": chunk, "num_warps": warps, "num_stages": stages}
-    for rows, warps, chunk, stages in (
-        (128, 8, 64, 2), (128, 8, 64, 3), (128, 8, 32, 2), (128, 8, 32, 3), (128, 8, 32, 4), (128, 16, 64, 2),
-        (64, 4, 64, 2), (64, 4, 64, 3), (64, 4, 32, 2), (64, 4, 32, 3), (64, 8, 64, 2), (64, 8, 32, 3),
-    )
-]  # fmt: skip
-_ATTENTION = [
-    {"num_warps": 4, "num_stages": 1},
-    {"num_warps": 8, "num_stages": 1},
-    {"num_warps": 4, "num_stages": 1, "maxnreg": 168},
-    {"num_warps": 8, "num_stages": 1, "maxnreg": 128},
-]
-TILES = {
-    "mlp_forward": _MLP,
-    "mlp_backward": _MLP,
+_TILES = ("ROWS", "CHUNK", "num_warps", "num_stages")
+_MLP_FORWARD = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 4, 2), (64, 32, 4, 3), (64, 64, 4, 3))
+_MLP_BACKWARD = (
+    (128, 64, 8, 2), (128, 32, 8, 2), (128, 32, 8, 3), (128, 32, 8, 4), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 2),
+    (64, 32, 4, 3), (64, 32, 4, 4), (64, 64, 8, 2),
+)  # fmt: skip
+_NORM = (
+    (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 2), (64, 64, 4, 3), (64, 64, 8, 2), (64, 64, 8, 3),
+    (64, 32, 4, 4), (64, 64, 4, 4),
+)  # fmt: skip
+_ATTENTION = [{"num_warps": warps, "num_stages": 1} for warps in (4, 8)]
+TILES: dict[str, list[dict[str, int]]] = {
+    "mlp_forward": [dict(zip(_TILES, each, strict=True)) for each in _MLP_FORWARD],
+    "mlp_backward": [
+        {**dict(zip(_TILES, each, strict=True)), "SPLITS": splits} for each in _MLP_BACKWARD for splits in (1, 2)
+    ],
+    "norm_backward": [dict(zip(_TILES, each, strict=True)) for each in _NORM],
     "attention_forward": _ATTENTION,
     "attention_backward": _ATTENTION,
     "matrix gradients": [{}],
 }
-# Matrix products of 64 × 64 tiles per row of 64 tokens.
-_PRODUCTS = {"mlp_forward": 2 * 36, "mlp_backward": 3 * 36, "attention_forward": 42, "attention_backward": 54}
+DEPTH = 12
+# Matrix products of 64 × 64 tiles per image of 64 tokens.
+_PRODUCTS = {
+    "mlp_forward": 72,
+    "mlp_backward": 72,
+    "norm_backward": 36,
+    "attention_forward": 42,
+    "attention_backward": 24,
+}
 
 
 def kernel_tiles() -> Record:
@@ -101,31 +109,39 @@ def _prepare(kernel: str, tiles: dict[str, int], rows: int) -> list[tuple[str, C
     active, dhidden, qkv, dqkv = draw(rows, 768), draw(rows, 768), draw(rows, 576), draw(rows, 576)
     w1, w2, wqkv, wout = draw(768, 192, scale=0.1), draw(192, 768, scale=0.1), draw(576, 192, scale=0.1), draw(192, 192)
     one, zero = torch.ones(768, device="cuda"), torch.zeros(768, device="cuda")
-    images, blocks = (rows // 64,), (-(-rows // tiles.get("ROWS", 64)),)
-    sums = torch.zeros(rows // 64, 1344, device="cuda")
+    images, blocks = rows // 64, rows // tiles.get("ROWS", 64)
+    sums = torch.zeros(rows // 16, 768, device="cuda")
     given: dict[str, tuple[Any, tuple[int, ...], tuple[Any, ...]]] = {
-        "mlp_forward": (kernels.mlp_forward, blocks, (x, one, zero, w1, zero, w2, zero, out, rows)),
+        "mlp_forward": (kernels.mlp_forward, (blocks,), (x, one, zero, w1, zero, w2, zero, out, normed)),
         "mlp_backward": (
             kernels.mlp_backward,
-            blocks,
-            (x, dy, one, zero, w1, zero, w2, out, normed, active, dhidden, sums, rows),
+            (blocks, tiles.get("SPLITS", 1)),
+            (normed, dy, w1, zero, w2, active, dhidden, sums),
         ),
-        "attention_forward": (kernels.attention_forward, images, (x, one, zero, wqkv, zero, wout, zero, out, qkv)),
-        "attention_backward": (
-            kernels.attention_backward,
-            images,
-            (x, dy, qkv, one, zero, wqkv, wout, out, normed, dqkv, attended, sums),
+        "norm_backward": (kernels.norm_backward, (blocks,), (dhidden, w1, x, dy, one, out, sums, 768)),
+        "attention_forward": (
+            kernels.attention_forward,
+            (images,),
+            (x, one, zero, wqkv, zero, wout, zero, out, normed, qkv, attended),
         ),
+        "attention_backward": (kernels.attention_backward, (images, 3), (qkv, dy, wout, dqkv, sums)),
     }
     if kernel in given:
         function, grid, arguments = given[kernel]
         return [(kernel, lambda: function[grid](*arguments, **tiles))]
+    many = {
+        width: torch.randn(2 * DEPTH, rows, width, device="cuda", dtype=torch.bfloat16) for width in (192, 576, 768)
+    }
     return [
         ("dw1", lambda: dhidden.T @ normed),
         ("dw2", lambda: dy.T @ active),
         ("dwqkv", lambda: dqkv.T @ normed),
         ("dwout", lambda: dy.T @ attended),
-        ("sums", lambda: sums.sum(0)),
+        ("all dw1", lambda: many[768][:DEPTH].mT @ many[192][1::2]),
+        ("all dw2", lambda: many[192][1::2].mT @ many[768][:DEPTH]),
+        ("all dw2, transposed", lambda: many[768][:DEPTH].mT @ many[192][1::2]),
+        ("all dwqkv", lambda: many[576][:DEPTH].mT @ many[192][::2]),
+        ("all dwout", lambda: many[192][::2].mT @ many[192][1::2]),
     ]
 
 

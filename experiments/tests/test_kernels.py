@@ -18,56 +18,49 @@ if not (ON_GPU or os.environ.get("TRITON_INTERPRET") == "1"):
 
 from effdeg_lab.models import kernels
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of which torch's compiler has many on a GPU
 DEVICE, KIND = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
-# The hidden layer goes through an approximation of GELU, which a gradient in float32 shows.
-TOLERANCE = 0.01 if ON_GPU else 3e-4
+# A gradient in float32 shows the approximation of GELU.
+TOLERANCE = 0.02 if ON_GPU else 5e-4
 
 
-def compute_mlp(x, norm_weight, norm_bias, w1, b1, w2, b2):
-    return x + linear(gelu(linear(layer_norm(x, (192,), norm_weight, norm_bias), w1, b1)), w2, b2)
+def compute(x, blocks):
+    for weight1, bias1, wqkv, bqkv, wout, bout, weight2, bias2, w1, b1, w2, b2 in blocks:
+        images, tokens, width = x.shape
+        qkv = linear(layer_norm(x, (192,), weight1, bias1), wqkv, bqkv)
+        heads = qkv.view(images, tokens, 3, 3, 64).permute(2, 0, 3, 1, 4)
+        attended = scaled_dot_product_attention(*heads).transpose(1, 2).reshape(images, tokens, width)
+        x = x + linear(attended, wout, bout)
+        x = x + linear(gelu(linear(layer_norm(x, (192,), weight2, bias2), w1, b1)), w2, b2)
+    return x
 
 
-def compute_attention(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout):
-    images, tokens, width = x.shape
-    qkv = linear(layer_norm(x, (192,), norm_weight, norm_bias), wqkv, bqkv)
-    heads = qkv.view(images, tokens, 3, 3, 64).permute(2, 0, 3, 1, 4)
-    attended = scaled_dot_product_attention(*heads).transpose(1, 2).reshape(images, tokens, width)
-    return x + linear(attended, wout, bout)
+def draw_block(generator):
+    def draw(*shape):
+        kind = KIND if len(shape) == 2 else torch.float32
+        return (0.1 * torch.randn(*shape, generator=generator)).to(DEVICE, kind)
 
-
-BLOCKS = {
-    "mlp": (kernels.mlp_block, compute_mlp, ((768, 192), (192, 768))),
-    "attention": (kernels.attention_block, compute_attention, ((576, 192), (192, 192))),
-}
-
-
-def draw_arguments(images, tokens, shapes):
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape, scale, kind=torch.float32):
-        return (scale * torch.randn(*shape, generator=generator)).to(kind)
-
-    matrices = [(draw(*shape, scale=0.1, kind=KIND), draw(shape[0], scale=0.1)) for shape in shapes]
-    x, dy = (draw(images, tokens, 192, scale=1.0, kind=KIND) for _ in range(2))
-    given = [x, 1 + draw(192, scale=0.1), draw(192, scale=0.1), *(each for pair in matrices for each in pair)]
-    return [each.to(DEVICE).requires_grad_() for each in given], dy.to(DEVICE)
+    attention = [1 + draw(192), draw(192), draw(576, 192), draw(576), draw(192, 192), draw(192)]
+    mlp = [1 + draw(192), draw(192), draw(768, 192), draw(768), draw(192, 768), draw(192)]
+    return [each.requires_grad_() for each in (*attention, *mlp)]
 
 
 def get_error(ours, exact):
     return float(((ours.double() - exact).norm() / exact.norm()).detach())
 
 
-@pytest.mark.parametrize(("block", "images", "tokens"), [("mlp", 2, 64), ("mlp", 3, 65), ("attention", 3, 64)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_kernel_computes_its_formula_and_all_its_gradients(block, images, tokens, compiled):
-    run, formula, shapes = BLOCKS[block]
+def test_the_kernels_compute_the_formula_and_all_its_gradients(compiled):
+    run = kernels.encode
     if compiled:
         run = torch.compile(run, fullgraph=True, backend="inductor" if ON_GPU else "aot_eager")
-    given, dy = draw_arguments(images, tokens, shapes)
-    out = run(*given)
+    generator = torch.Generator().manual_seed(0)
+    blocks = [draw_block(generator) for _ in range(2)]
+    x, dy = torch.randn(2, 4, 64, 192, generator=generator).to(DEVICE, KIND)
+    given = [x.requires_grad_(), *(each for block in blocks for each in block)]
     exact_given = [each.detach().double().requires_grad_() for each in given]
-    exact = formula(*exact_given)
-    assert get_error(out - given[0], exact - exact_given[0]) < TOLERANCE
+    out, exact = run(x, blocks), compute(exact_given[0], [exact_given[1:13], exact_given[13:]])
+    assert get_error(out - x, exact - exact_given[0]) < TOLERANCE
     ours, theirs = torch.autograd.grad(out, given, dy), torch.autograd.grad(exact, exact_given, dy.double())
     errors = [get_error(one, other) for one, other in zip(ours, theirs, strict=True)]
     assert max(errors) < TOLERANCE, errors
@@ -76,10 +69,12 @@ def test_a_kernel_computes_its_formula_and_all_its_gradients(block, images, toke
 
 @pytest.mark.skipif(ON_GPU, reason="in bf16 the error of rounding hides it")
 def test_the_approximation_of_gelu_has_the_accuracy_that_it_claims():
-    # The hidden layer is the normalized input, stretched to reach far into the tails.
-    x = torch.linspace(-8, 8, 192 * 64).view(64, 192)
-    w1, w2, zeros = torch.eye(768, 192), torch.eye(192, 768), torch.zeros(768)
-    out = kernels.mlp_block(x, torch.full((192,), 4.0), zeros[:192], w1, zeros, w2, zeros[:192]) - x
+    # Without attention, and with a hidden layer that is the normalized input, stretched to reach into the tails.
+    x = torch.linspace(-2, 2, 192).repeat(2, 64, 1)
+    ones, zeros = torch.ones(192), torch.zeros(768)
+    attention = [ones, zeros[:192], torch.zeros(576, 192), zeros[:576], torch.zeros(192, 192), zeros[:192]]
+    mlp = [4 * ones, zeros[:192], torch.eye(768, 192), zeros, torch.eye(192, 768), zeros[:192]]
+    out = kernels.encode(x, [[*attention, *mlp]]) - x
     exact = gelu(4 * layer_norm(x.double(), (192,)))
     assert float((out - exact).abs().max()) < 6e-5
 
@@ -108,7 +103,6 @@ def test_other_sizes_and_dtypes_run_without_kernels():
     model, images = ViT(width=64, depth=1, heads=2, pool="mean"), torch.randn(2, 3, 32, 32)
     before = model(images)
     model.fuse()
-    assert not model.blocks[0].fused
     assert torch.equal(model(images), before)
     tiny = make_model("vit-tiny-mean", shape=(3, 32, 32), classes=10)
     before = tiny(images)

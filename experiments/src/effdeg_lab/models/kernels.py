@@ -1,8 +1,9 @@
-"""The two halves of a transformer block as one Triton kernel each, forward and backward, for ViT-Tiny's sizes.
+"""The blocks of ViT-Tiny on 64 tokens, computed by six Triton kernels: two forward, four backward.
 
 At a width of 192, a block computed operation by operation is bound by memory: what each operation writes, the next one
-reads. Here the hidden layer of the MLP, the attention weights and the normalized inputs never leave the chip on the way
-forward. On the way back they are computed again, and what the gradients of the weights need is written once.
+reads. Here half a block is one kernel forward: the hidden layer of the MLP and the attention weights never leave the
+chip, and are computed again backward. Backward, what the gradients of the matrices are made of is kept until all
+blocks are done, since products over all blocks at once fill a GPU, and those of one block do not.
 
 Everything is in bf16 with sums in float32, as under autocast. Tiles have power-of-two sides, so a row of 192 features
 is three tiles of 64.
@@ -13,35 +14,36 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WIDTH, HIDDEN, HEAD, TOKENS = 192, 768, 64, 64
-"""The sizes that the kernels are written for: features, hidden features, features of a head, tokens of an image."""
+WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
+"""The sizes that the kernels are written for: features, hidden features, heads, and tokens of an image."""
 
-# Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows of a tile, hidden features at a time,
-# warps, and stages of the loop that loads weights.
-MLP_FORWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 2}
-MLP_BACKWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 2}
+# Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows of a tile, columns at a time, warps, and
+# stages of the loop that loads weights.
+MLP_FORWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 3}
+MLP_BACKWARD = {"ROWS": 64, "CHUNK": 32, "SPLITS": 1, "num_warps": 4, "num_stages": 3}
+NORM_BACKWARD = {"ROWS": 64, "CHUNK": 64, "num_warps": 4, "num_stages": 3}
 ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 1}
 ATTENTION_BACKWARD = {"num_warps": 4, "num_stages": 1}
 
 
 @triton.jit
-def _load_row(start, rows, columns, kept):
+def _load_row(start, rows, columns):
     """Load rows of 192 features as three tiles."""
     place = start + rows[:, None] * 192 + columns[None, :]
-    one = tl.load(place, mask=kept, other=0.0)
-    two = tl.load(place + 64, mask=kept, other=0.0)
-    three = tl.load(place + 128, mask=kept, other=0.0)
+    one = tl.load(place)
+    two = tl.load(place + 64)
+    three = tl.load(place + 128)
     return one, two, three
 
 
 @triton.jit
-def _store_row(start, rows, columns, kept, one, two, three):
+def _store_row(start, rows, columns, one, two, three):
     """Store three tiles as rows of 192 features."""
     place = start + rows[:, None] * 192 + columns[None, :]
     kind = start.dtype.element_ty
-    tl.store(place, one.to(kind), mask=kept)
-    tl.store(place + 64, two.to(kind), mask=kept)
-    tl.store(place + 128, three.to(kind), mask=kept)
+    tl.store(place, one.to(kind))
+    tl.store(place + 64, two.to(kind))
+    tl.store(place + 128, three.to(kind))
 
 
 @triton.jit
@@ -62,25 +64,6 @@ def _scale_and_shift(one, two, three, weight, bias, columns):
     two = two * tl.load(weight + 64 + columns)[None, :] + tl.load(bias + 64 + columns)[None, :]
     three = three * tl.load(weight + 128 + columns)[None, :] + tl.load(bias + 128 + columns)[None, :]
     return one, two, three
-
-
-@triton.jit
-def _differentiate_norm(start, dn, x, scale, weight, columns):
-    """Turn the gradient of a LayerNorm's output into that of its input; store the sums for its weight and bias."""
-    # Nothing is unpacked by a loop: Triton's tuples hold tiles, not Python lists.
-    dn1, dn2, dn3 = dn
-    x1, x2, x3 = x
-    _store_sums(start, columns, dn1 * x1, dn2 * x2, dn3 * x3)
-    _store_sums(start + 192, columns, dn1, dn2, dn3)
-    dn1 = dn1 * tl.load(weight + columns)[None, :]
-    dn2 = dn2 * tl.load(weight + 64 + columns)[None, :]
-    dn3 = dn3 * tl.load(weight + 128 + columns)[None, :]
-    mean = (tl.sum(dn1, 1) + tl.sum(dn2, 1) + tl.sum(dn3, 1)) / 192
-    along = (tl.sum(dn1 * x1, 1) + tl.sum(dn2 * x2, 1) + tl.sum(dn3 * x3, 1)) / 192
-    dn1 = (dn1 - mean[:, None] - x1 * along[:, None]) * scale[:, None]
-    dn2 = (dn2 - mean[:, None] - x2 * along[:, None]) * scale[:, None]
-    dn3 = (dn3 - mean[:, None] - x3 * along[:, None]) * scale[:, None]
-    return dn1, dn2, dn3
 
 
 @triton.jit
@@ -107,16 +90,16 @@ def _gate(x):
 
 @triton.jit
 def mlp_forward(
-    x, norm_weight, norm_bias, w1, b1, w2, b2, out, count, ROWS: tl.constexpr, CHUNK: tl.constexpr
+    x, norm_weight, norm_bias, w1, b1, w2, b2, out, normed, ROWS: tl.constexpr, CHUNK: tl.constexpr
 ):  # fmt: skip
-    """Write x + w2 gelu(w1 norm(x) + b1) + b2."""
+    """Write x + w2 gelu(w1 norm(x) + b1) + b2, and norm(x)."""
     rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
-    kept = (rows < count)[:, None]
     kind = x.dtype.element_ty
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
+    x1, x2, x3 = _load_row(x, rows, columns)
     n1, n2, n3, scale = _standardize(x1, x2, x3)
     n1, n2, n3 = _scale_and_shift(n1, n2, n3, norm_weight, norm_bias, columns)
     n1, n2, n3 = n1.to(kind), n2.to(kind), n3.to(kind)
+    _store_row(normed, rows, columns, n1, n2, n3)
     y1 = tl.zeros((ROWS, 64), tl.float32)
     y2 = tl.zeros((ROWS, 64), tl.float32)
     y3 = tl.zeros((ROWS, 64), tl.float32)
@@ -132,68 +115,81 @@ def mlp_forward(
         y1 = tl.dot(active, tl.trans(tl.load(outof + first)), y1)
         y2 = tl.dot(active, tl.trans(tl.load(outof + first + 64 * 768)), y2)
         y3 = tl.dot(active, tl.trans(tl.load(outof + first + 128 * 768)), y3)
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
+    # Loaded again instead of held in registers through the loop.
+    x1, x2, x3 = _load_row(x, rows, columns)
     y1 += tl.load(b2 + columns)[None, :] + x1.to(tl.float32)
     y2 += tl.load(b2 + 64 + columns)[None, :] + x2.to(tl.float32)
     y3 += tl.load(b2 + 128 + columns)[None, :] + x3.to(tl.float32)
-    _store_row(out, rows, columns, kept, y1, y2, y3)
+    _store_row(out, rows, columns, y1, y2, y3)
 
 
 @triton.jit
 def mlp_backward(
-    x, dy, norm_weight, norm_bias, w1, b1, w2, dx, normed, active, dhidden, sums, count,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    normed, dy, w1, b1, w2, active, dhidden, sums, ROWS: tl.constexpr, CHUNK: tl.constexpr, SPLITS: tl.constexpr
 ):  # fmt: skip
-    """Write the gradient of x, the sums for the vectors, and the tiles that the gradients of the matrices are made of.
-
-    ``sums`` has a row for each program: LayerNorm's weight and bias, b2, b1.
-    """
+    """Write the hidden layer after its nonlinearity, the gradient of what is before it, and its sums over rows."""
     rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
-    kept = (rows < count)[:, None]
-    kind = x.dtype.element_ty
-    sums += tl.program_id(0) * 1344
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
-    n1, n2, n3, scale = _standardize(x1, x2, x3)
-    n1, n2, n3 = _scale_and_shift(n1, n2, n3, norm_weight, norm_bias, columns)
-    n1, n2, n3 = n1.to(kind), n2.to(kind), n3.to(kind)
-    _store_row(normed, rows, columns, kept, n1, n2, n3)
-    dy1, dy2, dy3 = _load_row(dy, rows, columns, kept)
-    _store_sums(sums + 384, columns, dy1, dy2, dy3)
-    dn1 = tl.zeros((ROWS, 64), tl.float32)
-    dn2 = tl.zeros((ROWS, 64), tl.float32)
-    dn3 = tl.zeros((ROWS, 64), tl.float32)
+    kind = normed.dtype.element_ty
+    # One row of sums for every 16 rows: what a warp holds, so that warps need not wait for each other.
+    sums += (tl.program_id(0) * (ROWS // 16) + tl.arange(0, ROWS // 16))[:, None] * 768 + chunk[None, :]
+    n1, n2, n3 = _load_row(normed, rows, columns)
+    dy1, dy2, dy3 = _load_row(dy, rows, columns)
     into = w1 + chunk[:, None] * 192 + columns[None, :]
     outof = w2 + columns[:, None] * 768 + chunk[None, :]
     place = rows[:, None] * 768 + chunk[None, :]
-    for first in range(0, 768, CHUNK):
-        into1, into2, into3 = (
-            tl.load(into + first * 192),
-            tl.load(into + first * 192 + 64),
-            tl.load(into + first * 192 + 128),
-        )
-        hidden = tl.dot(n1, tl.trans(into1))
-        hidden = tl.dot(n2, tl.trans(into2), hidden)
-        hidden = tl.dot(n3, tl.trans(into3), hidden)
+    start = tl.program_id(1) * (768 // SPLITS)
+    for step in range(0, 768 // SPLITS, CHUNK):
+        first = start + step
+        hidden = tl.dot(n1, tl.trans(tl.load(into + first * 192)))
+        hidden = tl.dot(n2, tl.trans(tl.load(into + first * 192 + 64)), hidden)
+        hidden = tl.dot(n3, tl.trans(tl.load(into + first * 192 + 128)), hidden)
         hidden += tl.load(b1 + first + chunk)[None, :]
         dactive = tl.dot(dy1, tl.load(outof + first))
         dactive = tl.dot(dy2, tl.load(outof + first + 64 * 768), dactive)
         dactive = tl.dot(dy3, tl.load(outof + first + 128 * 768), dactive)
         value, slope = _gate(hidden)
-        tl.store(active + place + first, (hidden * value).to(kind), mask=kept)
+        tl.store(active + place + first, (hidden * value).to(kind))
         dh = dactive * (value + hidden * slope)
-        tl.store(sums + 576 + first + chunk, tl.sum(dh, 0))
-        dh = dh.to(kind)
-        tl.store(dhidden + place + first, dh, mask=kept)
-        dn1 = tl.dot(dh, into1, dn1)
-        dn2 = tl.dot(dh, into2, dn2)
-        dn3 = tl.dot(dh, into3, dn3)
-    # Loaded again instead of held in registers through the loop.
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
+        tl.store(dhidden + place + first, dh.to(kind))
+        tl.store(sums + first, tl.sum(tl.reshape(dh, (ROWS // 16, 16, CHUNK)), 1))
+
+
+@triton.jit
+def norm_backward(
+    dz, weight, x, dy, norm_weight, dx, sums, INNER: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
+    """Take the gradient of a projection of norm(x) back to x, and add that of the way around it.
+
+    ``sums`` has a row for each program: the sums over rows for LayerNorm's weight and bias, and those of dy.
+    """
+    rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
+    sums += tl.program_id(0) * 576
+    dn1 = tl.zeros((ROWS, 64), tl.float32)
+    dn2 = tl.zeros((ROWS, 64), tl.float32)
+    dn3 = tl.zeros((ROWS, 64), tl.float32)
+    into = weight + chunk[:, None] * 192 + columns[None, :]
+    place = dz + rows[:, None] * INNER + chunk[None, :]
+    for first in range(0, INNER, CHUNK):
+        d = tl.load(place + first)
+        dn1 = tl.dot(d, tl.load(into + first * 192), dn1)
+        dn2 = tl.dot(d, tl.load(into + first * 192 + 64), dn2)
+        dn3 = tl.dot(d, tl.load(into + first * 192 + 128), dn3)
+    x1, x2, x3 = _load_row(x, rows, columns)
     x1, x2, x3, scale = _standardize(x1, x2, x3)
-    dn1, dn2, dn3 = _differentiate_norm(sums, (dn1, dn2, dn3), (x1, x2, x3), scale, norm_weight, columns)
-    dy1, dy2, dy3 = _load_row(dy, rows, columns, kept)
-    dn1, dn2, dn3 = dn1 + dy1.to(tl.float32), dn2 + dy2.to(tl.float32), dn3 + dy3.to(tl.float32)
-    _store_row(dx, rows, columns, kept, dn1, dn2, dn3)
+    _store_sums(sums, columns, dn1 * x1, dn2 * x2, dn3 * x3)
+    _store_sums(sums + 192, columns, dn1, dn2, dn3)
+    dn1 = dn1 * tl.load(norm_weight + columns)[None, :]
+    dn2 = dn2 * tl.load(norm_weight + 64 + columns)[None, :]
+    dn3 = dn3 * tl.load(norm_weight + 128 + columns)[None, :]
+    mean = (tl.sum(dn1, 1) + tl.sum(dn2, 1) + tl.sum(dn3, 1)) / 192
+    along = (tl.sum(dn1 * x1, 1) + tl.sum(dn2 * x2, 1) + tl.sum(dn3 * x3, 1)) / 192
+    dn1 = (dn1 - mean[:, None] - x1 * along[:, None]) * scale[:, None]
+    dn2 = (dn2 - mean[:, None] - x2 * along[:, None]) * scale[:, None]
+    dn3 = (dn3 - mean[:, None] - x3 * along[:, None]) * scale[:, None]
+    dy1, dy2, dy3 = _load_row(dy, rows, columns)
+    dy1, dy2, dy3 = dy1.to(tl.float32), dy2.to(tl.float32), dy3.to(tl.float32)
+    _store_sums(sums + 384, columns, dy1, dy2, dy3)
+    _store_row(dx, rows, columns, dn1 + dy1, dn2 + dy2, dn3 + dy3)
 
 
 @triton.jit
@@ -215,16 +211,16 @@ def _attend(q, k):
 
 
 @triton.jit
-def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, qkv):
-    """Write x + wout attention(wqkv norm(x) + bqkv) + bout for one image, and its queries, keys and values."""
+def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, normed, qkv, attended):
+    """Write x + wout attention(wqkv norm(x) + bqkv) + bout for one image, and what is needed of it backward."""
     columns = tl.arange(0, 64)
-    rows = tl.program_id(0).to(tl.int64) * 64 + columns
-    kept = (rows >= 0)[:, None]
+    rows = tl.program_id(0) * 64 + columns
     kind = x.dtype.element_ty
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
+    x1, x2, x3 = _load_row(x, rows, columns)
     n1, n2, n3, scale = _standardize(x1, x2, x3)
     n1, n2, n3 = _scale_and_shift(n1, n2, n3, norm_weight, norm_bias, columns)
     n1, n2, n3 = n1.to(kind), n2.to(kind), n3.to(kind)
+    _store_row(normed, rows, columns, n1, n2, n3)
     y1 = tl.zeros((64, 64), tl.float32)
     y2 = tl.zeros((64, 64), tl.float32)
     y3 = tl.zeros((64, 64), tl.float32)
@@ -238,186 +234,162 @@ def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, qk
         tl.store(qkv + place + first, q)
         tl.store(qkv + place + 192 + first, k)
         tl.store(qkv + place + 384 + first, v)
-        attended = tl.dot(_attend(q, k).to(kind), v).to(kind)
-        y1 = tl.dot(attended, tl.trans(tl.load(outof + first)), y1)
-        y2 = tl.dot(attended, tl.trans(tl.load(outof + 64 * 192 + first)), y2)
-        y3 = tl.dot(attended, tl.trans(tl.load(outof + 128 * 192 + first)), y3)
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
+        mixed = tl.dot(_attend(q, k).to(kind), v).to(kind)
+        tl.store(attended + rows[:, None] * 192 + columns[None, :] + first, mixed)
+        y1 = tl.dot(mixed, tl.trans(tl.load(outof + first)), y1)
+        y2 = tl.dot(mixed, tl.trans(tl.load(outof + 64 * 192 + first)), y2)
+        y3 = tl.dot(mixed, tl.trans(tl.load(outof + 128 * 192 + first)), y3)
+    x1, x2, x3 = _load_row(x, rows, columns)
     y1 += tl.load(bout + columns)[None, :] + x1.to(tl.float32)
     y2 += tl.load(bout + 64 + columns)[None, :] + x2.to(tl.float32)
     y3 += tl.load(bout + 128 + columns)[None, :] + x3.to(tl.float32)
-    _store_row(out, rows, columns, kept, y1, y2, y3)
+    _store_row(out, rows, columns, y1, y2, y3)
 
 
 @triton.jit
-def _add_back(dn1, dn2, dn3, dout, weight, columns):
-    """Add to the gradient of a projection's input what comes back through 64 rows of its matrix."""
-    place = weight + columns[:, None] * 192 + columns[None, :]
-    dn1 = tl.dot(dout, tl.load(place), dn1)
-    dn2 = tl.dot(dout, tl.load(place + 64), dn2)
-    dn3 = tl.dot(dout, tl.load(place + 128), dn3)
-    return dn1, dn2, dn3
-
-
-@triton.jit
-def attention_backward(
-    x, dy, qkv, norm_weight, norm_bias, wqkv, wout, dx, normed, dqkv, attended, sums
-):  # fmt: skip
-    """Write the gradient of x for one image, the sums for the vectors, and what the matrices' gradients are made of.
-
-    ``sums`` has a row for each image: LayerNorm's weight and bias, bout, bqkv.
-    """
+def attention_backward(qkv, dy, wout, dqkv, sums):
+    """Write the gradients of the queries, keys and values of one head of one image, and their sums over tokens."""
     columns = tl.arange(0, 64)
-    rows = tl.program_id(0).to(tl.int64) * 64 + columns
-    kept = (rows >= 0)[:, None]
-    kind = x.dtype.element_ty
-    sums += tl.program_id(0) * 1152
-    dy1, dy2, dy3 = _load_row(dy, rows, columns, kept)
-    _store_sums(sums + 384, columns, dy1, dy2, dy3)
-    dn1 = tl.zeros((64, 64), tl.float32)
-    dn2 = tl.zeros((64, 64), tl.float32)
-    dn3 = tl.zeros((64, 64), tl.float32)
-    place = rows[:, None] * 576 + columns[None, :]
-    outof = wout + columns[:, None] * 192 + columns[None, :]
-    for head in range(3):
-        first = head * 64
-        q, k, v = tl.load(qkv + place + first), tl.load(qkv + place + 192 + first), tl.load(qkv + place + 384 + first)
-        weights = _attend(q, k)
-        rounded = weights.to(kind)
-        tl.store(attended + rows[:, None] * 192 + columns[None, :] + first, tl.dot(rounded, v).to(kind))
-        dy1, dy2, dy3 = _load_row(dy, rows, columns, kept)
-        dattended = tl.dot(dy1, tl.load(outof + first))
-        dattended = tl.dot(dy2, tl.load(outof + 64 * 192 + first), dattended)
-        dattended = tl.dot(dy3, tl.load(outof + 128 * 192 + first), dattended).to(kind)
-        dv = tl.dot(tl.trans(rounded), dattended)
-        dweights = tl.dot(dattended, tl.trans(v))
-        dscores = weights * (dweights - tl.sum(weights * dweights, 1)[:, None]) * 0.125
-        dscores = dscores.to(kind)
-        dq = tl.dot(dscores, k)
-        dk = tl.dot(tl.trans(dscores), q)
-        tl.store(sums + 576 + first + columns, tl.sum(dq, 0))
-        tl.store(sums + 768 + first + columns, tl.sum(dk, 0))
-        tl.store(sums + 960 + first + columns, tl.sum(dv, 0))
-        dq, dk, dv = dq.to(kind), dk.to(kind), dv.to(kind)
-        tl.store(dqkv + place + first, dq)
-        tl.store(dqkv + place + 192 + first, dk)
-        tl.store(dqkv + place + 384 + first, dv)
-        dn1, dn2, dn3 = _add_back(dn1, dn2, dn3, dq, wqkv + first * 192, columns)
-        dn1, dn2, dn3 = _add_back(dn1, dn2, dn3, dk, wqkv + (192 + first) * 192, columns)
-        dn1, dn2, dn3 = _add_back(dn1, dn2, dn3, dv, wqkv + (384 + first) * 192, columns)
-    x1, x2, x3 = _load_row(x, rows, columns, kept)
-    x1, x2, x3, scale = _standardize(x1, x2, x3)
-    n1, n2, n3 = _scale_and_shift(x1, x2, x3, norm_weight, norm_bias, columns)
-    _store_row(normed, rows, columns, kept, n1, n2, n3)
-    dn1, dn2, dn3 = _differentiate_norm(sums, (dn1, dn2, dn3), (x1, x2, x3), scale, norm_weight, columns)
-    dy1, dy2, dy3 = _load_row(dy, rows, columns, kept)
-    dn1, dn2, dn3 = dn1 + dy1.to(tl.float32), dn2 + dy2.to(tl.float32), dn3 + dy3.to(tl.float32)
-    _store_row(dx, rows, columns, kept, dn1, dn2, dn3)
+    rows, first = tl.program_id(0) * 64 + columns, tl.program_id(1) * 64
+    kind = qkv.dtype.element_ty
+    place = rows[:, None] * 576 + columns[None, :] + first
+    outof = wout + columns[:, None] * 192 + columns[None, :] + first
+    dy1, dy2, dy3 = _load_row(dy, rows, columns)
+    dattended = tl.dot(dy1, tl.load(outof))
+    dattended = tl.dot(dy2, tl.load(outof + 64 * 192), dattended)
+    dattended = tl.dot(dy3, tl.load(outof + 128 * 192), dattended).to(kind)
+    q, k, v = tl.load(qkv + place), tl.load(qkv + place + 192), tl.load(qkv + place + 384)
+    weights = _attend(q, k)
+    dv = tl.dot(tl.trans(weights.to(kind)), dattended)
+    dweights = tl.dot(dattended, tl.trans(v))
+    dscores = (weights * (dweights - tl.sum(weights * dweights, 1)[:, None]) * 0.125).to(kind)
+    dq = tl.dot(dscores, k)
+    dk = tl.dot(tl.trans(dscores), q)
+    sums += tl.program_id(0) * 576 + first + columns
+    tl.store(sums, tl.sum(dq, 0))
+    tl.store(sums + 192, tl.sum(dk, 0))
+    tl.store(sums + 384, tl.sum(dv, 0))
+    tl.store(dqkv + place, dq.to(kind))
+    tl.store(dqkv + place + 192, dk.to(kind))
+    tl.store(dqkv + place + 384, dv.to(kind))
 
 
-@torch.library.custom_op("effdeg_lab::mlp", mutates_args=())
-def _mlp(x: Tensor, norm_weight: Tensor, norm_bias: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    out, count = torch.empty_like(x), x.numel() // WIDTH
-    grid = (triton.cdiv(count, MLP_FORWARD["ROWS"]),)
-    mlp_forward[grid](x, norm_weight, norm_bias, w1, b1, w2, b2, out, count, **MLP_FORWARD)
+def can_encode(x: Tensor, *, heads: int) -> bool:
+    """Return whether the kernels compute blocks of so many heads on such tokens: in bf16, on a GPU, of their sizes."""
+    sizes = x.dim() == 3 and x.shape[1:] == (TOKENS, WIDTH) and heads == HEADS
+    return sizes and x.is_cuda and x.dtype == torch.bfloat16 and len(x) * TOKENS % _MOST_ROWS == 0
+
+
+def encode(x: Tensor, blocks: list[list[Tensor]]) -> Tensor:
+    """Run blocks of attention and MLP, given the parameters of each.
+
+    These are the weight and the bias of a LayerNorm, of the projection to queries, keys and values, of that from what
+    is attended, of the other LayerNorm, and of the two layers of the MLP: matrices in the dtype of x, vectors in
+    float32. The result is differentiable once.
+    """
+    out: Tensor = _encode(x, [each for block in blocks for each in block])[0]
     return out
 
 
-@torch.library.custom_op("effdeg_lab::mlp_backward", mutates_args=())
-def _mlp_backward(
-    x: Tensor, dy: Tensor, norm_weight: Tensor, norm_bias: Tensor, w1: Tensor, b1: Tensor, w2: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    count = x.numel() // WIDTH
-    programs = triton.cdiv(count, MLP_BACKWARD["ROWS"])
-    dx, normed = torch.empty_like(x), x.new_empty(count, WIDTH)
-    active, dhidden = x.new_empty(count, HIDDEN), x.new_empty(count, HIDDEN)
-    sums = norm_weight.new_empty(programs, 3 * WIDTH + HIDDEN)
-    mlp_backward[(programs,)](
-        x, dy, norm_weight, norm_bias, w1, b1, w2, dx, normed, active, dhidden, sums, count, **MLP_BACKWARD
+_PARAMETERS = 12  # of a block
+_MOST_ROWS = 128  # of a tile
+
+
+@torch.library.custom_op("effdeg_lab::encode", mutates_args=())
+def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the outputs, and what the gradients need: what is between halves, norms, queries to values, attended."""
+    count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
+    out, between = torch.empty_like(x), x.new_empty(2 * depth - 1, count, WIDTH)
+    normed, qkv = x.new_empty(2 * depth, count, WIDTH), x.new_empty(depth, count, 3 * WIDTH)
+    attended = x.new_empty(depth, count, WIDTH)
+    stages = [x, *between, out]
+    for block in range(depth):
+        given = parameters[_PARAMETERS * block : _PARAMETERS * (block + 1)]
+        before, middle, after = stages[2 * block : 2 * block + 3]
+        attention_forward[(count // TOKENS,)](
+            before, *given[:6], middle, normed[2 * block], qkv[block], attended[block], **ATTENTION_FORWARD
+        )
+        rows = MLP_FORWARD["ROWS"]
+        mlp_forward[(count // rows,)](middle, *given[6:], after, normed[2 * block + 1], **MLP_FORWARD)
+    return out, between, normed, qkv, attended
+
+
+@torch.library.custom_op("effdeg_lab::encode_backward", mutates_args=())
+def _encode_backward(
+    x: Tensor, dy: Tensor, between: Tensor, normed: Tensor, qkv: Tensor, attended: Tensor, parameters: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x and of the four matrices of all blocks, and sums over some rows for the vectors."""
+    count, depth = x.numel() // WIDTH, len(qkv)
+    stages, gradients = [x, *between], x.new_empty(2 * depth, count, WIDTH)
+    dx = torch.empty_like(x)
+    gradients[-1].copy_(dy.view(count, WIDTH))
+    # gradients[stage] is that of what stage returns; that of x has a place of its own, since it is an output.
+    places = [dx, *gradients]
+    active, dhidden = x.new_empty(2, depth, count, HIDDEN)
+    dqkv = torch.empty_like(qkv)
+    norm_rows, mlp_rows = NORM_BACKWARD["ROWS"], MLP_BACKWARD["ROWS"]
+    sums = torch.empty(2 * depth, count // norm_rows, 3 * WIDTH, device=x.device)
+    hidden_sums = torch.empty(depth, count // 16, HIDDEN, device=x.device)
+    qkv_sums = torch.empty(depth, count // TOKENS, 3 * WIDTH, device=x.device)
+    for block in reversed(range(depth)):
+        given = parameters[_PARAMETERS * block : _PARAMETERS * (block + 1)]
+        first, second = 2 * block, 2 * block + 1
+        mlp_backward[(count // mlp_rows, MLP_BACKWARD["SPLITS"])](
+            normed[second], places[second + 1], *given[8:11], active[block], dhidden[block], hidden_sums[block],
+            **MLP_BACKWARD,
+        )  # fmt: skip
+        norm_backward[(count // norm_rows,)](
+            dhidden[block], given[8], stages[second], places[second + 1], given[6], places[second], sums[second],
+            INNER=HIDDEN, **NORM_BACKWARD,
+        )  # fmt: skip
+        attention_backward[(count // TOKENS, HEADS)](
+            qkv[block], places[second], given[4], dqkv[block], qkv_sums[block], **ATTENTION_BACKWARD
+        )
+        norm_backward[(count // norm_rows,)](
+            dqkv[block], given[2], stages[first], places[second], given[0], places[first], sums[first],
+            INNER=3 * WIDTH, **NORM_BACKWARD,
+        )  # fmt: skip
+    dwqkv, dwout = dqkv.mT @ normed[::2], gradients[::2].mT @ attended
+    dw1, dw2 = dhidden.mT @ normed[1::2], gradients[1::2].mT @ active
+    return dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums
+
+
+@_encode.register_fake
+def _(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, ...]:
+    count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
+    rows = (x.new_empty(many, count, width) for many, width in ((2 * depth - 1, 192), (2 * depth, 192), (depth, 576)))
+    return torch.empty_like(x), *rows, x.new_empty(depth, count, WIDTH)
+
+
+@_encode_backward.register_fake
+def _(x, dy, between, normed, qkv, attended, parameters):  # noqa: ARG001
+    count, depth = x.numel() // WIDTH, len(qkv)
+    shapes = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (HIDDEN, WIDTH), (WIDTH, HIDDEN))
+    sums = (
+        torch.empty(2 * depth, count // NORM_BACKWARD["ROWS"], 3 * WIDTH, device=x.device),
+        torch.empty(depth, count // 16, HIDDEN, device=x.device),
+        torch.empty(depth, count // TOKENS, 3 * WIDTH, device=x.device),
     )
-    return dx, dhidden.T @ normed, dy.view(count, WIDTH).T @ active, sums.sum(0)
+    return torch.empty_like(x), *(x.new_empty(depth, *shape) for shape in shapes), *sums
 
 
-@torch.library.custom_op("effdeg_lab::attention", mutates_args=())
-def _attention(
-    x: Tensor, norm_weight: Tensor, norm_bias: Tensor, wqkv: Tensor, bqkv: Tensor, wout: Tensor, bout: Tensor
-) -> tuple[Tensor, Tensor]:
-    out, qkv = torch.empty_like(x), x.new_empty(*x.shape[:-1], 3 * WIDTH)
-    attention_forward[(len(x),)](x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, qkv, **ATTENTION_FORWARD)
-    return out, qkv
+def _keep(ctx, inputs, output):
+    x, parameters = inputs
+    ctx.save_for_backward(x, *output[1:], *parameters)
 
 
-@torch.library.custom_op("effdeg_lab::attention_backward", mutates_args=())
-def _attention_backward(
-    x: Tensor, dy: Tensor, qkv: Tensor, norm_weight: Tensor, norm_bias: Tensor, wqkv: Tensor, wout: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    count = x.numel() // WIDTH
-    dx, normed, attended = torch.empty_like(x), x.new_empty(count, WIDTH), x.new_empty(count, WIDTH)
-    dqkv, sums = x.new_empty(count, 3 * WIDTH), norm_weight.new_empty(len(x), 6 * WIDTH)
-    attention_backward[(len(x),)](
-        x, dy, qkv, norm_weight, norm_bias, wqkv, wout, dx, normed, dqkv, attended, sums, **ATTENTION_BACKWARD
+def _differentiate(ctx, dy, *_):
+    x, between, normed, qkv, attended, *parameters = ctx.saved_tensors
+    dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums = _encode_backward(
+        x, dy.contiguous(), between, normed, qkv, attended, parameters
     )
-    return dx, dqkv.T @ normed, dy.view(count, WIDTH).T @ attended, sums.sum(0)
+    sums, db1, dbqkv = sums.sum(1), hidden_sums.sum(1), qkv_sums.sum(1)
+    norm_weight, norm_bias, after = sums.split(WIDTH, dim=1)
+    by_block = (
+        norm_weight[::2], norm_bias[::2], dwqkv, dbqkv, dwout, after[::2],
+        norm_weight[1::2], norm_bias[1::2], dw1, db1, dw2, after[1::2],
+    )  # fmt: skip
+    return dx, [each for block in zip(*(every.unbind(0) for every in by_block), strict=True) for each in block]
 
 
-def mlp_block(
-    x: Tensor, norm_weight: Tensor, norm_bias: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
-) -> Tensor:
-    """Return x + w2 gelu(w1 norm(x) + b1) + b2, with matrices in the dtype of x and vectors in float32."""
-    out: Tensor = _mlp(x, norm_weight, norm_bias, w1, b1, w2, b2)
-    return out
-
-
-def attention_block(
-    x: Tensor, norm_weight: Tensor, norm_bias: Tensor, wqkv: Tensor, bqkv: Tensor, wout: Tensor, bout: Tensor
-) -> Tensor:
-    """Return x + wout attention(wqkv norm(x) + bqkv) + bout for images of 64 tokens, with 3 heads."""
-    out: Tensor = _attention(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout)[0]
-    return out
-
-
-@_mlp.register_fake
-def _(x, norm_weight, norm_bias, w1, b1, w2, b2):
-    return torch.empty_like(x)
-
-
-@_mlp_backward.register_fake
-def _(x, dy, norm_weight, norm_bias, w1, b1, w2):
-    return torch.empty_like(x), torch.empty_like(w1), torch.empty_like(w2), norm_weight.new_empty(3 * WIDTH + HIDDEN)
-
-
-@_attention.register_fake
-def _(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout):
-    return torch.empty_like(x), x.new_empty(*x.shape[:-1], 3 * WIDTH)
-
-
-@_attention_backward.register_fake
-def _(x, dy, qkv, norm_weight, norm_bias, wqkv, wout):
-    return torch.empty_like(x), torch.empty_like(wqkv), torch.empty_like(wout), norm_weight.new_empty(6 * WIDTH)
-
-
-def _keep_for_mlp(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:-1])
-
-
-def _differentiate_mlp(ctx, dy):
-    x, norm_weight, norm_bias, w1, b1, w2 = ctx.saved_tensors
-    dx, dw1, dw2, sums = _mlp_backward(x, dy.contiguous(), norm_weight, norm_bias, w1, b1, w2)
-    dnorm_weight, dnorm_bias, db2, db1 = sums.split([WIDTH, WIDTH, WIDTH, HIDDEN])
-    return dx, dnorm_weight, dnorm_bias, dw1, db1, dw2, db2
-
-
-def _keep_for_attention(ctx, inputs, output):
-    x, norm_weight, norm_bias, wqkv, _, wout, _ = inputs
-    ctx.save_for_backward(x, output[1], norm_weight, norm_bias, wqkv, wout)
-
-
-def _differentiate_attention(ctx, dy, _):
-    x, qkv, norm_weight, norm_bias, wqkv, wout = ctx.saved_tensors
-    dx, dwqkv, dwout, sums = _attention_backward(x, dy.contiguous(), qkv, norm_weight, norm_bias, wqkv, wout)
-    dnorm_weight, dnorm_bias, dbout, dbqkv = sums.split([WIDTH, WIDTH, WIDTH, 3 * WIDTH])
-    return dx, dnorm_weight, dnorm_bias, dwqkv, dbqkv, dwout, dbout
-
-
-_mlp.register_autograd(_differentiate_mlp, setup_context=_keep_for_mlp)
-_attention.register_autograd(_differentiate_attention, setup_context=_keep_for_attention)
+_encode.register_autograd(_differentiate, setup_context=_keep)

@@ -43,9 +43,6 @@ class PatchEmbedding(nn.Module):
 class EncoderBlock(nn.Module):
     """Attention, then an MLP, each added to what came in."""
 
-    fused = False
-    """Compute each half in one kernel, where there is one: on a GPU, in bf16, for ViT-Tiny's sizes (see ViT.fuse)."""
-
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -55,32 +52,38 @@ class EncoderBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the block on a batch of token sequences."""
-        if self.fused and x.is_cuda and x.dtype == torch.bfloat16:
-            return self._run_kernels(x.contiguous())
-        x = self._attend(x)
-        added: Tensor = x + self.mlp(self.norms[1](x))
-        return added
-
-    def _attend(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
         qkv = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
-        added: Tensor = x + self.out(attended)
+        x = x + self.out(attended)
+        added: Tensor = x + self.mlp(self.norms[1](x))
         return added
 
-    def _run_kernels(self, x: Tensor) -> Tensor:
-        # Not at the top: Triton comes with torch for GPUs alone.
-        from effdeg_lab.models import kernels
 
-        def take(norm: nn.Module, *layers: nn.Module) -> list[Tensor]:
-            pairs = ((layer.weight.to(x.dtype), layer.bias.float()) for layer in layers)
-            return [norm.weight.float(), norm.bias.float(), *(each for pair in pairs for each in pair)]
+class Encoder(nn.Sequential):
+    """Blocks, one after another; of ViT-Tiny's sizes all in a few kernels of our own, if they are to be fused."""
 
-        if x.shape[1] == kernels.TOKENS:
-            x = kernels.attention_block(x, *take(self.norms[0], self.qkv, self.out))
-        else:
-            x = self._attend(x)
-        return kernels.mlp_block(x, *take(self.norms[1], self.mlp[0], self.mlp[2]))
+    fused = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the blocks on a batch of token sequences."""
+        if self.fused:
+            # Not at the top: Triton comes with torch for GPUs alone.
+            from effdeg_lab.models import kernels
+
+            if kernels.can_encode(x, heads=self[0].heads):
+                return kernels.encode(x, [_get_parameters(block, x.dtype) for block in self])
+        encoded: Tensor = super().forward(x)
+        return encoded
+
+
+def _get_parameters(block: EncoderBlock, kind: torch.dtype) -> list[Tensor]:
+    layers = (block.norms[0], block.qkv, block.out, block.norms[1], block.mlp[0], block.mlp[2])
+    return [
+        each
+        for layer in layers
+        for each in (layer.weight.to(kind) if layer.weight.dim() > 1 else layer.weight.float(), layer.bias.float())
+    ]
 
 
 class ViT(nn.Module):
@@ -105,7 +108,7 @@ class ViT(nn.Module):
         super().__init__()
         self.pool = pool
         self.embed = PatchEmbedding(size=size, patch=patch, channels=channels, width=width, class_token=pool == "token")
-        self.blocks = nn.Sequential(*[EncoderBlock(width, heads) for _ in range(depth)])
+        self.blocks = Encoder(*[EncoderBlock(width, heads) for _ in range(depth)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -115,7 +118,9 @@ class ViT(nn.Module):
         return logits
 
     def fuse(self, fused: bool = True) -> None:
-        """Compute blocks of ViT-Tiny's width by kernels of our own, on a GPU and in bf16: twice as fast, but once
-        differentiable only. Layers within a block are then not called, so hooks on them do not see their outputs."""
-        for block in self.blocks:
-            block.fused = fused and (block.qkv.in_features, block.heads) == (192, 3)
+        """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on a GPU.
+
+        This is twice as fast, but differentiable only once, and blocks and layers within them are not called one by
+        one, so that hooks on them do not run.
+        """
+        self.blocks.fused = fused
