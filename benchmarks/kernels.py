@@ -15,10 +15,7 @@ Record = dict[str, Any]
 ROWS = (256 * 64, 512 * 64)  # tokens of a plain step, and of one with the penalty
 _TILES = ("ROWS", "CHUNK", "num_warps", "num_stages")
 _MLP_FORWARD = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 4, 2), (64, 32, 4, 3), (64, 64, 4, 3))
-_MLP_BACKWARD = (
-    (128, 64, 8, 2), (128, 32, 8, 2), (128, 32, 8, 3), (128, 32, 8, 4), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 2),
-    (64, 32, 4, 3), (64, 32, 4, 4), (64, 64, 8, 2),
-)  # fmt: skip
+_MLP_BACKWARD = ((128, 64, 8), (128, 64, 4), (64, 64, 4), (128, 128, 8), (64, 128, 4), (64, 128, 8), (128, 32, 4))
 _NORM = (
     (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 2), (64, 64, 4, 3), (64, 64, 8, 2), (64, 64, 8, 3),
     (64, 32, 4, 4), (64, 64, 4, 4),
@@ -27,7 +24,9 @@ _ATTENTION = [{"num_warps": warps, "num_stages": 1} for warps in (4, 8)]
 TILES: dict[str, list[dict[str, int]]] = {
     "mlp_forward": [dict(zip(_TILES, each, strict=True)) for each in _MLP_FORWARD],
     "mlp_backward": [
-        {**dict(zip(_TILES, each, strict=True)), "SPLITS": splits} for each in _MLP_BACKWARD for splits in (1, 2)
+        {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
+        for rows, columns, warps in _MLP_BACKWARD
+        for stages in (2, 3)
     ],
     "norm_backward": [dict(zip(_TILES, each, strict=True)) for each in _NORM],
     "attention_forward": _ATTENTION,
@@ -41,7 +40,7 @@ _PRODUCTS = {
     "mlp_backward": 72,
     "norm_backward": 36,
     "attention_forward": 42,
-    "attention_backward": 24,
+    "attention_backward": 27,
 }
 
 
@@ -106,25 +105,26 @@ def _prepare(kernel: str, tiles: dict[str, int], rows: int) -> list[tuple[str, C
         return scale * torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
     x, dy, out, normed, attended = (draw(rows, 192) for _ in range(5))
-    active, dhidden, qkv, dqkv = draw(rows, 768), draw(rows, 768), draw(rows, 576), draw(rows, 576)
+    hidden, active, dhidden = (draw(rows, 768) for _ in range(3))
+    qkv, dqkv = draw(rows, 576), draw(rows, 576)
     w1, w2, wqkv, wout = draw(768, 192, scale=0.1), draw(192, 768, scale=0.1), draw(576, 192, scale=0.1), draw(192, 192)
     one, zero = torch.ones(768, device="cuda"), torch.zeros(768, device="cuda")
     images, blocks = rows // 64, rows // tiles.get("ROWS", 64)
     sums = torch.zeros(rows // 16, 768, device="cuda")
     given: dict[str, tuple[Any, tuple[int, ...], tuple[Any, ...]]] = {
-        "mlp_forward": (kernels.mlp_forward, (blocks,), (x, one, zero, w1, zero, w2, zero, out, normed)),
+        "mlp_forward": (kernels.mlp_forward, (blocks,), (x, one, zero, w1, zero, w2, zero, out, hidden)),
         "mlp_backward": (
             kernels.mlp_backward,
-            (blocks, tiles.get("SPLITS", 1)),
-            (normed, dy, w1, zero, w2, active, dhidden, sums),
+            (768 // tiles.get("COLUMNS", 64), blocks),
+            (hidden, dy, w2, active, dhidden, sums),
         ),
-        "norm_backward": (kernels.norm_backward, (blocks,), (dhidden, w1, x, dy, one, out, sums, 768)),
+        "norm_backward": (kernels.norm_backward, (blocks,), (dhidden, w1, x, dy, one, zero, out, normed, sums, 768)),
         "attention_forward": (
             kernels.attention_forward,
             (images,),
-            (x, one, zero, wqkv, zero, wout, zero, out, normed, qkv, attended),
+            (x, one, zero, wqkv, zero, wout, zero, out, qkv),
         ),
-        "attention_backward": (kernels.attention_backward, (images, 3), (qkv, dy, wout, dqkv, sums)),
+        "attention_backward": (kernels.attention_backward, (images, 3), (qkv, dy, wout, dqkv, attended, sums)),
     }
     if kernel in given:
         function, grid, arguments = given[kernel]

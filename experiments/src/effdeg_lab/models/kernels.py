@@ -20,7 +20,7 @@ WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 # Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows of a tile, columns at a time, warps, and
 # stages of the loop that loads weights.
 MLP_FORWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 3}
-MLP_BACKWARD = {"ROWS": 64, "CHUNK": 32, "SPLITS": 1, "num_warps": 4, "num_stages": 3}
+MLP_BACKWARD = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
 NORM_BACKWARD = {"ROWS": 64, "CHUNK": 64, "num_warps": 4, "num_stages": 3}
 ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 1}
 ATTENTION_BACKWARD = {"num_warps": 4, "num_stages": 1}
@@ -47,31 +47,27 @@ def _store_row(start, rows, columns, one, two, three):
 
 
 @triton.jit
-def _standardize(one, two, three):
-    """Subtract the mean of each row and divide by its deviation; return also one over the deviation."""
+def _get_moments(one, two, three):
+    """Return the mean of each row, and one over its deviation."""
     one, two, three = one.to(tl.float32), two.to(tl.float32), three.to(tl.float32)
     mean = (tl.sum(one, 1) + tl.sum(two, 1) + tl.sum(three, 1)) / 192
     one, two, three = one - mean[:, None], two - mean[:, None], three - mean[:, None]
     variance = (tl.sum(one * one, 1) + tl.sum(two * two, 1) + tl.sum(three * three, 1)) / 192
-    scale = tl.rsqrt(variance + 1e-5)
-    return one * scale[:, None], two * scale[:, None], three * scale[:, None], scale
+    return mean, tl.rsqrt(variance + 1e-5)
 
 
 @triton.jit
-def _scale_and_shift(one, two, three, weight, bias, columns):
-    """Apply LayerNorm's weight and bias."""
+def _normalize(one, two, three, weight, bias, columns):
+    """Apply LayerNorm to rows of three tiles."""
+    kind = one.dtype
+    mean, scale = _get_moments(one, two, three)
+    one = (one.to(tl.float32) - mean[:, None]) * scale[:, None]
+    two = (two.to(tl.float32) - mean[:, None]) * scale[:, None]
+    three = (three.to(tl.float32) - mean[:, None]) * scale[:, None]
     one = one * tl.load(weight + columns)[None, :] + tl.load(bias + columns)[None, :]
     two = two * tl.load(weight + 64 + columns)[None, :] + tl.load(bias + 64 + columns)[None, :]
     three = three * tl.load(weight + 128 + columns)[None, :] + tl.load(bias + 128 + columns)[None, :]
-    return one, two, three
-
-
-@triton.jit
-def _store_sums(start, columns, one, two, three):
-    """Store the sums over the rows of three tiles."""
-    tl.store(start + columns, tl.sum(one.to(tl.float32), 0))
-    tl.store(start + 64 + columns, tl.sum(two.to(tl.float32), 0))
-    tl.store(start + 128 + columns, tl.sum(three.to(tl.float32), 0))
+    return one.to(kind), two.to(kind), three.to(kind)
 
 
 @triton.jit
@@ -90,28 +86,27 @@ def _gate(x):
 
 @triton.jit
 def mlp_forward(
-    x, norm_weight, norm_bias, w1, b1, w2, b2, out, normed, ROWS: tl.constexpr, CHUNK: tl.constexpr
+    x, norm_weight, norm_bias, w1, b1, w2, b2, out, hidden, ROWS: tl.constexpr, CHUNK: tl.constexpr
 ):  # fmt: skip
-    """Write x + w2 gelu(w1 norm(x) + b1) + b2, and norm(x)."""
+    """Write x + w2 gelu(hidden) + b2, and hidden, which is w1 norm(x) + b1."""
     rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
     kind = x.dtype.element_ty
     x1, x2, x3 = _load_row(x, rows, columns)
-    n1, n2, n3, scale = _standardize(x1, x2, x3)
-    n1, n2, n3 = _scale_and_shift(n1, n2, n3, norm_weight, norm_bias, columns)
-    n1, n2, n3 = n1.to(kind), n2.to(kind), n3.to(kind)
-    _store_row(normed, rows, columns, n1, n2, n3)
+    n1, n2, n3 = _normalize(x1, x2, x3, norm_weight, norm_bias, columns)
     y1 = tl.zeros((ROWS, 64), tl.float32)
     y2 = tl.zeros((ROWS, 64), tl.float32)
     y3 = tl.zeros((ROWS, 64), tl.float32)
     into = w1 + chunk[:, None] * 192 + columns[None, :]
     outof = w2 + columns[:, None] * 768 + chunk[None, :]
+    place = hidden + rows[:, None] * 768 + chunk[None, :]
     for first in range(0, 768, CHUNK):
-        hidden = tl.dot(n1, tl.trans(tl.load(into + first * 192)))
-        hidden = tl.dot(n2, tl.trans(tl.load(into + first * 192 + 64)), hidden)
-        hidden = tl.dot(n3, tl.trans(tl.load(into + first * 192 + 128)), hidden)
-        hidden += tl.load(b1 + first + chunk)[None, :]
-        value, slope = _gate(hidden)
-        active = (hidden * value).to(kind)
+        h = tl.dot(n1, tl.trans(tl.load(into + first * 192)))
+        h = tl.dot(n2, tl.trans(tl.load(into + first * 192 + 64)), h)
+        h = tl.dot(n3, tl.trans(tl.load(into + first * 192 + 128)), h)
+        h += tl.load(b1 + first + chunk)[None, :]
+        tl.store(place + first, h.to(kind))
+        value, slope = _gate(h)
+        active = (h * value).to(kind)
         y1 = tl.dot(active, tl.trans(tl.load(outof + first)), y1)
         y2 = tl.dot(active, tl.trans(tl.load(outof + first + 64 * 768)), y2)
         y3 = tl.dot(active, tl.trans(tl.load(outof + first + 128 * 768)), y3)
@@ -124,41 +119,35 @@ def mlp_forward(
 
 
 @triton.jit
-def mlp_backward(
-    normed, dy, w1, b1, w2, active, dhidden, sums, ROWS: tl.constexpr, CHUNK: tl.constexpr, SPLITS: tl.constexpr
-):  # fmt: skip
-    """Write the hidden layer after its nonlinearity, the gradient of what is before it, and its sums over rows."""
-    rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
-    kind = normed.dtype.element_ty
-    # One row of sums for every 16 rows: what a warp holds, so that warps need not wait for each other.
-    sums += (tl.program_id(0) * (ROWS // 16) + tl.arange(0, ROWS // 16))[:, None] * 768 + chunk[None, :]
-    n1, n2, n3 = _load_row(normed, rows, columns)
-    dy1, dy2, dy3 = _load_row(dy, rows, columns)
-    into = w1 + chunk[:, None] * 192 + columns[None, :]
-    outof = w2 + columns[:, None] * 768 + chunk[None, :]
-    place = rows[:, None] * 768 + chunk[None, :]
-    start = tl.program_id(1) * (768 // SPLITS)
-    for step in range(0, 768 // SPLITS, CHUNK):
-        first = start + step
-        hidden = tl.dot(n1, tl.trans(tl.load(into + first * 192)))
-        hidden = tl.dot(n2, tl.trans(tl.load(into + first * 192 + 64)), hidden)
-        hidden = tl.dot(n3, tl.trans(tl.load(into + first * 192 + 128)), hidden)
-        hidden += tl.load(b1 + first + chunk)[None, :]
-        dactive = tl.dot(dy1, tl.load(outof + first))
-        dactive = tl.dot(dy2, tl.load(outof + first + 64 * 768), dactive)
-        dactive = tl.dot(dy3, tl.load(outof + first + 128 * 768), dactive)
-        value, slope = _gate(hidden)
-        tl.store(active + place + first, (hidden * value).to(kind))
-        dh = dactive * (value + hidden * slope)
-        tl.store(dhidden + place + first, dh.to(kind))
-        tl.store(sums + first, tl.sum(tl.reshape(dh, (ROWS // 16, 16, CHUNK)), 1))
+def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write a tile of gelu(hidden), of the gradient of hidden, and the sums of this over every 16 rows."""
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inner = tl.arange(0, 64)
+    kind = hidden.dtype.element_ty
+    place = rows[:, None] * 768 + columns[None, :]
+    h = tl.load(hidden + place)
+    dactive = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in range(0, 192, 64):
+        d = tl.load(dy + rows[:, None] * 192 + inner[None, :] + first)
+        dactive = tl.dot(d, tl.load(w2 + (inner[:, None] + first) * 768 + columns[None, :]), dactive)
+    h = h.to(tl.float32)
+    value, slope = _gate(h)
+    tl.store(active + place, (h * value).to(kind))
+    dactive = dactive * (value + h * slope)
+    tl.store(dhidden + place, dactive.to(kind))
+    # Every 16 rows, which a warp holds, so that warps need not wait for each other.
+    groups = tl.program_id(1) * (ROWS // 16) + tl.arange(0, ROWS // 16)
+    sixteens = tl.reshape(dactive, (ROWS // 16, 16, COLUMNS))
+    tl.store(sums + groups[:, None] * 768 + columns[None, :], tl.sum(sixteens, 1))
 
 
 @triton.jit
 def norm_backward(
-    dz, weight, x, dy, norm_weight, dx, sums, INNER: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr
+    dz, weight, x, dy, norm_weight, norm_bias, dx, normed, sums,
+    INNER: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Take the gradient of a projection of norm(x) back to x, and add that of the way around it.
+    """Take the gradient of a projection of norm(x) back to x, and add that of the way around it; write norm(x) too.
 
     ``sums`` has a row for each program: the sums over rows for LayerNorm's weight and bias, and those of dy.
     """
@@ -175,21 +164,42 @@ def norm_backward(
         dn2 = tl.dot(d, tl.load(into + first * 192 + 64), dn2)
         dn3 = tl.dot(d, tl.load(into + first * 192 + 128), dn3)
     x1, x2, x3 = _load_row(x, rows, columns)
-    x1, x2, x3, scale = _standardize(x1, x2, x3)
-    _store_sums(sums, columns, dn1 * x1, dn2 * x2, dn3 * x3)
-    _store_sums(sums + 192, columns, dn1, dn2, dn3)
-    dn1 = dn1 * tl.load(norm_weight + columns)[None, :]
-    dn2 = dn2 * tl.load(norm_weight + 64 + columns)[None, :]
-    dn3 = dn3 * tl.load(norm_weight + 128 + columns)[None, :]
-    mean = (tl.sum(dn1, 1) + tl.sum(dn2, 1) + tl.sum(dn3, 1)) / 192
-    along = (tl.sum(dn1 * x1, 1) + tl.sum(dn2 * x2, 1) + tl.sum(dn3 * x3, 1)) / 192
-    dn1 = (dn1 - mean[:, None] - x1 * along[:, None]) * scale[:, None]
-    dn2 = (dn2 - mean[:, None] - x2 * along[:, None]) * scale[:, None]
-    dn3 = (dn3 - mean[:, None] - x3 * along[:, None]) * scale[:, None]
-    dy1, dy2, dy3 = _load_row(dy, rows, columns)
-    dy1, dy2, dy3 = dy1.to(tl.float32), dy2.to(tl.float32), dy3.to(tl.float32)
-    _store_sums(sums + 384, columns, dy1, dy2, dy3)
-    _store_row(dx, rows, columns, dn1 + dy1, dn2 + dy2, dn3 + dy3)
+    mean, scale = _get_moments(x1, x2, x3)
+    # Tile by tile, and loaded again every time: three tiles of float32 besides the gradient do not fit in registers.
+    tile = rows[:, None] * 192 + columns[None, :]
+    dn1, mean1, along1 = _scale_back(dn1, x + tile, mean, scale, norm_weight, norm_bias, normed + tile, sums, columns)
+    dn2, mean2, along2 = _scale_back(
+        dn2, x + tile + 64, mean, scale, norm_weight + 64, norm_bias + 64, normed + tile + 64, sums + 64, columns
+    )
+    dn3, mean3, along3 = _scale_back(
+        dn3, x + tile + 128, mean, scale, norm_weight + 128, norm_bias + 128, normed + tile + 128, sums + 128, columns
+    )
+    dmean, along = (mean1 + mean2 + mean3) / 192, (along1 + along2 + along3) / 192
+    _center_back(dn1, x + tile, mean, scale, dmean, along, dy + tile, dx + tile, sums + 384 + columns)
+    _center_back(dn2, x + tile + 64, mean, scale, dmean, along, dy + tile + 64, dx + tile + 64, sums + 448 + columns)
+    _center_back(dn3, x + tile + 128, mean, scale, dmean, along, dy + tile + 128, dx + tile + 128, sums + 512 + columns)
+
+
+@triton.jit
+def _scale_back(dn, x, mean, scale, weight, bias, normed, sums, columns):
+    """Go back through LayerNorm's weight and bias; return the gradient and its means of two kinds."""
+    standard = (tl.load(x).to(tl.float32) - mean[:, None]) * scale[:, None]
+    weights = tl.load(weight + columns)[None, :]
+    tl.store(normed, (standard * weights + tl.load(bias + columns)[None, :]).to(normed.dtype.element_ty))
+    tl.store(sums + columns, tl.sum(dn * standard, 0))
+    tl.store(sums + 192 + columns, tl.sum(dn, 0))
+    dn = dn * weights
+    return dn, tl.sum(dn, 1), tl.sum(dn * standard, 1)
+
+
+@triton.jit
+def _center_back(dn, x, mean, scale, dmean, along, dy, dx, sums):
+    """Go back through the standardization, and add the gradient of the way around."""
+    standard = (tl.load(x).to(tl.float32) - mean[:, None]) * scale[:, None]
+    around = tl.load(dy).to(tl.float32)
+    tl.store(sums, tl.sum(around, 0))
+    dn = (dn - dmean[:, None] - standard * along[:, None]) * scale[:, None] + around
+    tl.store(dx, dn.to(dx.dtype.element_ty))
 
 
 @triton.jit
@@ -211,16 +221,13 @@ def _attend(q, k):
 
 
 @triton.jit
-def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, normed, qkv, attended):
-    """Write x + wout attention(wqkv norm(x) + bqkv) + bout for one image, and what is needed of it backward."""
+def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, qkv):
+    """Write x + wout attention(wqkv norm(x) + bqkv) + bout for one image, and its queries, keys and values."""
     columns = tl.arange(0, 64)
     rows = tl.program_id(0) * 64 + columns
     kind = x.dtype.element_ty
     x1, x2, x3 = _load_row(x, rows, columns)
-    n1, n2, n3, scale = _standardize(x1, x2, x3)
-    n1, n2, n3 = _scale_and_shift(n1, n2, n3, norm_weight, norm_bias, columns)
-    n1, n2, n3 = n1.to(kind), n2.to(kind), n3.to(kind)
-    _store_row(normed, rows, columns, n1, n2, n3)
+    n1, n2, n3 = _normalize(x1, x2, x3, norm_weight, norm_bias, columns)
     y1 = tl.zeros((64, 64), tl.float32)
     y2 = tl.zeros((64, 64), tl.float32)
     y3 = tl.zeros((64, 64), tl.float32)
@@ -235,7 +242,6 @@ def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, no
         tl.store(qkv + place + 192 + first, k)
         tl.store(qkv + place + 384 + first, v)
         mixed = tl.dot(_attend(q, k).to(kind), v).to(kind)
-        tl.store(attended + rows[:, None] * 192 + columns[None, :] + first, mixed)
         y1 = tl.dot(mixed, tl.trans(tl.load(outof + first)), y1)
         y2 = tl.dot(mixed, tl.trans(tl.load(outof + 64 * 192 + first)), y2)
         y3 = tl.dot(mixed, tl.trans(tl.load(outof + 128 * 192 + first)), y3)
@@ -247,8 +253,8 @@ def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, no
 
 
 @triton.jit
-def attention_backward(qkv, dy, wout, dqkv, sums):
-    """Write the gradients of the queries, keys and values of one head of one image, and their sums over tokens."""
+def attention_backward(qkv, dy, wout, dqkv, attended, sums):
+    """Write what one head of one image attends to, the gradients of its queries, keys and values, and their sums."""
     columns = tl.arange(0, 64)
     rows, first = tl.program_id(0) * 64 + columns, tl.program_id(1) * 64
     kind = qkv.dtype.element_ty
@@ -260,7 +266,9 @@ def attention_backward(qkv, dy, wout, dqkv, sums):
     dattended = tl.dot(dy3, tl.load(outof + 128 * 192), dattended).to(kind)
     q, k, v = tl.load(qkv + place), tl.load(qkv + place + 192), tl.load(qkv + place + 384)
     weights = _attend(q, k)
-    dv = tl.dot(tl.trans(weights.to(kind)), dattended)
+    rounded = weights.to(kind)
+    tl.store(attended + rows[:, None] * 192 + columns[None, :] + first, tl.dot(rounded, v).to(kind))
+    dv = tl.dot(tl.trans(rounded), dattended)
     dweights = tl.dot(dattended, tl.trans(v))
     dscores = (weights * (dweights - tl.sum(weights * dweights, 1)[:, None]) * 0.125).to(kind)
     dq = tl.dot(dscores, k)
@@ -296,59 +304,55 @@ _MOST_ROWS = 128  # of a tile
 
 
 @torch.library.custom_op("effdeg_lab::encode", mutates_args=())
-def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the outputs, and what the gradients need: what is between halves, norms, queries to values, attended."""
+def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the outputs, and what the gradients need: what is between halves, queries to values, hidden layers."""
     count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
     out, between = torch.empty_like(x), x.new_empty(2 * depth - 1, count, WIDTH)
-    normed, qkv = x.new_empty(2 * depth, count, WIDTH), x.new_empty(depth, count, 3 * WIDTH)
-    attended = x.new_empty(depth, count, WIDTH)
+    qkv, hidden = x.new_empty(depth, count, 3 * WIDTH), x.new_empty(depth, count, HIDDEN)
     stages = [x, *between, out]
     for block in range(depth):
         given = parameters[_PARAMETERS * block : _PARAMETERS * (block + 1)]
         before, middle, after = stages[2 * block : 2 * block + 3]
-        attention_forward[(count // TOKENS,)](
-            before, *given[:6], middle, normed[2 * block], qkv[block], attended[block], **ATTENTION_FORWARD
-        )
+        attention_forward[(count // TOKENS,)](before, *given[:6], middle, qkv[block], **ATTENTION_FORWARD)
         rows = MLP_FORWARD["ROWS"]
-        mlp_forward[(count // rows,)](middle, *given[6:], after, normed[2 * block + 1], **MLP_FORWARD)
-    return out, between, normed, qkv, attended
+        mlp_forward[(count // rows,)](middle, *given[6:], after, hidden[block], **MLP_FORWARD)
+    return out, between, qkv, hidden
 
 
 @torch.library.custom_op("effdeg_lab::encode_backward", mutates_args=())
 def _encode_backward(
-    x: Tensor, dy: Tensor, between: Tensor, normed: Tensor, qkv: Tensor, attended: Tensor, parameters: list[Tensor]
+    x: Tensor, dy: Tensor, between: Tensor, qkv: Tensor, hidden: Tensor, parameters: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of x and of the four matrices of all blocks, and sums over some rows for the vectors."""
     count, depth = x.numel() // WIDTH, len(qkv)
-    stages, gradients = [x, *between], x.new_empty(2 * depth, count, WIDTH)
-    dx = torch.empty_like(x)
+    dx, stages, gradients = torch.empty_like(x), [x, *between], x.new_empty(2 * depth, count, WIDTH)
     gradients[-1].copy_(dy.view(count, WIDTH))
-    # gradients[stage] is that of what stage returns; that of x has a place of its own, since it is an output.
+    # The gradient of what every half is given, and of the outputs; that of x is an output of its own.
     places = [dx, *gradients]
-    active, dhidden = x.new_empty(2, depth, count, HIDDEN)
-    dqkv = torch.empty_like(qkv)
-    norm_rows, mlp_rows = NORM_BACKWARD["ROWS"], MLP_BACKWARD["ROWS"]
-    sums = torch.empty(2 * depth, count // norm_rows, 3 * WIDTH, device=x.device)
+    normed, attended = x.new_empty(2 * depth, count, WIDTH), x.new_empty(depth, count, WIDTH)
+    active, dhidden, dqkv = torch.empty_like(hidden), torch.empty_like(hidden), torch.empty_like(qkv)
+    sums = torch.empty(2 * depth, count // NORM_BACKWARD["ROWS"], 3 * WIDTH, device=x.device)
     hidden_sums = torch.empty(depth, count // 16, HIDDEN, device=x.device)
     qkv_sums = torch.empty(depth, count // TOKENS, 3 * WIDTH, device=x.device)
+
+    def take_back(half: int, dz: Tensor, weight: Tensor, norm_weight: Tensor, norm_bias: Tensor) -> None:
+        norm_backward[(count // NORM_BACKWARD["ROWS"],)](
+            dz, weight, stages[half], places[half + 1], norm_weight, norm_bias, places[half], normed[half], sums[half],
+            INNER=dz.shape[1], **NORM_BACKWARD,
+        )  # fmt: skip
+
     for block in reversed(range(depth)):
-        given = parameters[_PARAMETERS * block : _PARAMETERS * (block + 1)]
+        norm1, bias1, wqkv, _, wout, _, norm2, bias2, w1, _, w2, _ = parameters[_PARAMETERS * block :][:_PARAMETERS]
         first, second = 2 * block, 2 * block + 1
-        mlp_backward[(count // mlp_rows, MLP_BACKWARD["SPLITS"])](
-            normed[second], places[second + 1], *given[8:11], active[block], dhidden[block], hidden_sums[block],
-            **MLP_BACKWARD,
-        )  # fmt: skip
-        norm_backward[(count // norm_rows,)](
-            dhidden[block], given[8], stages[second], places[second + 1], given[6], places[second], sums[second],
-            INNER=HIDDEN, **NORM_BACKWARD,
-        )  # fmt: skip
-        attention_backward[(count // TOKENS, HEADS)](
-            qkv[block], places[second], given[4], dqkv[block], qkv_sums[block], **ATTENTION_BACKWARD
+        grid = (HIDDEN // MLP_BACKWARD["COLUMNS"], count // MLP_BACKWARD["ROWS"])
+        mlp_backward[grid](
+            hidden[block], places[second + 1], w2, active[block], dhidden[block], hidden_sums[block], **MLP_BACKWARD
         )
-        norm_backward[(count // norm_rows,)](
-            dqkv[block], given[2], stages[first], places[second], given[0], places[first], sums[first],
-            INNER=3 * WIDTH, **NORM_BACKWARD,
-        )  # fmt: skip
+        take_back(second, dhidden[block], w1, norm2, bias2)
+        attention_backward[(count // TOKENS, HEADS)](
+            qkv[block], places[second], wout, dqkv[block], attended[block], qkv_sums[block], **ATTENTION_BACKWARD
+        )
+        take_back(first, dqkv[block], wqkv, norm1, bias1)
     dwqkv, dwout = dqkv.mT @ normed[::2], gradients[::2].mT @ attended
     dw1, dw2 = dhidden.mT @ normed[1::2], gradients[1::2].mT @ active
     return dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums
@@ -357,20 +361,21 @@ def _encode_backward(
 @_encode.register_fake
 def _(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, ...]:
     count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
-    rows = (x.new_empty(many, count, width) for many, width in ((2 * depth - 1, 192), (2 * depth, 192), (depth, 576)))
-    return torch.empty_like(x), *rows, x.new_empty(depth, count, WIDTH)
+    shapes = ((2 * depth - 1, WIDTH), (depth, 3 * WIDTH), (depth, HIDDEN))
+    return torch.empty_like(x), *(x.new_empty(many, count, width) for many, width in shapes)
 
 
 @_encode_backward.register_fake
-def _(x, dy, between, normed, qkv, attended, parameters):  # noqa: ARG001
+def _(x, dy, between, qkv, hidden, parameters):  # noqa: ARG001
     count, depth = x.numel() // WIDTH, len(qkv)
-    shapes = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (HIDDEN, WIDTH), (WIDTH, HIDDEN))
+    matrices = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (HIDDEN, WIDTH), (WIDTH, HIDDEN))
     sums = (
-        torch.empty(2 * depth, count // NORM_BACKWARD["ROWS"], 3 * WIDTH, device=x.device),
-        torch.empty(depth, count // 16, HIDDEN, device=x.device),
-        torch.empty(depth, count // TOKENS, 3 * WIDTH, device=x.device),
+        (2 * depth, count // NORM_BACKWARD["ROWS"], 3 * WIDTH),
+        (depth, count // 16, HIDDEN),
+        (depth, count // TOKENS, 3 * WIDTH),
     )
-    return torch.empty_like(x), *(x.new_empty(depth, *shape) for shape in shapes), *sums
+    gradients = (x.new_empty(depth, *shape) for shape in matrices)
+    return torch.empty_like(x), *gradients, *(torch.empty(shape, device=x.device) for shape in sums)
 
 
 def _keep(ctx, inputs, output):
@@ -379,9 +384,9 @@ def _keep(ctx, inputs, output):
 
 
 def _differentiate(ctx, dy, *_):
-    x, between, normed, qkv, attended, *parameters = ctx.saved_tensors
+    x, between, qkv, hidden, *parameters = ctx.saved_tensors
     dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums = _encode_backward(
-        x, dy.contiguous(), between, normed, qkv, attended, parameters
+        x, dy.contiguous(), between, qkv, hidden, parameters
     )
     sums, db1, dbqkv = sums.sum(1), hidden_sums.sum(1), qkv_sums.sum(1)
     norm_weight, norm_bias, after = sums.split(WIDTH, dim=1)
