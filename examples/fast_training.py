@@ -38,10 +38,9 @@ else:  # the higher the class, the brighter the image
     data = Labelled(x[1000:], y[1000:], x[:1000], y[:1000], classes=10, mean=(0.4,) * 3, std=(0.2,) * 3)
 examples = DeviceExamples(data, Training(batch=batch), torch.device(device))  # crops and flips them
 model = (ViT() if on_gpu else ViT(width=32, depth=1, heads=1)).to(device)
-penalty = effdeg.Penalty.efficient()
 per_epoch = len(examples.train) // batch
 steps = given.epochs * per_epoch
-ramp = effdeg.SineRamp(7.0, steps=steps // 3)
+penalty, ramp = effdeg.Penalty.efficient(), effdeg.SineRamp(7.0, steps=steps // 3)
 compiled = torch.compile(fullgraph=True, dynamic=False, disable=not on_gpu)
 
 
@@ -50,16 +49,17 @@ def split(flat: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor
     return {name: part.view_as(each) for (name, each), part in zip(parameters.items(), parts, strict=True)}
 
 
-# Those of linear layers, which autocast computes in bf16, and the others. The model's own become views of them.
-linear = tuple(f"{name}." for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
-kinds = [{n: p for n, p in model.named_parameters() if n.startswith(linear) is half} for half in (True, False)]
+# Parameters of linear layers, which autocast computes in bf16, and others; the model's own become views of flat ones.
+linear = {each for layer in model.modules() if isinstance(layer, nn.Linear) for each in layer.parameters()}
+named = dict(model.named_parameters())
+kinds = [{name: each for name, each in named.items() if (each in linear) is cast} for cast in (True, False)]
 flat = [nn.Parameter(torch.cat([each.detach().flatten() for each in kind.values()])) for kind in kinds]
 for values, kind in zip(flat, kinds, strict=True):
     for name, part in split(values.detach(), kind).items():
         kind[name].data = part
 
-# What changes from step to step: a graph reads it from its place.
-chosen, (rate, weight) = torch.arange(batch, device=device), torch.zeros(2, device=device)
+# What changes from step to step; a graph reads it from its place.
+chosen, rate, weight = torch.arange(batch, device=device), *(torch.zeros((), device=device) for _ in range(2))
 optimizer = torch.optim.AdamW(flat, lr=rate, weight_decay=0.1, fused=True, capturable=on_gpu)
 make_batch = compiled(examples.batch)
 
@@ -100,11 +100,10 @@ for step in range(steps):
     rate.fill_(1e-3 * min(30 * (step + 1) / steps, (1 + math.cos(math.pi * step / steps)) / 2))
     weight.fill_(ramp(step + 1))
     replay()
-if on_gpu:
-    torch.cuda.synchronize()
+rate.item()  # waits for the GPU
 seconds = time.perf_counter() - start
 with torch.no_grad(), torch.autocast(device, dtype, enabled=on_gpu):
     batches = zip(examples.test.inputs.split(1000), examples.test.labels.split(1000), strict=True)
     right = sum((model.eval()(examples.normalize(x)).argmax(1) == y).sum().item() for x, y in batches)
-print(f"{1e3 * seconds / steps:.3f} ms per step, {seconds / given.epochs:.3f} s per epoch")
-print(f"test accuracy {right / len(examples.test):.1%}")
+times = f"{1e3 * seconds / steps:.3f} ms per step, {seconds / given.epochs:.3f} s per epoch"
+print(f"{times}, test accuracy {right / len(examples.test):.1%}")
