@@ -41,7 +41,6 @@ model = (ViT() if on_gpu else ViT(width=32, depth=1, heads=1)).to(device)
 per_epoch = len(examples.train) // batch
 steps = given.epochs * per_epoch
 penalty, ramp = effdeg.Penalty.efficient(), effdeg.SineRamp(7.0, steps=steps // 3)
-compiled = torch.compile(fullgraph=True, dynamic=False, disable=not on_gpu)
 
 
 def split(flat: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -51,8 +50,7 @@ def split(flat: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor
 
 # Parameters of linear layers, which autocast computes in bf16, and others; the model's own become views of flat ones.
 linear = {each for layer in model.modules() if isinstance(layer, nn.Linear) for each in layer.parameters()}
-named = dict(model.named_parameters())
-kinds = [{name: each for name, each in named.items() if (each in linear) is cast} for cast in (True, False)]
+kinds = [{name: each for name, each in model.named_parameters() if (each in linear) is cast} for cast in (True, False)]
 flat = [nn.Parameter(torch.cat([each.detach().flatten() for each in kind.values()])) for kind in kinds]
 for values, kind in zip(flat, kinds, strict=True):
     for name, part in split(values.detach(), kind).items():
@@ -61,10 +59,10 @@ for values, kind in zip(flat, kinds, strict=True):
 # What changes from step to step; a graph reads it from its place.
 chosen, rate, weight = torch.arange(batch, device=device), *(torch.zeros((), device=device) for _ in range(2))
 optimizer = torch.optim.AdamW(flat, lr=rate, weight_decay=0.1, fused=True, capturable=on_gpu)
-make_batch = compiled(examples.batch)
+make_batch = torch.compile(examples.batch, fullgraph=True, dynamic=False, disable=not on_gpu)
 
 
-@compiled
+@torch.compile(fullgraph=True, dynamic=False, disable=not on_gpu)
 def compute_loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     with torch.autocast(device, dtype, enabled=on_gpu):
         logits, degree = penalty(lambda x: functional_call(model, parameters, x), x, y)
@@ -103,7 +101,6 @@ for step in range(steps):
 rate.item()  # waits for the GPU
 seconds = time.perf_counter() - start
 with torch.no_grad(), torch.autocast(device, dtype, enabled=on_gpu):
-    batches = zip(examples.test.inputs.split(1000), examples.test.labels.split(1000), strict=True)
-    right = sum((model.eval()(examples.normalize(x)).argmax(1) == y).sum().item() for x, y in batches)
-times = f"{1e3 * seconds / steps:.3f} ms per step, {seconds / given.epochs:.3f} s per epoch"
-print(f"{times}, test accuracy {right / len(examples.test):.1%}")
+    outputs = torch.cat([model.eval()(examples.normalize(x)) for x in examples.test.inputs.split(1000)])
+accuracy = (outputs.argmax(1) == examples.test.labels).float().mean()
+print(f"{1e3 * seconds / steps:.3f} ms per step, {seconds / given.epochs:.3f} s per epoch, accuracy {accuracy:.1%}")
