@@ -48,9 +48,9 @@ def split(flat: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor
     return {name: part.view_as(each) for (name, each), part in zip(parameters.items(), parts, strict=True)}
 
 
-# Parameters of linear layers, which autocast computes in bf16, and others; the model's own become views of flat ones.
-linear = {each for layer in model.modules() if isinstance(layer, nn.Linear) for each in layer.parameters()}
-kinds = [{name: each for name, each in model.named_parameters() if (each in linear) is cast} for cast in (True, False)]
+# Matrices, which products take in bf16, and all other parameters. The model's own become views of the flat ones.
+named = dict(model.named_parameters())
+kinds = [{name: each for name, each in named.items() if (each.dim() == 2) is matrix} for matrix in (True, False)]
 flat = [nn.Parameter(torch.cat([each.detach().flatten() for each in kind.values()])) for kind in kinds]
 for values, kind in zip(flat, kinds, strict=True):
     for name, part in split(values.detach(), kind).items():

@@ -68,7 +68,8 @@ class FlatParameters:
     Args:
         model: The model, on its device.
         trained: The parameters to join. Those that get no gradient must be left out: they are not to be decayed.
-        half: Hand out the parameters of linear and convolutional layers in bf16, as autocast would cast them.
+        half: Hand out the weights of linear and convolutional layers in bf16, as autocast would cast them. It casts
+            their biases itself; kernels that need no autocast read these in full precision.
     """
 
     def __init__(self, model: nn.Module, trained: Iterable[nn.Parameter], *, half: bool) -> None:
@@ -81,7 +82,7 @@ class FlatParameters:
             if parameter not in chosen:
                 continue
             given = names[parameter]
-            cast = half and all(isinstance(_get_owner(model, name), nn.Linear | _ConvNd) for name in given)
+            cast = half and all(_is_product(model, name) for name in given)
             last = parameter.dim() in _CHANNELS_LAST and not parameter.is_contiguous()
             last = last and parameter.is_contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
             member = _Member(index, tuple(given), parameter.shape, last)
@@ -140,5 +141,7 @@ def _is_split(name: str, value: Any) -> bool:
     return isinstance(value, Tensor) and name != "step"
 
 
-def _get_owner(model: nn.Module, name: str) -> nn.Module:
-    return model.get_submodule(name.rpartition(".")[0])
+def _is_product(model: nn.Module, name: str) -> bool:
+    """Return whether a parameter is the weight of a matrix product or a convolution."""
+    owner, _, own = name.rpartition(".")
+    return own == "weight" and isinstance(model.get_submodule(owner), nn.Linear | _ConvNd)
