@@ -82,19 +82,19 @@ def fast_example() -> Record:
     file = Path(__file__).parents[1] / "examples" / "fast_training.py"
     given, sys.argv = sys.argv, [str(file), "--epochs", "1"]
     try:
-        replay = runpy.run_path(str(file), run_name="__main__")["replay"]
+        example = runpy.run_path(str(file), run_name="__main__")
     finally:
         sys.argv = given
 
     def train() -> None:
         for _ in range(STEPS):
-            replay()
+            example["replay"]()  # the graph works in the memory of what else is in there
 
-    example, lab = interleaved(train, lambda: _train("ed"), repeats=5)
-    detail = f"ViT-Tiny, batch 256, ed; {1e3 * example / STEPS:.2f} and {1e3 * lab / STEPS:.2f} ms"
+    ours, lab = interleaved(train, lambda: _train("ed"), repeats=5)
+    detail = f"ViT-Tiny, batch 256, ed; {1e3 * ours / STEPS:.2f} and {1e3 * lab / STEPS:.2f} ms"
     return {
         "name": "step of examples/fast_training.py / step of the lab",
-        "ratio": example / lab,
+        "ratio": ours / lab,
         "target": "≤ 1.05",
         "detail": detail,
     }

@@ -34,7 +34,7 @@ if given.data:
     data = load("cifar10", given.data)
 else:  # the higher the class, the brighter the image
     y = torch.randint(10, (51_000 if on_gpu else 1_500,))
-    x = (torch.randint(100, (len(y), 3, 32, 32)) + 15 * y.view(-1, 1, 1, 1)).byte()
+    x = torch.randint(100, (len(y), 3, 32, 32), dtype=torch.uint8) + 15 * y.byte().view(-1, 1, 1, 1)
     data = Labelled(x[1000:], y[1000:], x[:1000], y[:1000], classes=10, mean=(0.4,) * 3, std=(0.2,) * 3)
 examples = DeviceExamples(data, Training(batch=batch), torch.device(device))  # crops and flips them
 model = (ViT() if on_gpu else ViT(width=32, depth=1, heads=1)).to(device)
