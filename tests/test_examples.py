@@ -20,7 +20,7 @@ FRAMEWORKS = {
     "accelerate_loop.py": 0.88,
 }
 # resume.py is run in test_resume.py.
-ELSEWHERE = {"resume.py", "distributed.py", "cuda_graph.py", "rank_a_pool.py"}
+ELSEWHERE = {"resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py"}
 RUN_ALL = """
 import runpy, sys
 files, sys.argv = sys.argv[1:], ["example"]
@@ -60,6 +60,15 @@ def test_the_distributed_example_trains(kind):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_the_captured_example_trains():
     assert accuracy(run([EXAMPLES / "cuda_graph.py"])) > 0.88
+
+
+def test_the_fast_example_trains():
+    output = run([EXAMPLES / "fast_training.py"], "--epochs", "3")
+    (per_step, per_epoch) = map(float, re.search(r"([\d.]+) ms per step, ([\d.]+) s per epoch", output).groups())
+    assert per_step > 0
+    assert per_epoch > 0
+    (found,) = re.findall(r"accuracy ([\d.]+)%", output)
+    assert float(found) > 25  # by chance 10
 
 
 def test_the_example_of_a_pool_ranks(tmp_path):

@@ -113,7 +113,7 @@ def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, mon
     settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"), proxy_examples=40)
     done = carry_out(tmp_path, settings)
     found = done.summary["proxies"]
-    norm = torch.cat([each.flatten() for each in done.weights.values()]).norm()
+    norm = torch.cat([each.flatten() for each in done.weights.values()]).double().norm()
     assert found["parameter_norm"]["value"] == pytest.approx(float(norm))
     torch.manual_seed(0)
     first = make_model("mlp", shape=(64,), classes=10).state_dict()

@@ -92,7 +92,9 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
 def make_network(settings: Training, examples: DeviceExamples, device: torch.device) -> nn.Module:
     """Make the network, with first weights that the seed decides."""
     torch.manual_seed(settings.seed)
-    return make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
+    model = make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
+    # A GPU's matrix units want the channels of an image side by side; it would move them there and back otherwise.
+    return model.to(memory_format=torch.channels_last) if device.type == "cuda" else model  # type: ignore[call-overload]
 
 
 @torch.no_grad()

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from effdeg.baselines import Method
+from effdeg_lab.engine.flat import FlatParameters
 
 State = dict[str, Any]
 
@@ -76,13 +78,39 @@ class CapturedStep:
         self.graph.replay()
 
 
+class Objective(nn.Module):
+    """The loss of a model on a batch and, if there is one, the penalty: what a step differentiates."""
+
+    def __init__(self, model: nn.Module, task: Task, *, penalized: bool) -> None:
+        super().__init__()
+        self.model, self.penalty = model, task.regularizer.penalty if penalized else None
+        self._criterion = task.loss
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss, with the penalty in it, and the penalty."""
+        if self.penalty is None:
+            return self._criterion(self.model(x), y), torch.zeros_like(weight)
+        outputs, value = self.penalty(self.model, x, y)
+        return self._criterion(outputs, y) + weight * value, value.detach().float()
+
+
 class Step:
     """A training step of a task on ``size`` examples, with or without the regularizer's penalty.
 
-    A ``wrapper`` is called instead of the model, such as DDP around it.
+    A ``wrapper`` is called instead of the model, such as DDP around it. With ``flat`` the parameters are trained as a
+    few flat tensors, by default on a GPU: this is faster there and, but for rounding, the same. With ``compile_update``
+    the optimizer's own step is compiled too, instead of using its fused kernel.
     """
 
-    def __init__(self, task: Task, *, size: int, wrapper: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        size: int,
+        wrapper: nn.Module | None = None,
+        flat: bool | None = None,
+        compile_update: bool = False,
+    ) -> None:
         self._task, self._model, self._wrapper = task, task.model, task.model if wrapper is None else wrapper
         self._device = device = next(task.model.parameters()).device
         self._on_gpu = device.type == "cuda"
@@ -90,11 +118,22 @@ class Step:
         self._rate, self._weight, self.penalties = (torch.zeros((), device=device) for _ in range(3))
         self._indices = torch.arange(size, device=device)
         self._fused = self._on_gpu or task.fused_on_cpu
-        options = {"lr": self._rate if self._fused else 1.0, "fused": self._fused, **task.options}
+        # SAM and ASAM step in their own way.
+        compiles_update = compile_update and task.regularizer.wrap is None
+        fused = self._fused and not compiles_update
+        options = {"lr": self._rate if self._fused else 1.0, "fused": fused, **task.options}
         if self._on_gpu and issubclass(task.optimizer, torch.optim.AdamW):
             options["capturable"] = True
+        self._flat: FlatParameters | None = None
+        # DDP averages the gradients of the model's own parameters.
+        if (self._on_gpu if flat is None else flat) and wrapper is None:
+            half = task.precision == "bf16" and self._on_gpu
+            self._flat = FlatParameters(task.model, self._find_trained(), half=half)
+            options["params"] = self._flat.named()
         self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
         self._batch = self._compile(task.batch)
+        # Not as one graph: torch's optimizers break it at their step.
+        self._update = torch.compile(self._clip_and_step, dynamic=False) if compiles_update else None
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
         self._steps: dict[bool, Callable[[], None]] = {}
 
@@ -127,15 +166,19 @@ class Step:
     def state(self) -> State:
         """Return everything that training changes: weights, the optimizer's state, the sum of penalties."""
         optimizer = self.optimizer.state_dict()["state"]
+        if self._flat is not None:
+            optimizer = self._flat.split_state(optimizer)
         return {"model": self._model.state_dict(), "optimizer": optimizer, "penalties": self.penalties}
 
     def restore(self, state: State) -> None:
         """Put a state back into the memory that graphs have captured; an empty one of the optimizer starts anew."""
         self._model.load_state_dict(state["model"])
         self.penalties.copy_(state["penalties"])
-        own = self.optimizer.state_dict()
+        own, optimizer = self.optimizer.state_dict(), state["optimizer"]
+        if self._flat is not None:
+            optimizer = self._flat.join_state(optimizer)
         if not own["state"]:
-            self.optimizer.load_state_dict(own | {"state": state["optimizer"]})
+            self.optimizer.load_state_dict(own | {"state": optimizer})
             if self._fused:  # the optimizer has a copy of the rate now
                 for group in self.optimizer.param_groups:
                     group["lr"] = self._rate
@@ -143,7 +186,7 @@ class Step:
         for parameter, values in own["state"].items():
             for name, value in values.items():
                 if isinstance(value, Tensor):
-                    kept = state["optimizer"].get(parameter, {}).get(name)
+                    kept = optimizer.get(parameter, {}).get(name)
                     value.zero_() if kept is None else value.copy_(kept)
 
     def close(self) -> None:
@@ -154,29 +197,57 @@ class Step:
         x, y = self._task.regularizer.batch(*self._batch(self._indices))
 
         def closure() -> Tensor:
-            self._model.zero_grad(set_to_none=True)
-            loss, penalty = self._losses[penalized](x, y, self._weight)
+            self.optimizer.zero_grad()
+            parameters = {} if self._flat is None else self._flat.unflatten()
+            loss, penalty = self._losses[penalized](parameters, x, y, self._weight)
             loss.backward()  # type: ignore[no-untyped-call]
-            if self._task.clip is not None:
-                nn.utils.clip_grad_norm_(self._model.parameters(), self._task.clip)
+            if self._update is None:
+                self._clip()
             self.penalties += penalty
             return loss
 
-        self.optimizer.step(closure)  # type: ignore[arg-type]
+        if self._update is None:
+            self.optimizer.step(closure)  # type: ignore[arg-type]
+        else:
+            closure()
+            self._update()
 
-    def _make_loss(self, penalized: bool) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        penalty = self._task.regularizer.penalty if penalized else None
-        criterion, precision = self._task.loss, self._task.precision
+    def _clip(self) -> None:
+        if self._task.clip is not None:
+            trained = [each for group in self.optimizer.param_groups for each in group["params"]]
+            nn.utils.clip_grad_norm_(trained, self._task.clip)
 
-        def loss(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-            with autocast(self._device, precision):
-                if penalty is None:
-                    return criterion(self._wrapper(x), y), torch.zeros_like(weight)
-                outputs, value = penalty(self._wrapper, x, y)
-                return criterion(outputs, y) + weight * value, value.detach().float()
+    def _clip_and_step(self) -> None:
+        self._clip()
+        self.optimizer.step()
+
+    def _make_loss(
+        self, penalized: bool
+    ) -> Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+        objective = Objective(self._wrapper, self._task, penalized=penalized)
+
+        def loss(parameters: dict[str, Tensor], *batch: Tensor) -> tuple[Tensor, Tensor]:
+            with autocast(self._device, self._task.precision):
+                named = {f"model.{name}": value for name, value in parameters.items()}
+                # Without new parameters this is a call of the objective as it is.
+                found: tuple[Tensor, Tensor] = functional_call(objective, named, batch, tie_weights=False)
+                return found
 
         alone = self._wrapper is self._model
-        return self._compile(loss) if alone and (penalty is None or self._task.compile_penalty) else loss
+        return self._compile(loss) if alone and (not penalized or self._task.compile_penalty) else loss
+
+    def _find_trained(self) -> list[nn.Parameter]:
+        """Return the parameters that the loss depends on, which are those that an optimizer changes."""
+        given = [each for each in self._model.parameters() if each.requires_grad]
+        buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+        with (
+            torch.random.fork_rng([self._device] if self._on_gpu else []),
+            autocast(self._device, self._task.precision),
+        ):
+            x, y = self._task.batch(self._indices[:2])
+            loss = self._task.loss(functional_call(self._model, buffers, (x,)), y)
+        gradients = torch.autograd.grad(loss, given, allow_unused=True)
+        return [each for each, gradient in zip(given, gradients, strict=True) if gradient is not None]
 
     def _compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         compiles = self._on_gpu and self._task.compile
