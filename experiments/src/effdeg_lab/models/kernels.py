@@ -78,9 +78,10 @@ def _gate(x):
     of the lower tail. The coefficients are a minimax fit; rounding to bf16 errs a hundred times more.
     """
     square = tl.minimum(x * x, 25.0)
-    inner = x * (1.5946184 + square * (0.074353788 - 0.00075255051 * square))
-    value = 1.0 / (1.0 + tl.exp2(-1.44269504 * inner))
-    slope = value * (1.0 - value) * (1.5946184 + square * (0.223061365 - 0.00376275253 * square))
+    # The polynomial is in units of -log2(e), for a power of two instead of an exponential.
+    root = tl.rsqrt(1.0 + tl.exp2(x * (-2.3005481 + square * (-0.10726984 + 0.0010857001 * square))))
+    value = root * root
+    slope = (value - value * value) * (1.5946184 + square * (0.22306136 - 0.0037627526 * square))
     return value, slope
 
 
