@@ -166,6 +166,7 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "ed", "ends": "cuts", "anchor_labels": False}, "set anchor_labels=true"),
         ({"regularizer": "ed", "ends": "cuts", "sampling": "uniform"}, "sampling=cosine or chebyshev"),
         ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
+        ({"regularizer": "mixup", "augment": "crop-flip-cutmix"}, "and regularizer=mixup both mix the batch"),
         ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
         ({"regularizer": "ed", "weight": -3.0}, "weight=-3.0"),
         ({"regularizer": "edd"}, "Did you mean 'ed'"),

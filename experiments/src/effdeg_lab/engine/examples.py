@@ -9,7 +9,7 @@ from torch.nn.functional import adaptive_avg_pool2d, one_hot, pad
 from effdeg_lab.data import Labelled
 from effdeg_lab.engine.settings import Training
 
-JOINING = ("cutmix", "swap-simple-half")
+JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 """The augmentations that join images of a batch."""
 _BORDER = 4
 # A cut lies between a quarter and three quarters of the height or of the width, so that neither part is a sliver.
@@ -86,14 +86,14 @@ def add_border(images: Tensor, augment: str) -> Tensor:
 
 
 def crop_batch(images: Tensor, batch: Tensor, augment: str) -> Tensor:
-    """Pick a batch out of images with a border, each cropped at random and, with ``crop-flip``, flipped or not."""
+    """Pick a batch out of images with a border, each cropped at random and, unless ``crop``, flipped or not."""
     if not augment.startswith("crop"):
         return images[batch]
     channels, height, width = images.shape[1], *(side - 2 * _BORDER for side in images.shape[2:])
     device = images.device
     top, left = torch.randint(0, 2 * _BORDER + 1, (2, len(batch), 1), device=device)
     rows, columns = top + torch.arange(height, device=device), left + torch.arange(width, device=device)
-    if augment == "crop-flip":
+    if augment.startswith("crop-flip"):
         flipped = torch.rand(len(batch), 1, device=device) < 0.5
         columns = torch.where(flipped, columns.flip(1), columns)
     channel = torch.arange(channels, device=device)[:, None, None]
@@ -116,6 +116,22 @@ def draw_cuts(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
     return part, part.float().mean((1, 2, 3))
 
 
+def draw_boxes(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw a box in images of this size, each its own: its area is uniform, its center too, and the border cuts it off.
+
+    Returns the pixels in the box, count × 1 × height × width, and their share of all pixels.
+    """
+    height, width = images.shape[-2:]
+    device = images.device
+    # Both sides are the same share of the image's, so that their product is the area.
+    half = torch.rand(count, 1, device=device).sqrt() / 2
+    top, left = torch.rand(2, count, 1, device=device)
+    rows = ((torch.arange(height, device=device) + 0.5) / height - top).abs() < half
+    columns = ((torch.arange(width, device=device) + 0.5) / width - left).abs() < half
+    part = rows[:, None, :, None] & columns[:, None, None, :]
+    return part, part.float().mean((1, 2, 3))
+
+
 def soften(labels: Tensor, classes: int) -> Tensor:
     """Return class ids as one-hot labels, and soft labels as they are."""
     if labels.is_floating_point():
@@ -124,9 +140,13 @@ def soften(labels: Tensor, classes: int) -> Tensor:
     return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
 
 
-def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
-    """Join every image of a shuffled batch with a part of the one before, and mix their labels by area (CutMix)."""
-    (part, share), soft = draw_cuts(len(images), images), soften(labels, classes)
+def cutmix(images: Tensor, labels: Tensor, *, classes: int, boxes: bool = False) -> tuple[Tensor, Tensor]:
+    """Join every image of a shuffled batch with a part of the one before, and mix their labels by area.
+
+    The part lies beyond a straight line, or in a box as in CutMix (Yun et al. 2019) with α = 1.
+    """
+    draw = draw_boxes if boxes else draw_cuts
+    (part, share), soft = draw(len(images), images), soften(labels, classes)
     return torch.where(part, images.roll(1, 0), images), torch.lerp(soft, soft.roll(1, 0), share[:, None])
 
 

@@ -49,8 +49,9 @@ def make_regularizer(settings: Training, examples: DeviceExamples | None = None)
         if settings.ends != "random-pixels" and len(examples.shape) != 3:
             raise ValueError(f"ends={settings.ends} is for images; {settings.data} has features.")
         made = replace(made, penalty=PenaltyToEnds(settings.ends, made.penalty, examples))
-    if settings.augment == "cutmix":
-        made = replace(made, mix=partial(cutmix, classes=examples.classes))
+    if settings.augment.endswith("cutmix"):
+        boxes = settings.augment == "crop-flip-cutmix"
+        made = replace(made, mix=partial(cutmix, classes=examples.classes, boxes=boxes))
     if settings.augment == "swap-simple-half":
         made = replace(made, mix=partial(swap_half, half=find_simple_half(examples)))
     return made

@@ -30,9 +30,10 @@ class Training(Settings):
     warm_up: float = setting(_WARM_UP, scale=True, least=0, most=1)  # the share in which the rate rises linearly
     warm_up_epochs: float | None = setting(None, scale=True, least=0)  # replaces the share, which is then 0
     clip: float | None = setting(1.0, above=0)  # the highest norm of a gradient
-    # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another, and its label mixed by area.
-    # swap-simple-half: about every second image gets another's simple half.
-    augment: Literal["none", "crop", "crop-flip", "cutmix", "swap-simple-half"] = "crop-flip"
+    # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
+    # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another as in the paper
+    # on CutMix. swap-simple-half: about every second image gets another's simple half.
+    augment: Literal["none", "crop", "crop-flip", "crop-flip-cutmix", "cutmix", "swap-simple-half"] = "crop-flip"
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
