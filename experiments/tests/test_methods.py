@@ -60,6 +60,21 @@ def test_methods_that_the_paper_does_not_distinguish_must_be_close(apart, noise,
     assert claim(runs, recipe).word == word
 
 
+@pytest.mark.parametrize(
+    ("apart", "noise", "word"),
+    [(0.003, 0.001, "holds"), (-0.03, 0.001, "does not hold"), (0.003, 0.01, "not decided")],
+)
+def test_a_recipe_can_claim_that_two_methods_are_equal(apart, noise, word):
+    recipe = replace(METHODS, study=Methods(candidate="ed", within=1.0))
+    runs = []
+    for seed in (0, 1, 2):
+        runs += one_seed({"plain": 0.80, "ed": 0.80 + apart + noise * (seed - 1)}, recipe, seed=seed)
+    verdict = claim(runs, recipe)
+    assert (verdict.word, verdict.value) == (word, pytest.approx(100 * apart))
+    # Student's t with two degrees of freedom.
+    assert verdict.interval[1] - verdict.value == pytest.approx(4.3027 * 100 * noise / 3**0.5, rel=1e-4)
+
+
 def test_without_spreads_a_point_distinguishes_methods():
     recipe = change_papers({"plain": Reported(80.0), "mixup": Reported(80.9), "sam": Reported(81.1)})
     verdict = claim(make_seeds({"plain": 0.80, "mixup": 0.70, "sam": 0.81}, recipe), recipe)

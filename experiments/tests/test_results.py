@@ -62,6 +62,23 @@ def test_results_are_of_one_scale():
     assert collect(METHODS, runs)[2].departures == ["epochs 10 (recipe: 20)", "limit 50 (recipe: none)"]
 
 
+def test_a_scale_that_a_method_sets_itself_belongs_to_the_method():
+    short = replace(ED, name="short", title="ED, half the epochs", changes={**ED.changes, "epochs": 10})
+    recipe = replace(METHODS, methods=(*METHODS.methods, short))
+    runs = [make_run(recipe, "plain", 0.8), make_run(recipe, "ed", 0.9), make_run(recipe, "short", 0.85)]
+    first, second = collect(recipe, runs)
+    assert (first.epochs, first.departures) == (20, [])
+    accuracies = {each.method.name: each.spread().mean for each in first.done}
+    assert accuracies == {"plain": 0.8, "ed": 0.9, "short": 0.85}
+    # The short run is also one of ED's, at another scale.
+    assert (second.epochs, [each.method.name for each in second.done]) == (10, ["ed"])
+    (asked,) = collect(recipe, runs, {"epochs": 10})
+    assert [each.method.name for each in asked.done] == ["ed", "short"]
+    # A first method that sets a scale does not set it for the others.
+    turned = replace(recipe, methods=recipe.methods[::-1])
+    assert [each.departures for each in collect(turned, runs)] == [[], ["epochs 10 (recipe: 20)"]]
+
+
 def test_a_long_run_of_one_method_does_not_push_the_table_aside():
     runs = [make_run(METHODS, name, 0.8, epochs=10) for name in ("plain", "mixup", "sam", "ed")]
     runs += [make_run(METHODS, name, 0.9, epochs=30) for name in ("plain", "ed")]

@@ -196,15 +196,21 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     """
     changes = changes or {}
     kind = type(recipe.settings)
-    asked = recipe.resolve(recipe.methods[0], changes).to_dict()
+    asked = recipe.settings.change(changes).to_dict()
     own = {name: asked[name] for name in kind.scale_names()}
     kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
     choices = [choose(recipe, each, runs, changes) for each in recipe.methods]
-    scales = _group((run for _, found in kept for run in found if run.finished), kind, own)
+
+    def get_scale(run: Run, method: Method) -> dict[str, Any]:
+        """Return the scale that a run belongs to; what the method sets itself makes it a method, not a scale."""
+        return _read(run, kind, own) | {name: own[name] for name in method.changes if name in own}
+
+    found_scales = (get_scale(run, each) for each, found in kept for run in found if run.finished)
+    scales = {json.dumps(scale): scale for scale in found_scales}
     results = []
-    for scale, _ in scales or [(own, [])]:
+    for scale in scales.values() or [own]:
         methods = [
-            _pick_runs(recipe, method, [run for run in found if _read(run, kind, own) == scale], choice, changes)
+            _pick_runs(recipe, method, [run for run in found if get_scale(run, method) == scale], choice, changes)
             for (method, found), choice in zip(kept, choices, strict=True)
         ]
         results.append(Results(recipe, scale, tuple(methods)))
@@ -289,8 +295,8 @@ def matching(
 ) -> list[Run]:
     """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the grid.
 
-    With ``tuning`` these are the runs that tune the method, on held-out examples. The settings in ``changes`` must be
-    equal, except for those of scale in runs that tune.
+    A scale that the method sets itself is fixed. With ``tuning`` these are the runs that tune the method, on held-out
+    examples. The settings in ``changes`` must be equal, except for those of scale in runs that tune.
     """
     changes = changes or {}
     together = {**(recipe.tuning if tuning else {}), **changes}
@@ -298,7 +304,7 @@ def matching(
         return []
     kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
     scale = {"seed", *kind.scale_names()}
-    free = {*scale, *method.tune} - changes.keys() | (scale if tuning else set())
+    free = (scale - method.changes.keys() | method.tune.keys()) - changes.keys() | (scale if tuning else set())
     allowed = {key: (value,) for key, value in settings.items() if key not in free}
     allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
     complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.__name__]

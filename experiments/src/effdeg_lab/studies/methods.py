@@ -39,14 +39,19 @@ class Methods(Study):
     Attributes:
         candidate: The method of interest, whose gain over the first is the number that is shown; by default the one
             that the paper has highest.
+        within: If given, the claim is instead that the candidate and the first method differ by less than this many
+            points.
     """
 
     candidate: str | None = None
+    within: float | None = None
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
         """Judge the paper's order, in the pairs that the paper's numbers distinguish."""
         candidate = results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
+        if self.within is not None:
+            return _judge(results, candidate, results.methods[0], above=-self.within, below=self.within)
         reported = [each for each in results.methods if each.method.paper]
         done = sorted((each for each in reported if each.runs), key=_reported_mean, reverse=True)
         if len(done) < 2:
