@@ -23,13 +23,16 @@ PATTERNS = (
     ("attention", r"^(?!triton_).*(flash|fmha|sdpa)"),
     ("matrix products", r"^triton_tem_|^(?!triton_).*(gemm|gemv|nvjet|cutlass|xmma|splitk|conv|dgrad|wgrad|fprop)"),
     ("batch and points", r"^(?!triton_).*(randperm|radix|sort|distribution|philox)"),
+    ("casts and copies", r"^mem(cpy|set)|copy_kernel|CatArray"),
+    (
+        "casts and copies",
+        r"^triton_poi_fused(?=.*__to_copy)(_(_to_copy|t|view|transpose|permute|clone))+_\d+$",
+    ),
     # What runs outside the two compiled functions: clipping, AdamW, and the sum of penalties.
     ("optimizer and clipping", r"multi_tensor_apply|lpnorm|adam|at::native|vector_norm|addcmul|addcdiv"),
     ("batch and points", r"^triton_.*_(rand|randint|random|inductor_random|inductor_randint|flip|index|lerp|sort)_"),
-    ("casts", r"^triton_poi_fused(?=.*__to_copy)(__to_copy|_t|_view|_transpose|_permute|_clone|__unsafe_view)+_\d+$"),
     ("reductions", r"^triton_(red|per)_(?!.*layer_norm).*_sum_"),
     ("normalization and elementwise", r"^triton_"),
-    ("copies and fills", r"^mem(cpy|set)"),
 )
 OTHER, GAPS = "other", "gaps"
 

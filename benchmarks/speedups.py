@@ -54,7 +54,8 @@ class Variant:
     inductor: Record = field(default_factory=dict)
     recompute: float = 1.0  # the share of activations that may be stored; a private switch of torch
     flat: bool = False
-    kernels: tuple[str, ...] = ()  # of effdeg_lab.models.kernels
+    compile_update: bool = False
+    fused: bool = False  # ViT.fuse: the MLP with 65 tokens, with 64 attention too
     channels_last: bool = False
     compile: bool = True
     profiled: bool = False
@@ -62,7 +63,6 @@ class Variant:
 
 
 MEAN, RESNET = "vit-tiny-mean", "resnet18"
-FUSED = ("mlp", "attention")
 _FEWER = {"combo_kernels": True, "benchmark_combo_kernel": True}
 _MOST = {"max_autotune": True, "coordinate_descent_tuning": True}  # the mode max-autotune-no-cudagraphs
 VARIANTS = {
@@ -79,23 +79,25 @@ VARIANTS = {
         Variant("activations: store half", recompute=0.5),
         Variant("activations: store a fifth", recompute=0.2),
         Variant("flat parameters", BOTH, flat=True),
-        Variant("fused MLP", kernels=("mlp",)),
+        Variant("flat parameters, compiled update", flat=True, compile_update=True),
+        Variant("fused MLP", fused=True),
         Variant("64 tokens", BOTH, model=MEAN),
         Variant("64 tokens, flash attention", model=MEAN, attention="flash"),
         Variant("64 tokens, efficient attention", model=MEAN, attention="efficient"),
         Variant("64 tokens, cuDNN attention", model=MEAN, attention="cudnn"),
         Variant("64 tokens, attention as products", model=MEAN, attention="math"),
-        Variant("64 tokens, fused attention", model=MEAN, kernels=("attention",)),
-        Variant("64 tokens, both fused", model=MEAN, kernels=FUSED),
-        Variant("64 tokens, flat parameters", BOTH, model=MEAN, flat=True),
-        Variant("64 tokens, flat parameters, both fused", BOTH, model=MEAN, flat=True, kernels=FUSED, profiled=True),
+        Variant("64 tokens, fused", model=MEAN, fused=True),
+        Variant("64 tokens, flat", BOTH, model=MEAN, flat=True),
+        Variant("64 tokens, flat, fused", BOTH, model=MEAN, flat=True, fused=True, profiled=True),
+        Variant("64 tokens, flat, fused, compiled update", model=MEAN, flat=True, fused=True, compile_update=True),
         Variant("ResNet-18", BOTH, RESNET, "ResNet-18"),
-        Variant("ResNet-18, not compiled", BOTH[:1], RESNET, "ResNet-18", compile=False),
+        Variant("ResNet-18, not compiled", ("plain",), RESNET, "ResNet-18", compile=False),
         Variant(
-            "ResNet-18, not compiled, channels last", BOTH[:1], RESNET, "ResNet-18", compile=False, channels_last=True
+            "ResNet-18, not compiled, channels last", ("plain",), RESNET, "ResNet-18", compile=False, channels_last=True
         ),
-        Variant("ResNet-18, channels last", BOTH, RESNET, "ResNet-18", channels_last=True),
-        Variant("ResNet-18, flat parameters", BOTH[:1], RESNET, "ResNet-18", flat=True),
+        Variant("ResNet-18, flat", ("plain",), RESNET, "ResNet-18", flat=True),
+        Variant("ResNet-18, channels last", ("plain",), RESNET, "ResNet-18", channels_last=True),
+        Variant("ResNet-18, channels last, flat", BOTH, RESNET, "ResNet-18", channels_last=True, flat=True),
     )
 }
 _measured: dict[Key, Record] = {}
@@ -281,25 +283,24 @@ def prepare(variant: Variant, method: str) -> Step:
 
 def _make_step(variant: Variant, task: Task) -> Step:
     """Make the step with the parts of the engine that a variant chooses."""
-    blocks = list(getattr(task.model, "blocks", []))
-    if variant.kernels and not all(hasattr(block, "kernels") for block in blocks):
-        raise NotImplementedError("this engine has no fused kernels")
-    for block in blocks:
-        block.kernels = variant.kernels
-    if variant.channels_last:
-        task.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model: Any = task.model
+    if hasattr(model, "fuse"):
+        model.fuse(variant.fused)
+    elif variant.fused:
+        raise NotImplementedError("this model has no fused kernels")
+    form = torch.channels_last if variant.channels_last else torch.contiguous_format
+    model.to(memory_format=form)
 
-        def batch(indices: Tensor) -> tuple[Tensor, Tensor]:
-            x, y = given(indices)
-            return x.to(memory_format=torch.channels_last), y
+    def batch(indices: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = task.batch(indices)
+        return x.to(memory_format=form), y
 
-        given, task = task.batch, replace(task, batch=batch)
-    options: Record = {}
-    if "flat" in inspect.signature(Step).parameters:
-        options["flat"] = variant.flat
-    elif variant.flat:
-        raise NotImplementedError("this engine has no flat parameters")
-    return Step(task, size=task.batch_size, **options)
+    chosen = {"flat": variant.flat, "compile_update": variant.compile_update}
+    known = inspect.signature(Step).parameters
+    if missing := [name for name, value in chosen.items() if value and name not in known]:
+        raise NotImplementedError(f"this engine has no {', '.join(missing)}")
+    options: Record = {name: value for name, value in chosen.items() if name in known}
+    return Step(replace(task, batch=batch), size=task.batch_size, **options)
 
 
 def main(name: str, method: str) -> None:

@@ -60,8 +60,8 @@ def test_rows_of_other_variants_are_kept(tmp_path, monkeypatch):
         ("triton_poi_fused_addmm_gelu_view_5", "normalization and elementwise"),
         ("triton_poi_fused__to_copy_add_gelu_3", "normalization and elementwise"),
         ("triton_poi_fused__scaled_dot_product_flash_attention_clone_9", "normalization and elementwise"),
-        ("triton_poi_fused__to_copy_3", "casts"),
-        ("triton_poi_fused__to_copy_t_17", "casts"),
+        ("triton_poi_fused__to_copy_3", "casts and copies"),
+        ("triton_poi_fused__to_copy_t_17", "casts and copies"),
         ("triton_red_fused_sum_view_33", "reductions"),
         ("triton_per_fused__to_copy_sum_6", "reductions"),
         ("triton_red_fused_linalg_vector_norm_0", "optimizer and clipping"),
@@ -75,8 +75,17 @@ def test_rows_of_other_variants_are_kept(tmp_path, monkeypatch):
         ("triton_poi_fused_lt_rand_1", "batch and points"),
         ("void at_cuda_detail::cub::DeviceRadixSortSingleTileKernel<Policy800, false, int>", "batch and points"),
         ("void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<>", "batch and points"),
-        ("Memset (Device)", "copies and fills"),
-        ("Memcpy DtoD (Device -> Device)", "copies and fills"),
+        ("Memset (Device)", "casts and copies"),
+        ("Memcpy DtoD (Device -> Device)", "casts and copies"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<OpaqueType<2u>>", "casts and copies"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda>",
+            "casts and copies",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+            "optimizer and clipping",
+        ),
         ("a_kernel_of_tomorrow", "other"),
     ],
 )
@@ -106,9 +115,9 @@ def test_a_profile_adds_up_to_the_step(seen):
     events += run(100.0, 1) if seen else []
     found = profiling.summarize(events, milliseconds=0.05)
     assert found["source"] == ("replayed" if seen else "uncaptured")
-    assert found["microseconds"] == {"matrix products": 30, "gaps": 14, "casts": 5, "copies and fills": 1}
+    assert found["microseconds"] == {"matrix products": 30, "gaps": 14, "casts and copies": 6}
     assert sum(found["microseconds"].values()) == pytest.approx(50)
-    assert found["kernels"] == {"matrix products": 2, "casts": 1, "copies and fills": 1}
+    assert found["kernels"] == {"matrix products": 2, "casts and copies": 2}
     assert list(found["kernel_times"].items())[:2] == [("nvjet_b", 20), ("nvjet_a", 10)]
 
 
