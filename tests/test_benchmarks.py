@@ -174,6 +174,13 @@ def test_variants_are_timed_one_at_a_time_and_failures_stay_alone(monkeypatch):
     assert [beat for beat in second["before"] if start < beat < end] == []
 
 
+def test_all_variants_together_have_a_limit(monkeypatch):
+    monkeypatch.setattr(speedups, "AT_ONCE", 1)
+    commands = {(name, "plain"): [sys.executable, "-c", "import time; time.sleep(60)"] for name in "ab"}
+    rows = {name: row["error"] for (name, _), row in speedups.run_in_turn(commands, total=0.5)}
+    assert rows == dict.fromkeys("ab", "not measured within 0.5 s")
+
+
 def test_a_variant_is_measured_on_this_machine():
     """On a CPU a small network; what differs between variants is on a GPU."""
     (row,) = dict(speedups.run_in_turn({("64 tokens", "plain"): speedups.make_command("64 tokens", "plain")})).values()
