@@ -59,6 +59,7 @@ class Variant:
     fused: bool = False  # ViT.fuse: the MLP with 65 tokens, with 64 attention too
     channels_last: bool = False
     compile: bool = True
+    capture: bool = True
     profiled: bool = False
     slow: bool = False  # to compile, with autotuning
 
@@ -70,6 +71,9 @@ VARIANTS = {
     variant.name: variant
     for variant in (
         Variant("baseline", BOTH, profiled=True),
+        Variant("neither compiled nor captured", compile=False, capture=False),
+        Variant("not compiled", compile=False),
+        Variant("not captured", capture=False),
         Variant("efficient attention", attention="efficient"),
         Variant("cuDNN attention", attention="cudnn"),
         Variant("max-autotune-no-cudagraphs", inductor=_MOST, slow=True),
@@ -116,8 +120,7 @@ def engine_speedups(only: Collection[str] = ()) -> Record:
         rows.append({key: value for key, value in row.items() if key != "profile"} | ratio)
     return {
         "name": "milliseconds of a training step, and relative to the engine before it was made faster",
-        "detail": f"batch of {BATCH}, CIFAR-10's size, bf16, captured in a CUDA graph; "
-        f"median of {ROUNDS} times {REPLAYS} replays",
+        "detail": f"batch of {BATCH}, CIFAR-10's size, bf16; median of {ROUNDS} times {REPLAYS} replays",
         "rows": rows,
     }
 
@@ -281,7 +284,10 @@ def prepare(variant: Variant, method: str) -> Step:
     step.compile(penalized=penalized)
     if on_gpu:
         torch.cuda.empty_cache()
-    step.capture(penalized=penalized)
+    if variant.capture:
+        step.capture(penalized=penalized)
+    else:
+        step._steps[penalized] = lambda: step._run(penalized)
     return step
 
 
