@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.profiler import profile, record_function
 
-from benchmarks.timing import synchronize
+from benchmarks.timing import device, seconds, synchronize
 
 Record = dict[str, Any]
 Event = dict[str, Any]
@@ -36,8 +37,6 @@ PATTERNS = (
 )
 OTHER, GAPS = "other", "gaps"
 
-# What an H200 was measured to reach: FLOP/s of a large product in bf16, and bytes/s of a large copy.
-FLOPS, BANDWIDTH = 790e12, 4.3e12
 # A transformer block, one kernel per product and per attention, elementwise operations between them fused: for each
 # token, FLOPs of matrix products in units of width², and values read and written in units of the width.
 OPERATIONS = {
@@ -134,12 +133,24 @@ def shorten(name: str) -> str:
     return short if classify(short) == classify(name) else name
 
 
-def count_work(images: int, tokens: int, parameters: int, *, width: int = 192, depth: int = 12) -> Record:
-    """Count FLOPs and bytes of a step of ViT-Tiny, and the least milliseconds that they take on an H200.
+def measure_rates() -> tuple[float, float]:
+    """Measure what this machine reaches at best: FLOP/s of a large product in bf16, and bytes/s of a large copy."""
+    size = 8192 if device().type == "cuda" else 128
+    one, other = torch.randn(2, size, size, device=device(), dtype=torch.bfloat16)
+    values = torch.zeros(16 * size**2, device=device())
+    copy = torch.empty_like(values)
+    product = min(seconds(lambda: [one @ other for _ in range(10)]) for _ in range(5)) / 10
+    copied = min(seconds(lambda: [copy.copy_(values) for _ in range(10)]) for _ in range(5)) / 10
+    return 2 * size**3 / product, 2 * 4 * len(values) / copied
+
+
+def count_work(images: int, tokens: int, parameters: int, rates: tuple[float, float]) -> Record:
+    """Count FLOPs and bytes of a step of ViT-Tiny, and the least milliseconds that they take at these rates.
 
     The unfused floor takes, operation by operation, the longer of its FLOPs and its bytes; that of products alone and
     the fused one take either for the whole step.
     """
+    (rate, bandwidth), width, depth = rates, 192, 12
     rows = images * tokens
     # Queries times keys, and weights times values; twice as much on the way back.
     scores = 4 * tokens * width
@@ -151,13 +162,15 @@ def count_work(images: int, tokens: int, parameters: int, *, width: int = 192, d
     }
     moved = {name: depth * rows * values * width * 2 for name, (_, values) in OPERATIONS.items()}
     products, optimizer = sum(flops.values()) + outer, parameters * OPTIMIZER_BYTES
-    unfused = sum(max(flops[name] / FLOPS, moved[name] / BANDWIDTH) for name in OPERATIONS)
-    fused = max(FUSED_FLOPS * products / FLOPS, depth * rows * FUSED_VALUES * width * 2 / BANDWIDTH)
-    least = outer / FLOPS + optimizer / BANDWIDTH
+    unfused = sum(max(flops[name] / rate, moved[name] / bandwidth) for name in OPERATIONS)
+    fused = max(FUSED_FLOPS * products / rate, depth * rows * FUSED_VALUES * width * 2 / bandwidth)
+    least = outer / rate + optimizer / bandwidth
     return {
+        "teraflop_per_second": rate / 1e12,
+        "terabytes_per_second": bandwidth / 1e12,
         "teraflop": products / 1e12,
         "gigabytes_unfused": (sum(moved.values()) + optimizer) / 1e9,
-        "floor_of_products": 1e3 * products / FLOPS,
+        "floor_of_products": 1e3 * products / rate,
         "floor_unfused": 1e3 * (unfused + least),
-        "floor_fused": 1e3 * (fused + optimizer / BANDWIDTH),
+        "floor_fused": 1e3 * (fused + optimizer / bandwidth),
     }

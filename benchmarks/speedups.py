@@ -26,7 +26,7 @@ import torch._inductor.config as inductor
 from torch import Tensor
 
 from benchmarks.engine import BATCH, make_examples
-from benchmarks.profiling import count_work, profile_step
+from benchmarks.profiling import count_work, measure_rates, profile_step
 from benchmarks.timing import device, seconds
 from effdeg_lab.engine import Task, Training
 from effdeg_lab.engine.classify import make_network, make_task
@@ -129,12 +129,17 @@ def step_profile() -> Record:
     """Group the kernels of a step by what they do, before and after it was made faster."""
     keys = [(each.name, method) for each in VARIANTS.values() if each.profiled for method in each.methods]
     _measure([key for key in keys if key not in _measured])
-    kept = ("variant", "method", "milliseconds")
-    rows = [_measured[key] for key in keys if "profile" in _measured[key]]
+    rows, rates = [], measure_rates()
+    for name, method in keys:
+        row = _measured[name, method]
+        if found := row.get("profile"):
+            images, tokens = BATCH if method == "plain" else 2 * BATCH, 64 if row["model"] == MEAN else 65
+            work = count_work(images, tokens, found["parameters"], rates)
+            rows.append({key: row[key] for key in ("variant", "method", "milliseconds")} | {"work": work} | found)
     return {
         "name": "microseconds of a training step by what its kernels do",
-        "detail": f"ViT-Tiny, batch of {BATCH}, for ed with as many points; floors in milliseconds on an H200",
-        "rows": [{name: row[name] for name in kept} | row["profile"] for row in rows],
+        "detail": f"ViT-Tiny, batch of {BATCH}, for ed with as many points; floors in milliseconds",
+        "rows": rows,
     }
 
 
@@ -330,13 +335,9 @@ def main(name: str, method: str) -> None:
     row: Record = {"milliseconds": milliseconds, "slowest": max(rounds[1:]), "peak_MiB": peak}
     print(json.dumps(row), file=out, flush=True)
     if variant.profiled:
-        work = count_work(
-            images=2 * BATCH if penalized else BATCH,
-            tokens=64 if variant.model == MEAN else 65,
-            parameters=sum(each.numel() for each in step.state()["model"].values()),
-        )
         found = profile_step(replay, lambda: step._run(penalized), milliseconds)
-        print(json.dumps({"profile": found | {"work": work}}), file=out, flush=True)
+        found["parameters"] = sum(each.numel() for each in step.state()["model"].values())
+        print(json.dumps({"profile": found}), file=out, flush=True)
 
 
 CASES = [engine_speedups, step_profile]

@@ -126,9 +126,10 @@ def test_the_floor_counts_the_products_of_a_step():
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(torch.randn(images, 3, 32, 32)).sum().backward()
     parameters = sum(each.numel() for each in model.parameters())
-    found = profiling.count_work(images, 65, parameters)
+    found = profiling.count_work(images, 65, parameters, (790e12, 4.3e12))
     assert found["teraflop"] * 1e12 == pytest.approx(counter.get_total_flops())
     assert found["floor_of_products"] < found["floor_fused"] < found["floor_unfused"]
+    assert min(profiling.measure_rates()) > 0
 
 
 CHILD = """
