@@ -144,8 +144,8 @@ def step_profile() -> Record:
 
 
 def _measure(keys: list[Key]) -> dict[Key, Record]:
-    """Measure variants, those that take longest to compile first, and print each at once."""
-    ordered = sorted(keys, key=lambda key: (not VARIANTS[key[0]].slow, key[1] == "plain"))
+    """Measure variants and print each at once: those that matter most first, those that are autotuned last."""
+    ordered = sorted(keys, key=lambda key: (VARIANTS[key[0]].slow, -len(VARIANTS[key[0]].methods), key[1] == "plain"))
     for key, row in run_in_turn({key: make_command(*key) for key in ordered}):
         _measured[key] = {"variant": key[0], "model": VARIANTS[key[0]].model, "method": key[1], **row}
         print(json.dumps({name: value for name, value in _measured[key].items() if name != "profile"}), flush=True)
@@ -277,7 +277,7 @@ def prepare(variant: Variant, method: str) -> Step:
         chosen = name.removeprefix("mem_") == variant.attention
         getattr(torch.backends.cuda, f"enable_{name}_sdp")(chosen)
     # One thread each: there are nearly as many processes as cores.
-    threads: Record = {"compile_threads": 4 if variant.slow else 1}
+    threads: Record = {"compile_threads": 5 if variant.slow else 1}
     for name, value in (threads | variant.inductor).items():
         setattr(inductor, name, value)
     functorch.activation_memory_budget = variant.recompute
