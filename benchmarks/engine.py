@@ -79,7 +79,7 @@ def _time_run(name: str) -> Record:
     on_gpu = device().type == "cuda"
     own: Record = {"epochs": 6} if on_gpu else {"epochs": 2, "model": "mlp", "batch": 32}
     settings = Training(regularizer=name, weight=7.0, evaluate_every=own["epochs"], **own)
-    examples = make_examples(settings, EXAMPLES if on_gpu else 640)
+    examples = _examples(settings, EXAMPLES if on_gpu else 640)
     if on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -107,7 +107,7 @@ def _train(name: str) -> None:
 @cache
 def _step(name: str, number: int = 0) -> Step:  # noqa: ARG001  (another number, another network)
     settings = Training(regularizer=name, weight=7.0, batch=BATCH)
-    examples = make_examples(settings)
+    examples = _examples(settings)
     step = Step(make_task(settings, examples, make_network(settings, examples, device()).train()), size=BATCH)
     step.capture(penalized=name != "plain")
     return step
@@ -119,8 +119,7 @@ def _graph(name: str, number: int) -> torch.cuda.CUDAGraph:
     return captured.graph
 
 
-def make_examples(settings: Training, count: int = EXAMPLES) -> DeviceExamples:
-    """Put random images and labels on the device, as many as CIFAR-10 has."""
+def _examples(settings: Training, count: int = EXAMPLES) -> DeviceExamples:
     images, labels = _draw_images(count)
     data = Labelled(images, labels, images[:100], labels[:100], 10, (0.5,) * 3, (0.25,) * 3)
     return DeviceExamples(data, settings, device())

@@ -25,7 +25,7 @@ import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 from torch import Tensor
 
-from benchmarks.engine import BATCH, make_examples
+from benchmarks.engine import BATCH, _examples
 from benchmarks.profiling import count_work, measure_rates, profile_step
 from benchmarks.timing import device, seconds
 from effdeg_lab.engine import Task, Training
@@ -283,7 +283,7 @@ def prepare(variant: Variant, method: str) -> Step:
     functorch.activation_memory_budget = variant.recompute
     own: Record = {"model": variant.model, "batch": BATCH} if on_gpu else {"model": "mlp", "batch": 32}
     settings = Training(regularizer=method, weight=7.0, compile=variant.compile, **own)
-    examples = make_examples(settings) if on_gpu else make_examples(settings, 640)
+    examples = _examples(settings) if on_gpu else _examples(settings, 640)
     task = make_task(settings, examples, make_network(settings, examples, device()).train())
     step = _make_step(variant, task)
     step.compile(penalized=penalized)
