@@ -20,7 +20,7 @@ STEPS = 10
 # The first pattern that is found in a kernel's name decides. Inductor's names begin with triton_ and list what was
 # fused; those of matrix products are cuBLAS's and CUTLASS's, or of a template (triton_tem_).
 PATTERNS = (
-    ("fused kernels", r"^_?(mlp|attention)_"),
+    ("fused kernels", r"^(mlp|attention|norm)_"),
     ("attention", r"^(?!triton_).*(flash|fmha|sdpa)"),
     ("matrix products", r"^triton_tem_|^(?!triton_).*(gemm|gemv|nvjet|cutlass|xmma|splitk|conv|dgrad|wgrad|fprop)"),
     ("batch and points", r"^(?!triton_).*(randperm|radix|sort|distribution|philox)"),
@@ -29,6 +29,7 @@ PATTERNS = (
         "casts and copies",
         r"^triton_poi_fused(?=.*__to_copy)(_(_to_copy|t|view|transpose|permute|clone))+_\d+$",
     ),
+    ("reductions", r"reduce_kernel.*sum_functor"),
     # What runs outside the two compiled functions: clipping, AdamW, and the sum of penalties.
     ("optimizer and clipping", r"multi_tensor_apply|lpnorm|adam|at::native|vector_norm|addcmul|addcdiv"),
     ("batch and points", r"^triton_.*_(rand|randint|random|inductor_random|inductor_randint|flip|index|lerp|sort)_"),

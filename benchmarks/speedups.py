@@ -56,7 +56,7 @@ class Variant:
     recompute: float = 1.0  # the share of activations that may be stored; a private switch of torch
     flat: bool = False
     compile_update: bool = False
-    fused: bool = False  # ViT.fuse: the MLP with 65 tokens, with 64 attention too
+    fused: bool = False  # ViT.fuse, for 64 tokens
     channels_last: bool = False
     compile: bool = True
     capture: bool = True
@@ -84,7 +84,6 @@ VARIANTS = {
         Variant("activations: store a fifth", recompute=0.2),
         Variant("flat parameters", BOTH, flat=True),
         Variant("flat parameters, compiled update", flat=True, compile_update=True),
-        Variant("fused MLP", fused=True),
         Variant("64 tokens", BOTH, model=MEAN),
         Variant("64 tokens, flash attention", model=MEAN, attention="flash"),
         Variant("64 tokens, efficient attention", model=MEAN, attention="efficient"),

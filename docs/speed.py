@@ -30,7 +30,6 @@ KEPT = {
     "64 tokens": "as the model `vit-tiny-mean`",
     "64 tokens, fused": "on a GPU",
     "64 tokens, flat, fused": "on a GPU",
-    "fused MLP": "on a GPU",
     "flat parameters": "on a GPU",
     "ResNet-18, channels last": "on a GPU",
     "ResNet-18, channels last, flat": "on a GPU",

@@ -33,6 +33,7 @@ def test_rows_of_other_variants_are_kept(tmp_path, monkeypatch):
     [
         ("mlp_forward", "fused kernels"),
         ("attention_backward_0", "fused kernels"),
+        ("norm_backward", "fused kernels"),
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT", "matrix products"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_kernel__5x_cublas", "matrix products"),
         ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_32x6_tn>", "matrix products"),
@@ -51,6 +52,8 @@ def test_rows_of_other_variants_are_kept(tmp_path, monkeypatch):
         ("triton_poi_fused__to_copy_3", "casts and copies"),
         ("triton_poi_fused__to_copy_t_17", "casts and copies"),
         ("triton_red_fused_sum_view_33", "reductions"),
+        ("void at::native::reduce_kernel<128, 4, ReduceOp<float, func_wrapper_t<float, sum_functor>>>", "reductions"),
+        ("void at::native::reduce_kernel<512, 1, ReduceOp<float, NormTwoOps<float>>>", "optimizer and clipping"),
         ("triton_per_fused__to_copy_sum_6", "reductions"),
         ("triton_red_fused_linalg_vector_norm_0", "optimizer and clipping"),
         (
