@@ -14,7 +14,7 @@ from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
-from effdeg_lab.models import make_model
+from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
 
@@ -93,6 +93,9 @@ def make_network(settings: Training, examples: DeviceExamples, device: torch.dev
     """Make the network, with first weights that the seed decides."""
     torch.manual_seed(settings.seed)
     model = make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
+    if isinstance(model, ViT):
+        # What cannot be compiled needs second derivatives or hooks, which the kernels do not have either.
+        model.fuse(settings.fused and can_compile_penalty(settings))
     # A GPU's matrix units want the channels of an image side by side; it would move them there and back otherwise.
     return model.to(memory_format=torch.channels_last) if device.type == "cuda" else model  # type: ignore[call-overload]
 

@@ -15,7 +15,7 @@ class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
     data: str = "cifar10"  # or mnist, mnist-cifar, digits, or a file or folder in a known layout
-    model: str = "vit-tiny"  # or resnet18, mlp, or package.module:callable
+    model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, mlp, or package.module:callable
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or several joined by +
     epochs: int = setting(300, scale=True, least=1)
     batch: int = setting(256, least=1)  # examples per step, over all processes
@@ -35,6 +35,7 @@ class Training(Settings):
     augment: Literal["none", "crop", "crop-flip", "cutmix", "swap-simple-half"] = "crop-flip"
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
+    fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
     weight: float | None = None  # of the penalty (λ); by default the regularizer's own
     ramp: float = setting(1 / 3, least=0, most=1)  # the share in which the weight rises along a sine
     start: float = setting(0.0, least=0, most=1)  # the share before the penalty begins

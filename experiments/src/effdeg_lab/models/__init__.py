@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -14,7 +15,7 @@ from effdeg_lab.settings import suggest
 
 __all__ = ["MLP", "Decoder", "ResNet18", "ViT", "make_model"]
 
-_NAMES = ("vit-tiny", "resnet18", "mlp")
+_NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "mlp")
 
 
 class MLP(nn.Module):
@@ -35,7 +36,7 @@ class MLP(nn.Module):
 def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
-    Its name is ``vit-tiny``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
+    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
     ``num_classes`` or, for images, ``channels`` is given them by keyword.
     """
     if name == "mlp":
@@ -51,7 +52,8 @@ def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = shape
     if name == "resnet18":
         return ResNet18(channels=channels, classes=classes)
-    return ViT(size=(height, width), channels=channels, classes=classes)
+    pool: Literal["token", "mean"] = "mean" if name == "vit-tiny-mean" else "token"
+    return ViT(size=(height, width), channels=channels, classes=classes, pool=pool)
 
 
 def _make_from_code(source: str, offered: dict[str, int]) -> nn.Module:
