@@ -21,17 +21,17 @@ STEPS = 10
 # fused; those of matrix products are cuBLAS's and CUTLASS's, or of a template (triton_tem_).
 PATTERNS = (
     ("fused kernels", r"^(mlp|attention|norm)_"),
-    ("attention", r"^(?!triton_).*(flash|fmha|sdpa)"),
+    ("attention", r"^(?!triton_).*(flash|fmha|sdpa|cudnn::fusion)"),
     ("matrix products", r"^triton_tem_|^(?!triton_).*(gemm|gemv|nvjet|cutlass|xmma|splitk|conv|dgrad|wgrad|fprop)"),
     ("batch and points", r"^(?!triton_).*(randperm|radix|sort|distribution|philox)"),
     ("casts and copies", r"^mem(cpy|set)|copy_kernel|CatArray"),
     (
         "casts and copies",
-        r"^triton_poi_fused(?=.*__to_copy)(_(_to_copy|t|view|transpose|permute|clone))+_\d+$",
+        r"^triton_poi_fused(?=.*__to_copy)(_(_to_copy|_unsafe_view|t|view|transpose|permute|clone|unbind))+_\d+$",
     ),
     ("reductions", r"reduce_kernel.*sum_functor"),
     # What runs outside the two compiled functions: clipping, AdamW, and the sum of penalties.
-    ("optimizer and clipping", r"multi_tensor_apply|lpnorm|adam|at::native|vector_norm|addcmul|addcdiv"),
+    ("optimizer and clipping", r"multi_tensor_apply|lpnorm|adam|at::native"),
     ("batch and points", r"^triton_.*_(rand|randint|random|inductor_random|inductor_randint|flip|index|lerp|sort)_"),
     ("reductions", r"^triton_(red|per)_(?!.*layer_norm).*_sum_"),
     ("normalization and elementwise", r"^triton_"),

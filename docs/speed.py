@@ -85,7 +85,7 @@ def _format_time(row: dict[str, Any] | None) -> tuple[str, str]:
     if row is None:
         return "", ""
     if "milliseconds" not in row:
-        return ("too long to compile", "") if row["error"].startswith("not ready") else ("fails", "")
+        return ("too long to compile", "") if row["error"].startswith("not measured within") else ("fails", "")
     return f"{row['milliseconds']:.2f} ms", f"{row['ratio']:.2f}" if "ratio" in row else ""
 
 
