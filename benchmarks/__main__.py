@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +22,39 @@ FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 def main() -> None:
     """Run the cases named on the command line, or all, and keep each as soon as it is done."""
     kind = device().type
-    cases = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
+    cases: dict[str, Callable[..., Any]] = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("case", nargs="*", help=f"on this machine ({kind}): {', '.join(cases)}; by default all")
-    names = parser.parse_args().case
+    parser.add_argument("--variants", nargs="+", default=[], help="of engine_speedups; the rows of others are kept")
+    names, variants = (given := parser.parse_args()).case, given.variants
     if unknown := [name for name in names if name not in cases]:
         parser.error(f"{', '.join(unknown)}: not a case on this machine ({kind}), which has {', '.join(cases)}.")
     table = Table("what", "ratio", "aim", "how", title=f"on {_processor()}")
     for name in names or cases:
         Console(stderr=True).print(f"[dim]{name} …[/]")
-        record = cases[name]()
-        _keep(name, record)
+        some = variants if name == "engine_speedups" else []
+        record = cases[name](some) if some else cases[name]()
+        _keep(name, record, join=bool(some))
         if "ratio" in record:
             table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
         for row in record.get("rows", []):
-            Console(width=150).print(row)
+            Console(width=150).print({key: value for key, value in row.items() if key != "kernel_times"})
     Console(width=150).print(table)
 
 
-def _keep(name: str, record: dict[str, Any]) -> None:
-    """Put a case's record beside those of the same machine and versions; others are dropped."""
+def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
+    """Put a case's record beside those of the same machine and versions; others are dropped.
+
+    Rows are joined with those of the same case: a variant's and method's new row replaces the old one.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{'gpu' if device().type == 'cuda' else 'cpu'}.json"
     environment = _environment()
     kept = json.loads(file.read_text()) if file.exists() else {}
     cases = kept["cases"] if kept.get("environment") == environment else {}
+    if join and name in cases:
+        rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
+        record = record | {"rows": list(rows.values())}
     file.write_text(json.dumps({"environment": environment, "cases": {**cases, name: record}}, indent=1) + "\n")
 
 

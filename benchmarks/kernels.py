@@ -13,35 +13,30 @@ import torch
 
 Record = dict[str, Any]
 ROWS = (256 * 64, 512 * 64)  # tokens of a plain step, and of one with the penalty
-_TILES = ("ROWS", "CHUNK", "num_warps", "num_stages")
-_MLP_FORWARD = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 4, 2), (64, 32, 4, 3), (64, 64, 4, 3))
-_MLP_BACKWARD = ((128, 64, 8), (128, 64, 4), (64, 64, 4), (128, 128, 8), (64, 128, 4), (64, 128, 8), (128, 32, 4))
-_NORM = (
-    (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 2), (64, 64, 4, 3), (64, 64, 8, 2), (64, 64, 8, 3),
-    (64, 32, 4, 4), (64, 64, 4, 4),
-)  # fmt: skip
-_ATTENTION = [{"num_warps": warps, "num_stages": 1} for warps in (4, 8)]
+_MLP_FORWARD = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 4, 3))
+_MLP_BACKWARD = ((128, 64, 8), (128, 64, 4), (64, 64, 4), (128, 128, 8), (64, 128, 8))
+_NORM_BACKWARD = ((64, 8, 4), (64, 8, 8), (64, 16, 8), (64, 4, 4), (32, 8, 4), (128, 8, 8))
 TILES: dict[str, list[dict[str, int]]] = {
-    "mlp_forward": [dict(zip(_TILES, each, strict=True)) for each in _MLP_FORWARD],
+    "norm_forward": [{"ROWS": rows, "num_warps": warps} for rows, warps in ((8, 4), (16, 4), (32, 4), (32, 8))],
+    "attention_forward": [
+        {"num_warps": warps, "num_stages": stages} for warps, stages in ((4, 1), (4, 2), (4, 3), (8, 1), (8, 2))
+    ],
+    "mlp_forward": [
+        {"ROWS": rows, "CHUNK": chunk, "num_warps": warps, "num_stages": stages}
+        for rows, chunk, warps, stages in _MLP_FORWARD
+    ],
     "mlp_backward": [
         {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
         for rows, columns, warps in _MLP_BACKWARD
         for stages in (2, 3)
     ],
-    "norm_backward": [dict(zip(_TILES, each, strict=True)) for each in _NORM],
-    "attention_forward": _ATTENTION,
-    "attention_backward": _ATTENTION,
-    "matrix gradients": [{}],
+    "norm_backward": [{"ROWS": rows, "CHUNK": chunk, "num_warps": warps} for rows, chunk, warps in _NORM_BACKWARD],
+    "attention_backward": [{"num_warps": warps, "num_stages": 1} for warps in (4, 8)],
+    "products": [{}],
 }
 DEPTH = 12
 # Matrix products of 64 × 64 tiles per image of 64 tokens.
-_PRODUCTS = {
-    "mlp_forward": 72,
-    "mlp_backward": 72,
-    "norm_backward": 36,
-    "attention_forward": 42,
-    "attention_backward": 27,
-}
+_PRODUCTS = {"mlp_forward": 72, "mlp_backward": 36, "attention_forward": 15, "attention_backward": 27}
 
 
 def kernel_tiles() -> Record:
@@ -107,41 +102,38 @@ def _prepare(kernel: str, tiles: dict[str, int], rows: int) -> list[tuple[str, C
     x, dy, out, normed, attended = (draw(rows, 192) for _ in range(5))
     hidden, active, dhidden = (draw(rows, 768) for _ in range(3))
     qkv, dqkv = draw(rows, 576), draw(rows, 576)
-    w1, w2, wqkv, wout = draw(768, 192, scale=0.1), draw(192, 768, scale=0.1), draw(576, 192, scale=0.1), draw(192, 192)
+    w1, w2, wqkv, wout = (draw(*shape, scale=0.1) for shape in ((768, 192), (192, 768), (576, 192), (192, 192)))
     one, zero = torch.ones(768, device="cuda"), torch.zeros(768, device="cuda")
     images, blocks = rows // 64, rows // tiles.get("ROWS", 64)
     sums = torch.zeros(rows // 16, 768, device="cuda")
     given: dict[str, tuple[Any, tuple[int, ...], tuple[Any, ...]]] = {
-        "mlp_forward": (kernels.mlp_forward, (blocks,), (x, one, zero, w1, zero, w2, zero, out, hidden)),
+        "norm_forward": (kernels.norm_forward, (blocks,), (x, one, zero, normed)),
+        "attention_forward": (kernels.attention_forward, (images,), (qkv, x, wout, zero, out)),
+        "mlp_forward": (kernels.mlp_forward, (blocks,), (x, one, zero, w1, zero, w2, zero, out, normed, hidden)),
         "mlp_backward": (
             kernels.mlp_backward,
             (768 // tiles.get("COLUMNS", 64), blocks),
             (hidden, dy, w2, active, dhidden, sums),
         ),
-        "norm_backward": (kernels.norm_backward, (blocks,), (dhidden, w1, x, dy, one, zero, out, normed, sums, 768)),
-        "attention_forward": (
-            kernels.attention_forward,
-            (images,),
-            (x, one, zero, wqkv, zero, wout, zero, out, qkv),
-        ),
+        "norm_backward": (kernels.norm_backward, (blocks,), (normed, x, dy, one, out, sums)),
         "attention_backward": (kernels.attention_backward, (images, 3), (qkv, dy, wout, dqkv, attended, sums)),
     }
     if kernel in given:
         function, grid, arguments = given[kernel]
         return [(kernel, lambda: function[grid](*arguments, **tiles))]
+    bias = zero[:576].bfloat16()
     many = {
         width: torch.randn(2 * DEPTH, rows, width, device="cuda", dtype=torch.bfloat16) for width in (192, 576, 768)
     }
     return [
-        ("dw1", lambda: dhidden.T @ normed),
-        ("dw2", lambda: dy.T @ active),
-        ("dwqkv", lambda: dqkv.T @ normed),
-        ("dwout", lambda: dy.T @ attended),
-        ("all dw1", lambda: many[768][:DEPTH].mT @ many[192][1::2]),
-        ("all dw2", lambda: many[192][1::2].mT @ many[768][:DEPTH]),
-        ("all dw2, transposed", lambda: many[768][:DEPTH].mT @ many[192][1::2]),
-        ("all dwqkv", lambda: many[576][:DEPTH].mT @ many[192][::2]),
-        ("all dwout", lambda: many[192][::2].mT @ many[192][1::2]),
+        ("qkv", lambda: torch.addmm(bias, normed, wqkv.T, out=qkv)),
+        ("dn of the MLP", lambda: torch.mm(dhidden, w1, out=out)),
+        ("dn of attention", lambda: torch.mm(dqkv, wqkv, out=out)),
+        ("dw1 of one block", lambda: dhidden.T @ normed),
+        ("dw1", lambda: many[768][:DEPTH].mT @ many[192][1::2]),
+        ("dw2", lambda: many[192][1::2].mT @ many[768][:DEPTH]),
+        ("dwqkv", lambda: many[576][:DEPTH].mT @ many[192][::2]),
+        ("dwout", lambda: many[192][::2].mT @ many[192][1::2]),
     ]
 
 

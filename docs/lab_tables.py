@@ -9,6 +9,7 @@ from typing import Any
 
 import along_training
 import numpy as np
+import speed
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
@@ -61,7 +62,8 @@ def fill(mark: str) -> str:
             RECIPE`` or ``caption RECIPE-FIGURE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
-            with the gap of a pool, with ``; fit`` among the models that fit; or one of the tables below.
+            with the gap of a pool, with ``; fit`` among the models that fit; or ``number benchmark; CASE``, its ratio,
+            with ``; VARIANT; METHOD; COLUMN`` that of a row; or one of the tables below.
     """
     kind, _, rest = mark.partition(" ")
     if kind == "tables":
@@ -109,6 +111,8 @@ def find_caption(name: str) -> str:
 
 def find_number(name: str, *where: str) -> str:
     """Return a number that stands within a sentence; :func:`fill` explains the marks."""
+    if name == "benchmark" and len(where) > 1:
+        return speed.find_number(*where)
     if name == "benchmark":
         return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
     if len(where) < 3:

@@ -2,6 +2,7 @@
 
     python docs/make_figures.py                 # everything; trains the demo's networks
     python docs/make_figures.py lab grokking    # figures of effdeg-lab's runs and of a recipe alone, in seconds
+    python docs/make_figures.py speed           # the figure of a step's time
     python docs/make_figures.py tables          # no figures
 
 Tables and numbers are always filled in. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``;
@@ -20,6 +21,7 @@ from typing import Any
 import along_training
 import bounds
 import lab_tables
+import speed
 from matplotlib.figure import Figure
 
 from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, select_network
@@ -61,6 +63,7 @@ def draw() -> None:
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
     draw_lab()
+    draw_speed()
     draw_studies(STUDIES)
 
 
@@ -189,6 +192,12 @@ def draw_lab() -> None:
             figure.savefig(FIGURES / f"{name}-{theme}.png")
 
 
+def draw_speed() -> None:
+    """Draw where the time of a training step goes, if it was profiled."""
+    for theme in THEMES if speed.read_rows("step_profile") else ():
+        speed.plot(theme).savefig(FIGURES / f"{speed.NAME}-{theme}.png")
+
+
 def earlier_runs() -> str:
     """Tabulate two longer runs that are older than effdeg-lab."""
     lines = [
@@ -225,6 +234,10 @@ def render_pages() -> dict[Path, str]:
         "proxy_costs": proxy_costs,
         "shared": shared,
         "baseline_costs": baseline_costs,
+        "speedups-vit": lambda: speed.make_speedup_table("vit"),
+        "speedups-resnet": lambda: speed.make_speedup_table("resnet"),
+        "step-profile": speed.make_profile,
+        "step-floors": speed.make_floor_table,
         "bounds": bounds.polynomial_table,
         "network-bounds": lambda: bounds.network_table(lab_tables.read_digits_pool()),
     }
@@ -291,7 +304,9 @@ def main(names: list[str]) -> None:
         draw()
     if "lab" in names:
         draw_lab()
-    draw_studies(name for name in names if name not in {"lab", "tables"})
+    if "speed" in names:
+        draw_speed()
+    draw_studies(name for name in names if name not in {"lab", "speed", "tables"})
     for page, text in render_pages().items():
         page.write_text(text)
 

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import itertools
+import json
 import math
 import re
 from pathlib import Path
@@ -145,6 +146,51 @@ def test_the_bound_of_networks_is_the_published_one(docs):
     bound = docs("bounds").network_bound
     assert bound(1.0, 1, 1.0, 4) == pytest.approx((1 + math.sqrt(2 * math.log(2))) / 2)
     assert bound(9.0, 2, 1.0, 4) == pytest.approx(9 * (1 + 2 * math.sqrt(math.log(2))) / 2)
+
+
+def test_the_time_of_a_step_is_shown_as_measured(docs, tmp_path, monkeypatch):
+    speed = docs("speed")
+    monkeypatch.setattr(speed, "RECORD", tmp_path / "gpu.json")
+    work = {
+        "teraflop": 0.5,
+        "gigabytes_unfused": 8.0,
+        "floor_of_products": 1.0,
+        "floor_unfused": 2.0,
+        "floor_fused": 1.5,
+    }
+    times = {"matrix products": 3000.0, "other": 500.0, "gaps": 500.0}
+    profiles = [
+        {"variant": name, "method": method, "milliseconds": 4.0, "work": work, "microseconds": times, "kernels": {}}
+        for name, method in (("baseline", "plain"), ("baseline", "ed"), ("64 tokens", "plain"), ("64 tokens", "ed"))
+    ]
+    speedups = [
+        {"variant": "baseline", "model": "vit-tiny", "method": "plain", "milliseconds": 5.0, "ratio": 1.0},
+        {"variant": "flash", "model": "vit-tiny", "method": "plain", "error": "not measured within 120 s"},
+        {"variant": "64 tokens", "model": "vit-tiny-mean", "method": "ed", "milliseconds": 4.0, "ratio": 0.8},
+        {"variant": "ResNet-18", "model": "resnet18", "method": "ed", "milliseconds": 3.0},
+    ]
+    cases = {"step_profile": {"rows": profiles}, "engine_speedups": {"rows": speedups}}
+    speed.RECORD.write_text(json.dumps({"cases": cases}))
+    assert speed.make_speedup_table("vit").splitlines()[2:] == [
+        "| baseline | 5.00 ms | 1.00 |  |  |  |",
+        "| flash | too long to compile |  |  |  |  |",
+        "| 64 tokens |  |  | 4.00 ms | 0.80 | as the model `vit-tiny-mean` |",
+    ]
+    assert speed.make_speedup_table("resnet").splitlines()[2:] == ["| ResNet-18 |  |  | 3.00 ms |  |  |"]
+    assert speed.find_number("engine_speedups", "baseline", "plain", "epoch") == "0.975"  # 195 steps
+    assert speed.find_number("step_profile", "64 tokens", "ed", "share") == "25%"
+    assert speed.find_number("step_profile", "no such", "ed", "share") == "(not measured)"
+    assert "| matrix products | 3,000 | 3,000 | 3,000 | 3,000 |" in speed.make_profile()
+    assert "| least time, one kernel per operation | 2.00 ms |" in speed.make_floor_table()
+    (axes,) = speed.plot("light").axes
+    ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
+    assert ends == pytest.approx([3, 3.5, 4] * 4)
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "plain, before",
+        "plain, now",
+        "with the penalty, before",
+        "with the penalty, now",
+    ]
 
 
 def test_degree_and_gap_along_training(docs):

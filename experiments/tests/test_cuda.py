@@ -75,13 +75,6 @@ def test_flat_parameters_train_as_separate_ones_do(regularizer, precision):
     )
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_a_compiled_update_is_the_update(optimizer):
-    settings = small(optimizer=optimizer)
-    ours, fused = (train_steps(settings, captured=True, compile_update=each)[0] for each in (True, False))
-    assert_close(ours, fused, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor_labels": False}])
 def test_the_penalty_is_captured_wherever_its_paths_are(settings):
     # The draws of a graph are not those of the same step without it, so only their means are alike.

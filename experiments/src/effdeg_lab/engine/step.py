@@ -98,8 +98,7 @@ class Step:
     """A training step of a task on ``size`` examples, with or without the regularizer's penalty.
 
     A ``wrapper`` is called instead of the model, such as DDP around it. With ``flat`` the parameters are trained as a
-    few flat tensors, by default on a GPU: this is faster there and, but for rounding, the same. With ``compile_update``
-    the optimizer's own step is compiled too, instead of using its fused kernel.
+    few flat tensors, by default on a GPU: this is faster there and, but for rounding, the same.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class Step:
         size: int,
         wrapper: nn.Module | None = None,
         flat: bool | None = None,
-        compile_update: bool = False,
     ) -> None:
         self._task, self._model, self._wrapper = task, task.model, task.model if wrapper is None else wrapper
         self._device = device = next(task.model.parameters()).device
@@ -118,10 +116,7 @@ class Step:
         self._rate, self._weight, self.penalties = (torch.zeros((), device=device) for _ in range(3))
         self._indices = torch.arange(size, device=device)
         self._fused = self._on_gpu or task.fused_on_cpu
-        # SAM and ASAM step in their own way.
-        compiles_update = compile_update and task.regularizer.wrap is None
-        fused = self._fused and not compiles_update
-        options = {"lr": self._rate if self._fused else 1.0, "fused": fused, **task.options}
+        options = {"lr": self._rate if self._fused else 1.0, "fused": self._fused, **task.options}
         if self._on_gpu and issubclass(task.optimizer, torch.optim.AdamW):
             options["capturable"] = True
         self._flat: FlatParameters | None = None
@@ -132,8 +127,6 @@ class Step:
             options["params"] = self._flat.named()
         self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
         self._batch = self._compile(task.batch)
-        # Not as one graph: torch's optimizers break it at their step.
-        self._update = torch.compile(self._clip_and_step, dynamic=False) if compiles_update else None
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
         self._steps: dict[bool, Callable[[], None]] = {}
 
@@ -201,25 +194,13 @@ class Step:
             parameters = {} if self._flat is None else self._flat.unflatten()
             loss, penalty = self._losses[penalized](parameters, x, y, self._weight)
             loss.backward()  # type: ignore[no-untyped-call]
-            if self._update is None:
-                self._clip()
+            if self._task.clip is not None:
+                trained = [each for group in self.optimizer.param_groups for each in group["params"]]
+                nn.utils.clip_grad_norm_(trained, self._task.clip)
             self.penalties += penalty
             return loss
 
-        if self._update is None:
-            self.optimizer.step(closure)  # type: ignore[arg-type]
-        else:
-            closure()
-            self._update()
-
-    def _clip(self) -> None:
-        if self._task.clip is not None:
-            trained = [each for group in self.optimizer.param_groups for each in group["params"]]
-            nn.utils.clip_grad_norm_(trained, self._task.clip)
-
-    def _clip_and_step(self) -> None:
-        self._clip()
-        self.optimizer.step()
+        self.optimizer.step(closure)  # type: ignore[arg-type]
 
     def _make_loss(
         self, penalized: bool

@@ -36,8 +36,8 @@ class MLP(nn.Module):
 def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
-    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that takes ``classes``,
-    ``num_classes`` or, for images, ``channels`` is given them by keyword.
+    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that
+    takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword.
     """
     if name == "mlp":
         return MLP(math.prod(shape), classes)

@@ -1,12 +1,11 @@
-"""The blocks of ViT-Tiny on 64 tokens, computed by six Triton kernels: two forward, four backward.
+"""The blocks of ViT-Tiny on 64 tokens, computed by six Triton kernels and a few large products.
 
 At a width of 192, a block computed operation by operation is bound by memory: what each operation writes, the next one
-reads. Here half a block is one kernel forward: the hidden layer of the MLP and the attention weights never leave the
-chip, and are computed again backward. Backward, what the gradients of the matrices are made of is kept until all
-blocks are done, since products over all blocks at once fill a GPU, and those of one block do not.
+reads. Here each kernel does all it can do with what it has read. What the gradients of the matrices are made of is kept
+until all blocks are done: a product over all blocks fills a GPU, and that of one block does not.
 
 Everything is in bf16 with sums in float32, as under autocast. Tiles have power-of-two sides, so a row of 192 features
-is three tiles of 64.
+is a wide tile of 128 and a narrow one of 64.
 """
 
 import torch
@@ -17,57 +16,43 @@ from torch import Tensor
 WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 """The sizes that the kernels are written for: features, hidden features, heads, and tokens of an image."""
 
-# Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows of a tile, columns at a time, warps, and
-# stages of the loop that loads weights.
+# Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile, or those at a time,
+# warps, and stages of the loop that loads weights.
+NORM_FORWARD = {"ROWS": 16, "num_warps": 4}
+ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 2}
 MLP_FORWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 3}
-MLP_BACKWARD = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
-NORM_BACKWARD = {"ROWS": 64, "CHUNK": 64, "num_warps": 4, "num_stages": 3}
-ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 1}
+MLP_BACKWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
+NORM_BACKWARD = {"ROWS": 64, "CHUNK": 8, "num_warps": 4}
 ATTENTION_BACKWARD = {"num_warps": 4, "num_stages": 1}
 
 
 @triton.jit
-def _load_row(start, rows, columns):
-    """Load rows of 192 features as three tiles."""
-    place = start + rows[:, None] * 192 + columns[None, :]
-    one = tl.load(place)
-    two = tl.load(place + 64)
-    three = tl.load(place + 128)
-    return one, two, three
+def _normalize(x, rows, weight, bias):
+    """Load rows and apply LayerNorm to them; return their first 128 features and the other 64."""
+    wide, narrow = tl.arange(0, 128), 128 + tl.arange(0, 64)
+    one = tl.load(x + rows[:, None] * 192 + wide[None, :]).to(tl.float32)
+    two = tl.load(x + rows[:, None] * 192 + narrow[None, :]).to(tl.float32)
+    mean, scale = _get_moments(one, two)
+    one = (one - mean[:, None]) * scale[:, None]
+    two = (two - mean[:, None]) * scale[:, None]
+    one = one * tl.load(weight + wide)[None, :] + tl.load(bias + wide)[None, :]
+    two = two * tl.load(weight + narrow)[None, :] + tl.load(bias + narrow)[None, :]
+    return one.to(x.dtype.element_ty), two.to(x.dtype.element_ty)
 
 
 @triton.jit
-def _store_row(start, rows, columns, one, two, three):
-    """Store three tiles as rows of 192 features."""
-    place = start + rows[:, None] * 192 + columns[None, :]
-    kind = start.dtype.element_ty
-    tl.store(place, one.to(kind))
-    tl.store(place + 64, two.to(kind))
-    tl.store(place + 128, three.to(kind))
+def _get_moments(one, two):
+    """Return the mean of each row of two tiles, and one over its deviation."""
+    mean = (tl.sum(one, 1) + tl.sum(two, 1)) / 192
+    one, two = one - mean[:, None], two - mean[:, None]
+    return mean, tl.rsqrt((tl.sum(one * one, 1) + tl.sum(two * two, 1)) / 192 + 1e-5)
 
 
 @triton.jit
-def _get_moments(one, two, three):
-    """Return the mean of each row, and one over its deviation."""
-    one, two, three = one.to(tl.float32), two.to(tl.float32), three.to(tl.float32)
-    mean = (tl.sum(one, 1) + tl.sum(two, 1) + tl.sum(three, 1)) / 192
-    one, two, three = one - mean[:, None], two - mean[:, None], three - mean[:, None]
-    variance = (tl.sum(one * one, 1) + tl.sum(two * two, 1) + tl.sum(three * three, 1)) / 192
-    return mean, tl.rsqrt(variance + 1e-5)
-
-
-@triton.jit
-def _normalize(one, two, three, weight, bias, columns):
-    """Apply LayerNorm to rows of three tiles."""
-    kind = one.dtype
-    mean, scale = _get_moments(one, two, three)
-    one = (one.to(tl.float32) - mean[:, None]) * scale[:, None]
-    two = (two.to(tl.float32) - mean[:, None]) * scale[:, None]
-    three = (three.to(tl.float32) - mean[:, None]) * scale[:, None]
-    one = one * tl.load(weight + columns)[None, :] + tl.load(bias + columns)[None, :]
-    two = two * tl.load(weight + 64 + columns)[None, :] + tl.load(bias + 64 + columns)[None, :]
-    three = three * tl.load(weight + 128 + columns)[None, :] + tl.load(bias + 128 + columns)[None, :]
-    return one.to(kind), two.to(kind), three.to(kind)
+def _add_and_store(y, bias, x, out, place, columns):
+    """Add a bias and what came in, and write a tile."""
+    y += tl.load(bias + columns)[None, :] + tl.load(x + place).to(tl.float32)
+    tl.store(out + place, y.to(out.dtype.element_ty))
 
 
 @triton.jit
@@ -87,36 +72,29 @@ def _gate(x):
 
 @triton.jit
 def mlp_forward(
-    x, norm_weight, norm_bias, w1, b1, w2, b2, out, hidden, ROWS: tl.constexpr, CHUNK: tl.constexpr
+    x, norm_weight, norm_bias, w1, b1, w2, b2, out, normed, hidden, ROWS: tl.constexpr, CHUNK: tl.constexpr
 ):  # fmt: skip
-    """Write x + w2 gelu(hidden) + b2, and hidden, which is w1 norm(x) + b1."""
-    rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
+    """Write x + w2 gelu(hidden) + b2, norm(x), and hidden, which is w1 norm(x) + b1."""
+    rows, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
+    wide, narrow = tl.arange(0, 128), 128 + tl.arange(0, 64)
     kind = x.dtype.element_ty
-    x1, x2, x3 = _load_row(x, rows, columns)
-    n1, n2, n3 = _normalize(x1, x2, x3, norm_weight, norm_bias, columns)
-    y1 = tl.zeros((ROWS, 64), tl.float32)
-    y2 = tl.zeros((ROWS, 64), tl.float32)
-    y3 = tl.zeros((ROWS, 64), tl.float32)
-    into = w1 + chunk[:, None] * 192 + columns[None, :]
-    outof = w2 + columns[:, None] * 768 + chunk[None, :]
+    n1, n2 = _normalize(x, rows, norm_weight, norm_bias)
+    tl.store(normed + rows[:, None] * 192 + wide[None, :], n1)
+    tl.store(normed + rows[:, None] * 192 + narrow[None, :], n2)
+    y1, y2 = tl.zeros((ROWS, 128), tl.float32), tl.zeros((ROWS, 64), tl.float32)
+    into, outof = w1 + chunk[:, None] * 192, w2 + chunk[None, :]
     place = hidden + rows[:, None] * 768 + chunk[None, :]
     for first in range(0, 768, CHUNK):
-        h = tl.dot(n1, tl.trans(tl.load(into + first * 192)))
-        h = tl.dot(n2, tl.trans(tl.load(into + first * 192 + 64)), h)
-        h = tl.dot(n3, tl.trans(tl.load(into + first * 192 + 128)), h)
+        h = tl.dot(n1, tl.trans(tl.load(into + first * 192 + wide[None, :])))
+        h = tl.dot(n2, tl.trans(tl.load(into + first * 192 + narrow[None, :])), h)
         h += tl.load(b1 + first + chunk)[None, :]
         tl.store(place + first, h.to(kind))
         value, slope = _gate(h)
         active = (h * value).to(kind)
-        y1 = tl.dot(active, tl.trans(tl.load(outof + first)), y1)
-        y2 = tl.dot(active, tl.trans(tl.load(outof + first + 64 * 768)), y2)
-        y3 = tl.dot(active, tl.trans(tl.load(outof + first + 128 * 768)), y3)
-    # Loaded again instead of held in registers through the loop.
-    x1, x2, x3 = _load_row(x, rows, columns)
-    y1 += tl.load(b2 + columns)[None, :] + x1.to(tl.float32)
-    y2 += tl.load(b2 + 64 + columns)[None, :] + x2.to(tl.float32)
-    y3 += tl.load(b2 + 128 + columns)[None, :] + x3.to(tl.float32)
-    _store_row(out, rows, columns, y1, y2, y3)
+        y1 = tl.dot(active, tl.trans(tl.load(outof + first + wide[:, None] * 768)), y1)
+        y2 = tl.dot(active, tl.trans(tl.load(outof + first + narrow[:, None] * 768)), y2)
+    _add_and_store(y1, b2, x, out, rows[:, None] * 192 + wide[None, :], wide)
+    _add_and_store(y2, b2, x, out, rows[:, None] * 192 + narrow[None, :], narrow)
 
 
 @triton.jit
@@ -132,7 +110,8 @@ def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLU
     for first in range(0, 192, 64):
         d = tl.load(dy + rows[:, None] * 192 + inner[None, :] + first)
         dactive = tl.dot(d, tl.load(w2 + (inner[:, None] + first) * 768 + columns[None, :]), dactive)
-    h = h.to(tl.float32)
+    # Adding nothing of it gives h the layout of a product: the gate would else be computed once in each layout.
+    h = h.to(tl.float32) + 0.0 * dactive
     value, slope = _gate(h)
     tl.store(active + place, (h * value).to(kind))
     dactive = dactive * (value + h * slope)
@@ -144,73 +123,45 @@ def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLU
 
 
 @triton.jit
-def norm_backward(
-    dz, weight, x, dy, norm_weight, norm_bias, dx, normed, sums,
-    INNER: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
-    """Take the gradient of a projection of norm(x) back to x, and add that of the way around it; write norm(x) too.
+def norm_forward(x, norm_weight, norm_bias, normed, ROWS: tl.constexpr):
+    """Write norm(x)."""
+    rows, wide, narrow = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 128), 128 + tl.arange(0, 64)
+    n1, n2 = _normalize(x, rows, norm_weight, norm_bias)
+    tl.store(normed + rows[:, None] * 192 + wide[None, :], n1)
+    tl.store(normed + rows[:, None] * 192 + narrow[None, :], n2)
 
-    ``sums`` has a row for each program: the sums over rows for LayerNorm's weight and bias, and those of dy.
+
+@triton.jit
+def norm_backward(dn, x, dy, norm_weight, dx, sums, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    """Take the gradient of norm(x) back to x, and add that of the way around.
+
+    ``sums`` has a row for each program: the sums over its rows for LayerNorm's weight and bias, and those of dy.
     """
-    rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
-    sums += tl.program_id(0) * 576
-    dn1 = tl.zeros((ROWS, 64), tl.float32)
-    dn2 = tl.zeros((ROWS, 64), tl.float32)
-    dn3 = tl.zeros((ROWS, 64), tl.float32)
-    into = weight + chunk[:, None] * 192 + columns[None, :]
-    place = dz + rows[:, None] * INNER + chunk[None, :]
-    for first in range(0, INNER, CHUNK):
-        d = tl.load(place + first)
-        dn1 = tl.dot(d, tl.load(into + first * 192), dn1)
-        dn2 = tl.dot(d, tl.load(into + first * 192 + 64), dn2)
-        dn3 = tl.dot(d, tl.load(into + first * 192 + 128), dn3)
-    x1, x2, x3 = _load_row(x, rows, columns)
-    mean, scale = _get_moments(x1, x2, x3)
-    # Tile by tile, and loaded again every time: three tiles of float32 besides the gradient do not fit in registers.
-    tile = rows[:, None] * 192 + columns[None, :]
-    dn1, mean1, along1 = _scale_back(dn1, x + tile, mean, scale, norm_weight, norm_bias, normed + tile, sums, columns)
-    dn2, mean2, along2 = _scale_back(
-        dn2, x + tile + 64, mean, scale, norm_weight + 64, norm_bias + 64, normed + tile + 64, sums + 64, columns
-    )
-    dn3, mean3, along3 = _scale_back(
-        dn3, x + tile + 128, mean, scale, norm_weight + 128, norm_bias + 128, normed + tile + 128, sums + 128, columns
-    )
-    dmean, along = (mean1 + mean2 + mean3) / 192, (along1 + along2 + along3) / 192
-    _center_back(dn1, x + tile, mean, scale, dmean, along, dy + tile, dx + tile, sums + 384 + columns)
-    _center_back(dn2, x + tile + 64, mean, scale, dmean, along, dy + tile + 64, dx + tile + 64, sums + 448 + columns)
-    _center_back(dn3, x + tile + 128, mean, scale, dmean, along, dy + tile + 128, dx + tile + 128, sums + 512 + columns)
-
-
-@triton.jit
-def _scale_back(dn, x, mean, scale, weight, bias, normed, sums, columns):
-    """Go back through LayerNorm's weight and bias; return the gradient and its means of two kinds."""
-    standard = (tl.load(x).to(tl.float32) - mean[:, None]) * scale[:, None]
-    weights = tl.load(weight + columns)[None, :]
-    tl.store(normed, (standard * weights + tl.load(bias + columns)[None, :]).to(normed.dtype.element_ty))
-    tl.store(sums + columns, tl.sum(dn * standard, 0))
-    tl.store(sums + 192 + columns, tl.sum(dn, 0))
-    dn = dn * weights
-    return dn, tl.sum(dn, 1), tl.sum(dn * standard, 1)
-
-
-@triton.jit
-def _center_back(dn, x, mean, scale, dmean, along, dy, dx, sums):
-    """Go back through the standardization, and add the gradient of the way around."""
-    standard = (tl.load(x).to(tl.float32) - mean[:, None]) * scale[:, None]
-    around = tl.load(dy).to(tl.float32)
-    tl.store(sums, tl.sum(around, 0))
-    dn = (dn - dmean[:, None] - standard * along[:, None]) * scale[:, None] + around
-    tl.store(dx, dn.to(dx.dtype.element_ty))
-
-
-@triton.jit
-def _project(n1, n2, n3, weight, bias, columns):
-    """Multiply rows of 192 features by 64 rows of a matrix, and add their biases."""
-    place = weight + columns[:, None] * 192 + columns[None, :]
-    out = tl.dot(n1, tl.trans(tl.load(place)))
-    out = tl.dot(n2, tl.trans(tl.load(place + 64)), out)
-    out = tl.dot(n3, tl.trans(tl.load(place + 128)), out)
-    return (out + tl.load(bias + columns)[None, :]).to(weight.dtype.element_ty)
+    columns = tl.arange(0, 256)
+    kept = columns[None, :] < 192
+    weight = tl.load(norm_weight + columns, mask=columns < 192, other=0.0)[None, :]
+    dweight = tl.zeros((CHUNK, 256), tl.float32)
+    dbias, after = dweight, dweight
+    for first in range(0, ROWS, CHUNK):
+        rows = tl.program_id(0) * ROWS + first + tl.arange(0, CHUNK)
+        place = rows[:, None] * 192 + columns[None, :]
+        standard = tl.load(x + place, mask=kept, other=0.0).to(tl.float32)
+        d = tl.load(dn + place, mask=kept, other=0.0).to(tl.float32)
+        around = tl.load(dy + place, mask=kept, other=0.0).to(tl.float32)
+        standard = tl.where(kept, standard - tl.sum(standard, 1)[:, None] / 192, 0.0)
+        scale = tl.rsqrt(tl.sum(standard * standard, 1)[:, None] / 192 + 1e-5)
+        standard = standard * scale
+        dweight += d * standard
+        dbias += d
+        after += around
+        d = d * weight
+        along = tl.sum(d * standard, 1)[:, None] / 192
+        d = (d - tl.sum(d, 1)[:, None] / 192 - standard * along) * scale + around
+        tl.store(dx + place, d.to(dx.dtype.element_ty), mask=kept)
+    sums += tl.program_id(0) * 576 + columns
+    tl.store(sums, tl.sum(dweight, 0), mask=columns < 192)
+    tl.store(sums + 192, tl.sum(dbias, 0), mask=columns < 192)
+    tl.store(sums + 384, tl.sum(after, 0), mask=columns < 192)
 
 
 @triton.jit
@@ -222,49 +173,33 @@ def _attend(q, k):
 
 
 @triton.jit
-def attention_forward(x, norm_weight, norm_bias, wqkv, bqkv, wout, bout, out, qkv):
-    """Write x + wout attention(wqkv norm(x) + bqkv) + bout for one image, and its queries, keys and values."""
-    columns = tl.arange(0, 64)
+def attention_forward(qkv, x, wout, bout, out):
+    """Write x + wout attention(qkv) + bout for one image."""
+    columns, wide, narrow = tl.arange(0, 64), tl.arange(0, 128), 128 + tl.arange(0, 64)
     rows = tl.program_id(0) * 64 + columns
     kind = x.dtype.element_ty
-    x1, x2, x3 = _load_row(x, rows, columns)
-    n1, n2, n3 = _normalize(x1, x2, x3, norm_weight, norm_bias, columns)
-    y1 = tl.zeros((64, 64), tl.float32)
-    y2 = tl.zeros((64, 64), tl.float32)
-    y3 = tl.zeros((64, 64), tl.float32)
-    place = rows[:, None] * 576 + columns[None, :]
-    outof = wout + columns[:, None] * 192 + columns[None, :]
-    for head in range(3):
-        first = head * 64
-        q = _project(n1, n2, n3, wqkv + first * 192, bqkv + first, columns)
-        k = _project(n1, n2, n3, wqkv + (192 + first) * 192, bqkv + 192 + first, columns)
-        v = _project(n1, n2, n3, wqkv + (384 + first) * 192, bqkv + 384 + first, columns)
-        tl.store(qkv + place + first, q)
-        tl.store(qkv + place + 192 + first, k)
-        tl.store(qkv + place + 384 + first, v)
-        mixed = tl.dot(_attend(q, k).to(kind), v).to(kind)
-        y1 = tl.dot(mixed, tl.trans(tl.load(outof + first)), y1)
-        y2 = tl.dot(mixed, tl.trans(tl.load(outof + 64 * 192 + first)), y2)
-        y3 = tl.dot(mixed, tl.trans(tl.load(outof + 128 * 192 + first)), y3)
-    x1, x2, x3 = _load_row(x, rows, columns)
-    y1 += tl.load(bout + columns)[None, :] + x1.to(tl.float32)
-    y2 += tl.load(bout + 64 + columns)[None, :] + x2.to(tl.float32)
-    y3 += tl.load(bout + 128 + columns)[None, :] + x3.to(tl.float32)
-    _store_row(out, rows, columns, y1, y2, y3)
+    y1, y2 = tl.zeros((64, 128), tl.float32), tl.zeros((64, 64), tl.float32)
+    place = qkv + rows[:, None] * 576 + columns[None, :]
+    for first in range(0, 192, 64):
+        weights = _attend(tl.load(place + first), tl.load(place + first + 192)).to(kind)
+        attended = tl.dot(weights, tl.load(place + first + 384)).to(kind)
+        outof = wout + first + columns[None, :]
+        y1 = tl.dot(attended, tl.trans(tl.load(outof + wide[:, None] * 192)), y1)
+        y2 = tl.dot(attended, tl.trans(tl.load(outof + narrow[:, None] * 192)), y2)
+    _add_and_store(y1, bout, x, out, rows[:, None] * 192 + wide[None, :], wide)
+    _add_and_store(y2, bout, x, out, rows[:, None] * 192 + narrow[None, :], narrow)
 
 
 @triton.jit
 def attention_backward(qkv, dy, wout, dqkv, attended, sums):
     """Write what one head of one image attends to, the gradients of its queries, keys and values, and their sums."""
-    columns = tl.arange(0, 64)
+    columns, wide, narrow = tl.arange(0, 64), tl.arange(0, 128), 128 + tl.arange(0, 64)
     rows, first = tl.program_id(0) * 64 + columns, tl.program_id(1) * 64
     kind = qkv.dtype.element_ty
     place = rows[:, None] * 576 + columns[None, :] + first
-    outof = wout + columns[:, None] * 192 + columns[None, :] + first
-    dy1, dy2, dy3 = _load_row(dy, rows, columns)
-    dattended = tl.dot(dy1, tl.load(outof))
-    dattended = tl.dot(dy2, tl.load(outof + 64 * 192), dattended)
-    dattended = tl.dot(dy3, tl.load(outof + 128 * 192), dattended).to(kind)
+    row, outof = dy + rows[:, None] * 192, wout + first + columns[None, :]
+    dattended = tl.dot(tl.load(row + wide[None, :]), tl.load(outof + wide[:, None] * 192))
+    dattended = tl.dot(tl.load(row + narrow[None, :]), tl.load(outof + narrow[:, None] * 192), dattended).to(kind)
     q, k, v = tl.load(qkv + place), tl.load(qkv + place + 192), tl.load(qkv + place + 384)
     weights = _attend(q, k)
     rounded = weights.to(kind)
@@ -305,55 +240,63 @@ _MOST_ROWS = 128  # of a tile
 
 
 @torch.library.custom_op("effdeg_lab::encode", mutates_args=())
-def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the outputs, and what the gradients need: what is between halves, queries to values, hidden layers."""
+def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the outputs, and what gradients need: what is between halves, norms, queries to values, hidden layers."""
     count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
     out, between = torch.empty_like(x), x.new_empty(2 * depth - 1, count, WIDTH)
+    normed = x.new_empty(2 * depth, count, WIDTH)
     qkv, hidden = x.new_empty(depth, count, 3 * WIDTH), x.new_empty(depth, count, HIDDEN)
     stages = [x, *between, out]
+    qkv_biases = torch.stack(parameters[3::_PARAMETERS]).to(x.dtype)
     for block in range(depth):
-        given = parameters[_PARAMETERS * block : _PARAMETERS * (block + 1)]
+        norm_weight, norm_bias, wqkv, _, wout, bout, *mlp = parameters[_PARAMETERS * block :][:_PARAMETERS]
         before, middle, after = stages[2 * block : 2 * block + 3]
-        attention_forward[(count // TOKENS,)](before, *given[:6], middle, qkv[block], **ATTENTION_FORWARD)
-        rows = MLP_FORWARD["ROWS"]
-        mlp_forward[(count // rows,)](middle, *given[6:], after, hidden[block], **MLP_FORWARD)
-    return out, between, qkv, hidden
+        norm_forward[(count // NORM_FORWARD["ROWS"],)](
+            before, norm_weight, norm_bias, normed[2 * block], **NORM_FORWARD
+        )
+        torch.addmm(qkv_biases[block], normed[2 * block], wqkv.T, out=qkv[block])
+        attention_forward[(count // TOKENS,)](qkv[block], before, wout, bout, middle, **ATTENTION_FORWARD)
+        mlp_forward[(count // MLP_FORWARD["ROWS"],)](
+            middle, *mlp, after, normed[2 * block + 1], hidden[block], **MLP_FORWARD
+        )
+    return out, between, normed, qkv, hidden
 
 
 @torch.library.custom_op("effdeg_lab::encode_backward", mutates_args=())
 def _encode_backward(
-    x: Tensor, dy: Tensor, between: Tensor, qkv: Tensor, hidden: Tensor, parameters: list[Tensor]
+    x: Tensor, dy: Tensor, between: Tensor, normed: Tensor, qkv: Tensor, hidden: Tensor, parameters: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of x and of the four matrices of all blocks, and sums over some rows for the vectors."""
     count, depth = x.numel() // WIDTH, len(qkv)
-    dx, stages, gradients = torch.empty_like(x), [x, *between], x.new_empty(2 * depth, count, WIDTH)
+    dx, stages, gradients = torch.empty_like(x), [x, *between], torch.empty_like(normed)
     gradients[-1].copy_(dy.view(count, WIDTH))
     # The gradient of what every half is given, and of the outputs; that of x is an output of its own.
     places = [dx, *gradients]
-    normed, attended = x.new_empty(2 * depth, count, WIDTH), x.new_empty(depth, count, WIDTH)
+    attended, dn = x.new_empty(depth, count, WIDTH), x.new_empty(count, WIDTH)
     active, dhidden, dqkv = torch.empty_like(hidden), torch.empty_like(hidden), torch.empty_like(qkv)
-    sums = torch.empty(2 * depth, count // NORM_BACKWARD["ROWS"], 3 * WIDTH, device=x.device)
+    rows = NORM_BACKWARD["ROWS"]
+    sums = torch.empty(2 * depth, count // rows, 3 * WIDTH, device=x.device)
     hidden_sums = torch.empty(depth, count // 16, HIDDEN, device=x.device)
     qkv_sums = torch.empty(depth, count // TOKENS, 3 * WIDTH, device=x.device)
 
-    def take_back(half: int, dz: Tensor, weight: Tensor, norm_weight: Tensor, norm_bias: Tensor) -> None:
-        norm_backward[(count // NORM_BACKWARD["ROWS"],)](
-            dz, weight, stages[half], places[half + 1], norm_weight, norm_bias, places[half], normed[half], sums[half],
-            INNER=dz.shape[1], **NORM_BACKWARD,
-        )  # fmt: skip
+    def take_back(half: int, dz: Tensor, weight: Tensor, norm_weight: Tensor) -> None:
+        torch.mm(dz, weight, out=dn)
+        norm_backward[(count // rows,)](
+            dn, stages[half], places[half + 1], norm_weight, places[half], sums[half], **NORM_BACKWARD
+        )
 
     for block in reversed(range(depth)):
-        norm1, bias1, wqkv, _, wout, _, norm2, bias2, w1, _, w2, _ = parameters[_PARAMETERS * block :][:_PARAMETERS]
+        norm1, _, wqkv, _, wout, _, norm2, _, w1, _, w2, _ = parameters[_PARAMETERS * block :][:_PARAMETERS]
         first, second = 2 * block, 2 * block + 1
         grid = (HIDDEN // MLP_BACKWARD["COLUMNS"], count // MLP_BACKWARD["ROWS"])
         mlp_backward[grid](
             hidden[block], places[second + 1], w2, active[block], dhidden[block], hidden_sums[block], **MLP_BACKWARD
         )
-        take_back(second, dhidden[block], w1, norm2, bias2)
+        take_back(second, dhidden[block], w1, norm2)
         attention_backward[(count // TOKENS, HEADS)](
             qkv[block], places[second], wout, dqkv[block], attended[block], qkv_sums[block], **ATTENTION_BACKWARD
         )
-        take_back(first, dqkv[block], wqkv, norm1, bias1)
+        take_back(first, dqkv[block], wqkv, norm1)
     dwqkv, dwout = dqkv.mT @ normed[::2], gradients[::2].mT @ attended
     dw1, dw2 = dhidden.mT @ normed[1::2], gradients[1::2].mT @ active
     return dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums
@@ -362,12 +305,12 @@ def _encode_backward(
 @_encode.register_fake
 def _(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, ...]:
     count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
-    shapes = ((2 * depth - 1, WIDTH), (depth, 3 * WIDTH), (depth, HIDDEN))
+    shapes = ((2 * depth - 1, WIDTH), (2 * depth, WIDTH), (depth, 3 * WIDTH), (depth, HIDDEN))
     return torch.empty_like(x), *(x.new_empty(many, count, width) for many, width in shapes)
 
 
 @_encode_backward.register_fake
-def _(x, dy, between, qkv, hidden, parameters):  # noqa: ARG001
+def _(x, dy, between, normed, qkv, hidden, parameters):  # noqa: ARG001
     count, depth = x.numel() // WIDTH, len(qkv)
     matrices = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (HIDDEN, WIDTH), (WIDTH, HIDDEN))
     sums = (
@@ -385,9 +328,9 @@ def _keep(ctx, inputs, output):
 
 
 def _differentiate(ctx, dy, *_):
-    x, between, qkv, hidden, *parameters = ctx.saved_tensors
+    x, between, normed, qkv, hidden, *parameters = ctx.saved_tensors
     dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums = _encode_backward(
-        x, dy.contiguous(), between, qkv, hidden, parameters
+        x, dy.contiguous(), between, normed, qkv, hidden, parameters
     )
     sums, db1, dbqkv = sums.sum(1), hidden_sums.sum(1), qkv_sums.sum(1)
     norm_weight, norm_bias, after = sums.split(WIDTH, dim=1)

@@ -1,6 +1,6 @@
 """Vision transformers. The defaults are ViT-Tiny for 32 × 32 images: patches of 4, width 192, depth 12, 3 heads."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -67,23 +67,22 @@ class Encoder(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the blocks on a batch of token sequences."""
-        if self.fused:
+        blocks: list[Any] = list(self)
+        if self.fused and x.is_cuda:
             # Not at the top: Triton comes with torch for GPUs alone.
             from effdeg_lab.models import kernels
 
-            if kernels.can_encode(x, heads=self[0].heads):
-                return kernels.encode(x, [_get_parameters(block, x.dtype) for block in self])
-        encoded: Tensor = super().forward(x)
-        return encoded
+            if kernels.can_encode(x, heads=blocks[0].heads):
+                return kernels.encode(x, [_get_parameters(block, x.dtype) for block in blocks])
+        for block in blocks:
+            x = block(x)
+        return x
 
 
 def _get_parameters(block: EncoderBlock, kind: torch.dtype) -> list[Tensor]:
-    layers = (block.norms[0], block.qkv, block.out, block.norms[1], block.mlp[0], block.mlp[2])
-    return [
-        each
-        for layer in layers
-        for each in (layer.weight.to(kind) if layer.weight.dim() > 1 else layer.weight.float(), layer.bias.float())
-    ]
+    layers: list[Any] = [block.norms[0], block.qkv, block.out, block.norms[1], block.mlp[0], block.mlp[2]]
+    parameters = [each for layer in layers for each in (layer.weight, layer.bias)]
+    return [each.to(kind) if each.dim() > 1 else each.float() for each in parameters]
 
 
 class ViT(nn.Module):
