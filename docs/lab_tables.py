@@ -145,8 +145,9 @@ def make_recipe_table() -> str:
     """Tabulate the planned and the finished runs of every recipe."""
     lines = ["| recipe | paper | planned | in `results/` |", "|---|---|---|---|"]
     for name, recipe in all_recipes().items():
-        count = len(recipe.methods) * len(list(recipe.points())) * len(recipe.seeds)
-        planned = _count_runs(count, recipe.settings.to_dict().get("epochs"))
+        count = len(list(recipe.points())) * len(recipe.seeds)
+        epochs_planned = Counter(recipe.resolve(each).to_dict().get("epochs") for each in recipe.methods)
+        planned = ", ".join(_count_runs(number * count, epochs) for epochs, number in epochs_planned.items())
         by_epochs = Counter(run.settings.get("epochs", 0) for run in find_runs(name))
         most_first = sorted(by_epochs.items(), key=lambda each: (-each[1], -each[0]))
         found = ", ".join(_count_runs(number, epochs) for epochs, number in most_first)

@@ -8,7 +8,7 @@ from effdeg_lab.studies.methods import Methods
 
 POOLED = replace(SETTINGS, model="vit-tiny-mean")
 # 64 tokens instead of 65 train twice as fast on a GPU.
-DEPARTS_POOLED = DEPARTS.replace("has a class token", "averages over its patches instead of a class token, and has")
+DEPARTS_POOLED = DEPARTS.replace("has a class token,", "averages over its patches instead of a class token; it has")
 
 RECIPE = make_recipe(
     name="cifar10-contest",
