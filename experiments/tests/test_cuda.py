@@ -148,12 +148,14 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, regul
         assert penalties[0] == pytest.approx(penalties[1], rel=1e-3)
 
 
-def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch):
+@pytest.mark.parametrize("augment", ["crop", "crop-flip-cutmix"])
+def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch, augment):
     assert "shared" not in carry_out(tmp_path / "alone", small(epochs=1), device=GPU).environment
     monkeypatch.setattr(classify, "load", lambda *_: make_pictures())
     monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
-    done = carry_out(tmp_path, small(limit=None, batch=50, epochs=3, lr=5e-3, augment="crop"), device=GPU)
+    done = carry_out(tmp_path, small(limit=None, batch=50, epochs=3, lr=5e-3, augment=augment), device=GPU)
     assert done.environment["shared"] is True
+    assert done.summary["test_accuracy"] > 0.9
     assert done.summary["further_tests"].keys() == {"dark"}
     assert 0 <= done.summary["test_calibration_error"] <= 1
 
