@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, engine, training
+from benchmarks import comparisons, engine, together, training
 from benchmarks.timing import device, interleaved
 from effdeg.functional import (
     basis_matrix,
@@ -156,4 +156,7 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
 
 
 ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping, engine.engine_move]
-ON_GPU = [measure_overhead, projection_speed, memory_growth, *training.CASES, *comparisons.CASES, *engine.CASES]
+ON_GPU = [
+    *(measure_overhead, projection_speed, memory_growth),
+    *(*training.CASES, *comparisons.CASES, *engine.CASES, together.networks_at_once),
+]
