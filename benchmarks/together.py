@@ -19,7 +19,7 @@ from effdeg_lab.engine.together import StackedStep
 
 Record = dict[str, Any]
 Run = Callable[[], object]
-SECONDS = 60.0
+SECONDS = 45.0
 """What does not begin within this time is left out."""
 REPEATS = 3
 

@@ -306,7 +306,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     together = {key: run.environment.get("together", 1) for key, run in found.items()}
     assert together == {(name, seed): 2 if seed < 2 and name != "sam" else 1 for name, seed in found}
     log = found["plain", 1].file.with_suffix("") / "log.txt"
-    assert log.read_text().startswith("trained together, with one log in the folder of plain-0")
+    assert log.read_text().startswith("trained together, with the log of the first: plain-0")
     (results,) = collect(find_recipe("digits-methods"), [*found.values()])
     times = [results.find(name).time() for name in ("plain", "mixup", "sam")]
     assert times[:2] == [None, None]

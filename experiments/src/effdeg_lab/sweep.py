@@ -198,18 +198,16 @@ def _check_together(plan: Plan, together: int) -> None:
 
 
 def _bundle(planned: Iterable[Planned], together: int) -> list[list[Planned]]:
-    """Join runs that can be trained together, up to so many, in the order of the first of each."""
-    found: list[list[Planned]] = []
-    open_bundles: dict[str, list[Planned]] = {}
+    """Join runs that can be trained together, up to this many, in the order of the first ones."""
+    bundles: list[list[Planned]] = []
+    last: dict[str, list[Planned]] = {}  # the last bundle of each kind
     for each in planned:
-        key = each.settings.together_key()
-        bundle = open_bundles.get(key, []) if key is not None else []
-        if not bundle:
-            found.append(bundle)
-        bundle.append(each)
-        if key is not None:
-            open_bundles[key] = bundle if len(bundle) < together else []
-    return found
+        key = each.settings.together_key() or each.settings.hash
+        if len(last.get(key, ())) in {0, together}:
+            last[key] = []
+            bundles.append(last[key])
+        last[key].append(each)
+    return bundles
 
 
 def _describe(recipe: Recipe, ended: Ended) -> str:

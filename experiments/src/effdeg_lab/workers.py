@@ -123,58 +123,43 @@ class Workplace:
         return recipe, Job(settings, recipe.name, method, base, folder, device, self.data)
 
     def work(self, planned: Sequence[Planned]) -> list[Ended]:
-        """Carry out runs in a process that is there for nothing else, together if there are several."""
-        if len(planned) == 1:
-            return [self._work_alone(planned[0])]
+        """Carry out runs in a process that is there for nothing else: one, or several together.
+
+        What is printed goes to the log of the first, and why a run failed that was trained with others to its own.
+        """
         ended, jobs = list[Ended](), dict[Planned, Job]()
         for each in planned:
-            recipe, job = self.open(each)
             try:
-                job.claim()
+                recipe, job = self.open(each)
+                job.claim()  # the log of a run that another process works on is left alone
                 jobs[each] = job
             except Exception as error:
                 ended.append(_describe_end(each, error))
-        return ended + (self._work_together(recipe, jobs) if jobs else [])
-
-    def _work_together(self, recipe: Recipe, jobs: dict[Planned, Job]) -> list[Ended]:
-        """Carry out claimed runs; what is printed goes to the log of the first."""
-        names = [job.file.stem for job in jobs.values()]
+        names = ", ".join(job.file.stem for job in jobs.values())
         for job in reversed(jobs.values()):
             _print_to(job.folder / "log.txt")
-            print(f"trained together, with one log in the folder of {names[0]}: {', '.join(names)}")
-        error: Exception | None = None
+            if len(jobs) > 1:
+                print(f"trained together, with the log of the first: {names}")
+        ending: Exception | None = None
         try:
-            execute(recipe, *jobs.values())
+            if jobs:
+                execute(recipe, *jobs.values())
         except AloneError:
             traceback.print_exc()
-            return [self._work_alone(each) for each in jobs]
-        except Exception as raised:
-            error = raised
-        return [self._judge(recipe, each, job, error) for each, job in jobs.items()]
-
-    def _judge(self, recipe: Recipe, planned: Planned, job: Job, error: Exception | None) -> Ended:
-        """Find out from its file how one of several runs ended; the error is the one that ended all."""
-        run = job.read()
-        if run and run.finished:
-            return Ended(planned, "finished", recipe.study.headline(run))
-        if run and run.failure:
-            _print_to(job.folder / "log.txt")
-            print(run.failure)
-            return Ended(planned, "failed", _get_last_line(run.failure))
-        return _describe_end(planned, error or ValueError(f"{job.file} has no summary"))
-
-    def _work_alone(self, planned: Planned) -> Ended:
-        """Carry out a run, with all that it prints in its log."""
-        try:
-            recipe, job = self.open(planned)
-            with closing(job):
-                job.claim()  # the log of a run that another process works on is left alone
-                _print_to(job.folder / "log.txt")
-                execute(recipe, job)
+            return [*ended, *(each for alone in jobs for each in self.work([alone]))]
         except Exception as error:
-            return _describe_end(planned, error)
-        run = job.read()
-        return Ended(planned, "finished", recipe.study.headline(run) if run else "")
+            ending = error
+        for each, job in jobs.items():
+            run = job.read()
+            if run and run.finished:
+                ended.append(Ended(each, "finished", recipe.study.headline(run)))
+            elif ending is not None:
+                ended.append(_describe_end(each, ending))
+            else:
+                _print_to(job.folder / "log.txt")
+                print(failure := (run and run.failure) or "its file was deleted")
+                ended.append(Ended(each, "failed", _get_last_line(failure)))
+        return ended
 
     def bury(self, planned: Planned, how: str | int | None) -> Ended:
         """Record how a run's process died, in words or by its exit code, which the process could not."""
@@ -251,9 +236,8 @@ class _Worker:
         except (EOFError, OSError):
             self.process.join(GRACE)
             ended = [self.place.bury(each, self.process.exitcode) for each in planned]
-        if any(
-            each.ending == "failed" for each in ended
-        ):  # an error of CUDA, for one, spoils all that follows in the same process
+        # An error of CUDA, for one, spoils all that follows in the same process.
+        if any(each.ending == "failed" for each in ended):
             self.process.terminate()
             self.end()
         return ended
