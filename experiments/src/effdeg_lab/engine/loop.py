@@ -46,7 +46,7 @@ class Loop:
         self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
         self._step = self._make_step()
         self.step, self.seconds, self.last = 0, 0.0, State()
-        self._penalized = 0
+        self.penalized = 0
         self._order: Tensor | None = None
         self.turn = Turn(job)
 
@@ -99,7 +99,7 @@ class Loop:
             "seconds": self.seconds,
             "last": self.last,
             "data": self._data,
-            "penalized": self._penalized,
+            "penalized": self.penalized,
             "random": gather(random),
         }
         if self.first_process:
@@ -138,7 +138,7 @@ class Loop:
         if state is None:
             return
         self.step, self.seconds, self.last = state["step"], state["seconds"], state["last"]
-        self._penalized = state["penalized"]
+        self.penalized = state["penalized"]
         if self._job.progress and self.first_process:
             print(f"continuing at step {self.step}")
         states = state["random"]
@@ -155,12 +155,12 @@ class Loop:
         epoch, number = divmod(self.step, task.examples // task.batch_size)
         if number == 0:
             self._step.penalties.zero_()
-            self._penalized = 0
+            self.penalized = 0
         if number == 0 or self._order is None:
             self._order = send(self.shuffle(epoch), self._device)
         first = number * task.batch_size + self._rank * self._share
         weight = task.weight(self.step)
-        self._penalized += weight > 0
+        self.penalized += weight > 0
         self._step(self._order[first : first + self._share], rate=task.rate(self.step), weight=weight)
         self.step += 1
 
@@ -185,9 +185,9 @@ class Loop:
             for buffer in task.model.buffers() if self._size > 1 else ():
                 dist.broadcast(buffer, 0)
             penalty = None
-            if self._penalized:
+            if self.penalized:
                 passes = 1 if task.regularizer.wrap is None else 2  # in a step
-                penalty = sum(gather(float(self._step.penalties))) / (self._penalized * passes * self._size)
+                penalty = sum(gather(float(self._step.penalties))) / (self.penalized * passes * self._size)
             self.last = {"step": self.step, "seconds": self.seconds, **task.evaluate(self.step, penalty)}
             if self.first_process:
                 self._job.log(self.last)

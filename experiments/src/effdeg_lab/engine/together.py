@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
 import torch
@@ -76,20 +76,11 @@ class Member(Loop):
         self._restore()
         self.task.model.train()
 
-    def count_step(self, *, penalized: bool) -> None:
-        """Take note that the stack has trained a step."""
-        if self.step % (self.task.examples // self.task.batch_size) == 0:
-            self._penalized = 0
-        self._penalized += penalized
-        self.step += 1
-
-    def evaluate(self) -> None:
-        """Evaluate the network, and log it."""
-        self._since = time.perf_counter()  # the time of training is counted for all networks together
-        self._evaluate()
-
     def _make_step(self) -> None:
         """Leave it to the stack."""
+
+    def _clock_stopped(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()  # the time of training is counted for all networks at once
 
 
 def _train(members: list[Member]) -> list[Member]:
@@ -108,38 +99,38 @@ def _train(members: list[Member]) -> list[Member]:
 
 
 def _train_steps(members: list[Member], stack: "StackedStep") -> list[Member]:
-    task, device, alive = members[0].task, members[0].job.device, members
-    planned: list[Tensor] = []
-    step, seconds = members[0].step, members[0].seconds
+    first, alive, planned = members[0], members, list[Tensor]()
+    task, device = first.task, first.job.device
+    step, seconds, penalties = first.step, first.seconds, first.penalized
     saved = since = time.perf_counter()
     while alive and step < task.steps:
         epoch, number = divmod(step, task.examples // task.batch_size)
         if number == 0:
             stack.penalties.zero_()
+            penalties = 0
         if number == 0 or not planned:
             planned = [looping.send(each, device) for each in _plan_epoch(members, epoch)]
         penalized = task.weight(step) > 0
         stack(*(each[number] for each in planned), penalized=penalized)
-        step += 1
-        for member in alive:
-            member.count_step(penalized=penalized)
-        looks, stops = step in task.evaluation_steps, any(member.job.asked_to_stop() for member in alive)
+        step, penalties = step + 1, penalties + penalized
+        looks, stops = step in task.evaluation_steps, alive[0].job.asked_to_stop()
         risks = time.perf_counter() - saved > looping.SECONDS_AT_RISK
-        if looks or stops or risks:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds += time.perf_counter() - since
+        if not (looks or stops or risks):
+            continue
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds += time.perf_counter() - since
+        for member in alive:
+            member.step, member.seconds, member.penalized = step, seconds, penalties
+        if looks:
+            alive = _each(alive, Member._evaluate)
+        if stops or risks:
             for member in alive:
-                member.seconds = seconds
-            if looks:
-                alive = _each(alive, Member.evaluate)
-            if stops or risks:
-                for member in alive:
-                    member.save()
-                saved = time.perf_counter()
-            if stops:
-                raise StoppedError
-            since = time.perf_counter()
+                member.save()
+            saved = time.perf_counter()
+        if stops:
+            raise StoppedError
+        since = time.perf_counter()
     return alive
 
 
