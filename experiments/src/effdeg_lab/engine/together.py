@@ -244,7 +244,7 @@ class StackedStep:
         made: list[State] = []
         for leader in self._leaders:
             rows = [row for row, group in zip(self._rows, groups, strict=True) if group == groups[leader]]
-            rate = self._rates[leader] if self._on_gpu else 1.0
+            rate = self._rates[leader] if self._on_gpu else 0.0
             made.append({"params": rows, "lr": rate, **tasks[leader].options})
         return task.optimizer(made, **options)
 
