@@ -15,7 +15,7 @@ from effdeg_lab.data import Labelled
 from effdeg_lab.engine import Training, open_loop
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.engine.step import Step
 from effdeg_lab.runs import Job, RunFolder
 
 Record = dict[str, Any]
@@ -43,27 +43,6 @@ def engine_epochs() -> Record:
         "name": "seconds per epoch",
         "detail": "ViT-Tiny, CIFAR-10's size, batch 256; the lab's engine",
         "rows": rows,
-    }
-
-
-def models_at_once() -> Record:
-    """Train two networks on one GPU at once, each on a stream of its own, against one after the other."""
-    graphs = [_graph("plain", number) for number in range(2)]
-    streams = [torch.cuda.Stream() for _ in graphs]  # type: ignore[no-untyped-call]
-
-    def replay(*, together: bool) -> None:
-        for _ in range(STEPS):
-            for graph, stream in zip(graphs, streams, strict=True):
-                with torch.cuda.stream(stream if together else streams[0]):
-                    graph.replay()
-
-    once, turns = interleaved(lambda: replay(together=True), lambda: replay(together=False), repeats=5)
-    detail = f"ViT-Tiny, batch 256; {1e3 * once / STEPS:.2f} and {1e3 * turns / STEPS:.2f} ms for a step of both"
-    return {
-        "name": "two networks at once / one after the other",
-        "ratio": once / turns,
-        "target": "< 0.8",
-        "detail": detail,
     }
 
 
@@ -130,18 +109,12 @@ def _train(name: str, model: str = "vit-tiny") -> None:
 
 
 @cache
-def _step(name: str, model: str, number: int = 0) -> Step:  # noqa: ARG001  (another number, another network)
+def _step(name: str, model: str) -> Step:
     settings = Training(model=model, regularizer=name, weight=7.0, batch=BATCH)
     examples = _examples(settings)
     step = Step(make_task(settings, examples, make_network(settings, examples, device()).train()), size=BATCH)
     step.capture(penalized=name != "plain")
     return step
-
-
-def _graph(name: str, number: int) -> torch.cuda.CUDAGraph:
-    (captured,) = _step(name, "vit-tiny", number)._steps.values()
-    assert isinstance(captured, CapturedStep)
-    return captured.graph
 
 
 def _examples(settings: Training, count: int = EXAMPLES) -> DeviceExamples:
@@ -157,4 +130,4 @@ def _draw_images(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return images, torch.randint(10, (count,), generator=generator)
 
 
-CASES = [engine_epochs, models_at_once, engine_move, fast_example]
+CASES = [engine_epochs, engine_move, fast_example]

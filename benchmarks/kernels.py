@@ -15,7 +15,7 @@ Record = dict[str, Any]
 ROWS = (256 * 64, 512 * 64)  # tokens of a plain step, and of one with the penalty
 _MLP_FORWARD = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 4, 3))
 _MLP_BACKWARD = ((128, 64, 8), (128, 64, 4), (64, 64, 4), (128, 128, 8), (64, 128, 8))
-_NORM_BACKWARD = ((64, 8, 4), (64, 8, 8), (64, 16, 8), (64, 4, 4), (32, 8, 4), (128, 8, 8))
+_NORM_BACKWARD = ((64, 8, 4), (64, 16, 4), (64, 16, 8), (32, 8, 4), (128, 8, 4), (128, 16, 8))
 TILES: dict[str, list[dict[str, int]]] = {
     "norm_forward": [{"ROWS": rows, "num_warps": warps} for rows, warps in ((8, 4), (16, 4), (32, 4), (32, 8))],
     "attention_forward": [

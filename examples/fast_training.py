@@ -1,7 +1,7 @@
 """ViT-Tiny on CIFAR-10 with the penalty, as fast as a GPU goes: a whole step is one replay of a CUDA graph.
 
 The images stay on the GPU, the loss is compiled, the transformer's blocks are a few kernels, and its parameters are
-views of three flat tensors, so that a step casts, clips and updates these. On a CPU it trains a tiny network, to try it.
+views of three flat tensors, so that a step casts, clips and updates these. On a CPU it tries this on a tiny network.
 
     python examples/fast_training.py --data DIR  # the folder with CIFAR-10; without it, images are made up
 """

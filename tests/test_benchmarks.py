@@ -1,10 +1,13 @@
 """The benchmarks' command line: what it cannot run it refuses, instead of printing an empty table."""
 
 import sys
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from benchmarks import together
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("proxy_cost", 2)])
@@ -17,3 +20,20 @@ def test_help_and_unknown_cases_run_nothing(argument, status, monkeypatch, capsy
     printed = "".join(capsys.readouterr())
     assert "measure_overhead" in printed
     assert ("proxy_cost: not a case on this machine" in printed) is (status == 2)
+
+
+def test_a_way_to_train_networks_at_once_that_fails_leaves_the_others(monkeypatch):
+    small = replace(together.CASES[1], counts=(1, 2), steps=2)
+    monkeypatch.setattr(together, "CASES", (small, replace(small, settings=replace(small.settings, regularizer="sam"))))
+    monkeypatch.setattr(together, "_make_stack", partial(_refuse_two, together._make_stack))
+    one, two, *late = together.networks_at_once()["rows"]
+    assert one["one after another"] > 0 < one["stacked"]
+    assert two["one after another"] > 0
+    assert two["why, stacked"] == "RuntimeError: no room for two"
+    assert all(row["one after another"] > 0 and "sam" in row["why, stacked"] for row in late[:1])
+
+
+def _refuse_two(make, case, count):
+    if count == 2:
+        raise RuntimeError("no room for two\nat all")
+    return make(case, count)

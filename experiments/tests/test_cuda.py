@@ -8,16 +8,18 @@ from engine_runs import (
     break_off,
     carry_out,
     carry_out_stopped,
+    make_job,
     make_picture_examples,
     make_pictures,
     small,
 )
 
 from effdeg_lab.data import load
-from effdeg_lab.engine import classify
+from effdeg_lab.engine import classify, train_together
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.engine.together import StackedStep
 from effdeg_lab.models import make_model
 from effdeg_lab.studies import grokking
 
@@ -146,6 +148,48 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, regul
         assert [entry["epoch"] for entry in done.metrics] == [1, 2, 3, 4, 5]
         penalties = [[entry["penalty"] or 0.0 for entry in each.metrics] for each in (whole, done)]
         assert penalties[0] == pytest.approx(penalties[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_captured_stack_trains_as_each_network_alone(optimizer, compiled):
+    rates = (1e-3, 5e-3, 1e-3)
+    several = [small(seed=seed, optimizer=optimizer, compile=compiled) for seed in range(3)]
+    examples = DeviceExamples(load("digits", None), several[0], GPU)
+    one, two = (
+        [make_task(each, examples, classify.make_network(each, examples, GPU)) for each in several] for _ in "ab"
+    )
+    fresh = [{name: value.clone() for name, value in task.model.state_dict().items()} for task in one]
+    stack, orders = StackedStep(one, rates), torch.randint(60, (30, 3, 20), device=GPU)
+    stack.prepare(penalized=False)
+    for number, state in enumerate(fresh):
+        stack.get_row(number).restore({"model": state, "optimizer": {}, "penalties": torch.zeros(())})
+    for indices in orders:
+        stack(indices, torch.tensor(rates, device=GPU), torch.zeros(3, device=GPU), penalized=False)
+    for number, task in enumerate(two):
+        step = Step(task, size=20)
+        step._steps[False] = lambda step=step: step._run(False)  # without a graph
+        for indices in orders[:, number]:
+            step(indices, rate=rates[number], weight=0.0)
+        assert_close(one[number].model.state_dict(), task.model.state_dict(), rtol=1e-3, atol=1e-4)
+    stack.close()
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("settings", [{}, {"compile": True, "precision": "bf16"}])
+def test_runs_that_are_trained_together_learn_as_they_do_alone(tmp_path, settings):
+    several = [
+        small(seed=seed, regularizer="mixup+ed", epochs=20, evaluate_every=20, limit=400, lr=3e-3, **settings)
+        for seed in range(4)
+    ]
+    jobs = [make_job(tmp_path / "together", each, GPU) for each in several]
+    train_together(jobs)
+    alone = carry_out(tmp_path / "alone", several[0], device=GPU)
+    for job in jobs:
+        run = job.read()
+        assert run.environment["together"] == 4
+        assert run.summary["test_accuracy"] > 0.8
+        assert run.metrics[-1]["penalty"] == pytest.approx(alone.metrics[-1]["penalty"], rel=0.3)
 
 
 @pytest.mark.parametrize("augment", ["crop", "crop-flip-cutmix"])

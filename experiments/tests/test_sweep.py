@@ -40,8 +40,8 @@ def in_this_process(monkeypatch):
 
         def carry_out(self, planned):
             for each in list(planned):
-                done.append(each.settings)
-                yield [self.place.work(each)]
+                done.extend(settings_of(each))
+                yield self.place.work(each)
 
         def close(self):
             pass

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from effdeg._utils.device import Batches, receive, send
+from effdeg._utils.device import Batches, is_traced, receive, send
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,14 @@ def test_a_tensor_there_and_back(device):
         sent.zero_()  # the copy was started before
     assert torch.equal(later(), tensor)
     assert send(tensor, None) is tensor
+
+
+def test_tensors_that_stand_for_others():
+    def double_if_traced(x):
+        return x * (2 if is_traced() else 1)
+
+    ones = torch.ones(3)
+    assert double_if_traced(ones).tolist() == [1, 1, 1]
+    for transform in (torch.func.vmap, lambda function: torch.compile(function, backend="eager")):
+        assert transform(double_if_traced)(ones).tolist() == [2, 2, 2]
+    assert not is_traced()

@@ -213,3 +213,31 @@ def test_hooks_break_the_graph_and_nothing_else():
 def test_a_compiled_step_is_the_same_step():
     """With a backend that draws the same random numbers; examples/compiled.py runs the one people use."""
     assert run(["-c", COMPILED.replace("BACKEND", "'aot_eager'")]).split() == ["same"] * 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({"anchor_labels": True}, Y),
+        ({"anchor_labels": True, "sampling": "chebyshev"}, nn.functional.one_hot(Y, 4).double()),
+        ({"sampling": "uniform", "damping": 0.0}, None),
+    ],
+)
+def test_several_networks_under_vmap(settings, labels):
+    """With the same draws for all, each network has the penalty and the gradient that it has alone."""
+    models, penalty = [mlp(seed=seed).double() for seed in range(3)], Penalty(**settings)
+    parameters, _ = torch.func.stack_module_state(models)
+
+    def penalize(own):
+        return penalty(lambda x: torch.func.functional_call(models[0], own, (x,)), X, labels)[1]
+
+    torch.manual_seed(5)
+    degrees = torch.vmap(penalize, randomness="same")(parameters)
+    degrees.sum().backward()
+    for number, model in enumerate(models):
+        torch.manual_seed(5)
+        _, degree = penalty(model, X, labels)
+        degree.backward()
+        torch.testing.assert_close(degrees[number], degree)
+        stacked = [parameter.grad[number] for parameter in parameters.values()]
+        torch.testing.assert_close(stacked, gradients(model))

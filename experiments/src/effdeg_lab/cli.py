@@ -176,6 +176,7 @@ def sweep(
     ] = None,
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
     processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
+    together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
     ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
     data: Data = None,
     runs: Runs = RUNS,
@@ -203,7 +204,9 @@ def sweep(
         return
     where = _pick_device(device)
     try:
-        outcome = sweeping.sweep(plan, runs=folder, device=where, data=data, processes=processes, ray=ray)
+        outcome = sweeping.sweep(
+            plan, runs=folder, device=where, data=data, processes=processes, together=together, ray=ray
+        )
     except (StoppedError, KeyboardInterrupt) as stopped:
         _print("stopped; start it again, and it continues")
         raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else 130) from None
@@ -365,7 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _to_dict(recipe: "Recipe") -> dict[str, Any]:
-    return {key: value for key, value in asdict(recipe).items() if key not in {"run", "study"}}
+    return {key: value for key, value in asdict(recipe).items() if key not in {"run", "run_together", "study"}}
 
 
 def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:

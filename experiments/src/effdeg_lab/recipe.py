@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -52,6 +52,7 @@ class Recipe:
     run: Callable[[Any, "Job"], None]  # carries out one run
     study: "Study"  # turns runs into a verdict, tables and figures
     methods: tuple[Method, ...]  # what is compared; the first is the reference
+    run_together: Callable[[Sequence["Job"]], None] | None = None  # carries out runs with the same together_key
     departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # every combination is run, as for a pool

@@ -45,6 +45,10 @@ class FinishedError(OSError):
     """This run is finished."""
 
 
+class AloneError(Exception):
+    """These runs cannot be trained together."""
+
+
 class StoppedError(Exception):
     """The run was asked to stop; it has saved a checkpoint and continues from there when it is started again."""
 
@@ -194,9 +198,14 @@ class Job:
         """The folder of its checkpoints, its weights and its log."""
         return self.file.with_suffix("")
 
+    @property
+    def claimed(self) -> bool:
+        """Whether this process works on the run; it is not finished then."""
+        return self._lock is not None
+
     def claim(self) -> None:
         """Keep other processes from working on the run until it is closed; BusyError if one does."""
-        if self._lock is not None:
+        if self.claimed:
             return
         lock = self.runs.lock(self.settings.hash)
         try:
@@ -219,10 +228,12 @@ class Job:
         self.folder.mkdir(exist_ok=True)
         for file in [*self.file.parent.glob(f"{self.file.name}.*.partial"), *self.folder.glob("*.partial")]:
             file.unlink(missing_ok=True)
-        known, (lines, state) = read_run(self.file).metrics, self._load()
-        if len(known) < lines:  # the file was deleted, in order to run it again
+        known, (lines, state) = read_run(self.file), self._load()
+        if len(known.metrics) < lines:  # the file was deleted, in order to run it again
             lines, state = 0, None
-        self._write(known[:lines], describe_environment(self.device) | environment)
+        if state is not None and known.environment.get("shared"):  # the time that was kept is that of a shared device
+            environment["shared"] = True
+        self._write(known.metrics[:lines], describe_environment(self.device) | environment)
         return state
 
     def log(self, entry: Mapping[str, Any]) -> None:

@@ -61,6 +61,10 @@ class Settings:
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
 
+    def together_key(self) -> str | None:
+        """Return what is equal for runs that can be trained together; None for a run that is trained alone."""
+        return None
+
     def change(self, changes: Mapping[str, Any]) -> Self:
         """Return the settings with some values changed."""
         for key in changes:

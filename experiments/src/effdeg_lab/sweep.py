@@ -128,16 +128,19 @@ def sweep(
     device: torch.device,
     data: Path | None = None,
     processes: int = 1,
+    together: int = 1,
     ray: str | None = None,
     progress: bool = True,
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
     SIGTERM and Ctrl-C make every run save and stop; after SIGTERM, :class:`StoppedError` is raised. A run that another
-    process works on is left to it and waited for. On Ray, ``processes`` is how many runs share a GPU.
+    process works on is left to it and waited for. On Ray, ``processes`` is how many runs share a GPU. Up to
+    ``together`` runs of one kind are trained in one step.
     """
     if processes < 1:
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
+    _check_together(plan, together)
     if ray is not None and importlib.util.find_spec("ray") is None:
         raise ImportError(f"--ray {ray} needs ray: pip install 'effdeg-lab[ray]'")
     find_recipe(plan.recipe.name)
@@ -156,7 +159,7 @@ def sweep(
         shown = progress and bool(planned)
         with progress_bar(f"{plan.recipe.name}, {title}", len(planned), enabled=shown) as update:
             while due and not received:
-                for ended in pool.carry_out(due):
+                for ended in pool.carry_out(_bundle(due, together)):
                     for each in ended:
                         if each.ending != "busy":
                             due.remove(each.planned)
@@ -180,6 +183,31 @@ def sweep(
     if received:
         raise StoppedError
     return outcome
+
+
+def _check_together(plan: Plan, together: int) -> None:
+    if together < 1:
+        raise ValueError(f"--together {together} is too small: it must be at least 1.")
+    if together > 1 and plan.recipe.run_together is None:
+        raise ValueError(f"--together {together}: runs of {plan.recipe.name} are trained one by one; leave it out.")
+    if together > 1 and plan.equal_time is not None:
+        raise ValueError(
+            f"--together {together} and --equal-time {plan.equal_time} exclude each other: runs that are trained "
+            "together have no times of their own."
+        )
+
+
+def _bundle(planned: Iterable[Planned], together: int) -> list[list[Planned]]:
+    """Join runs that can be trained together, up to this many, in the order of the first ones."""
+    bundles: list[list[Planned]] = []
+    last: dict[str, list[Planned]] = {}  # the last bundle of each kind
+    for each in planned:
+        key = each.settings.together_key() or each.settings.hash
+        if len(last.get(key, ())) in {0, together}:
+            last[key] = []
+            bundles.append(last[key])
+        last[key].append(each)
+    return bundles
 
 
 def _describe(recipe: Recipe, ended: Ended) -> str:

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from effdeg_lab.recipe import Recipe, find_recipe
-from effdeg_lab.runs import BusyError, FinishedError, Job, RunFolder, StoppedError, get_rank_and_size
+from effdeg_lab.runs import AloneError, BusyError, FinishedError, Job, RunFolder, StoppedError, get_rank_and_size
 from effdeg_lab.settings import Settings
 
 TICK = 1.0  # seconds between two looks at what runs are doing; the end of a run is noticed at once
@@ -68,32 +68,42 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def execute(recipe: Recipe, job: Job) -> None:
+def execute(recipe: Recipe, *jobs: Job) -> None:
     """Carry out a run in this process, or what is left of it; under ``torchrun``, in every process.
 
-    An error is recorded in the run's file and raised. SIGTERM makes the run save and raise :class:`StoppedError`.
+    Several runs are trained together; one of them that fails is only recorded, and the others go on. An error that ends
+    all is recorded in the files of the runs and raised. SIGTERM makes runs save and raise :class:`StoppedError`.
     """
-    on_gpu, first, asked = job.device.type == "cuda", get_rank_and_size()[0] == 0, job.asked_to_stop
+    device, first = jobs[0].device, get_rank_and_size()[0] == 0
     with (
         catch_signals(signal.SIGTERM) as received,
-        torch.random.fork_rng(devices=[job.device] if on_gpu else []),
-        torch.cuda.device(job.device) if on_gpu else nullcontext(),
-        closing(job),
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.cuda.device(device) if device.type == "cuda" else nullcontext(),
+        ExitStack() as stack,
     ):
-        job.asked_to_stop = lambda: bool(received) or asked()
-        torch.manual_seed(job.settings.seed)
+        for job in jobs:
+            stack.enter_context(closing(job))
+            job.asked_to_stop = lambda asked=job.asked_to_stop: bool(received) or asked()  # type: ignore[misc]
+        torch.manual_seed(jobs[0].settings.seed)
         try:
             if first:
-                job.claim()  # before anything is loaded for a run that another process works on
-            recipe.run(job.settings, job)
-            if first and not ((run := job.read()) and run.finished):
-                raise ValueError(f"{recipe.name} ended without a summary: its run must call job.finish(summary).")
-        except (BusyError, FinishedError):
+                for job in jobs:
+                    job.claim()  # before anything is loaded for a run that another process works on
+            if len(jobs) > 1 and recipe.run_together is not None:
+                recipe.run_together(jobs)
+            else:
+                recipe.run(jobs[0].settings, jobs[0])
+            for job in jobs if first else ():
+                if job.claimed:
+                    raise ValueError(f"{recipe.name} ended without a summary: its run must call job.finish(summary).")
+        except (BusyError, FinishedError, AloneError):
             raise
         except Exception as error:
-            with suppress(OSError):  # the error itself matters more than its record
-                if first:
-                    job.fail(None if isinstance(error, StoppedError) else traceback.format_exc())
+            text = None if isinstance(error, StoppedError) else traceback.format_exc()
+            for job in jobs if first else ():
+                with suppress(OSError):  # the error itself matters more than its record
+                    if job.claimed:  # not one of several that has finished or failed before
+                        job.fail(text)
             raise
 
 
@@ -112,21 +122,44 @@ class Workplace:
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
         return recipe, Job(settings, recipe.name, method, base, folder, device, self.data)
 
-    def work(self, planned: Planned) -> Ended:
-        """Carry out a run in a process that is there for nothing else, with all that it prints in its log."""
-        try:
-            recipe, job = self.open(planned)
-            with closing(job):
+    def work(self, planned: Sequence[Planned]) -> list[Ended]:
+        """Carry out runs in a process that is there for nothing else: one, or several together.
+
+        What is printed goes to the log of the first, and why a run failed that was trained with others to its own.
+        """
+        ended, jobs = list[Ended](), dict[Planned, Job]()
+        for each in planned:
+            try:
+                recipe, job = self.open(each)
                 job.claim()  # the log of a run that another process works on is left alone
-                _print_to(job.folder / "log.txt")
-                execute(recipe, job)
-        except Exception as error:
-            if type(error) in _ENDINGS:
-                return Ended(planned, _ENDINGS[type(error)])
+                jobs[each] = job
+            except Exception as error:
+                ended.append(_describe_end(each, error))
+        names = ", ".join(job.file.stem for job in jobs.values())
+        for job in reversed(jobs.values()):
+            _print_to(job.folder / "log.txt")
+            if len(jobs) > 1:
+                print(f"trained together, with the log of the first: {names}")
+        ending: Exception | None = None
+        try:
+            if jobs:
+                execute(recipe, *jobs.values())
+        except AloneError:
             traceback.print_exc()
-            return Ended(planned, "failed", _get_last_line(error))
-        run = job.read()
-        return Ended(planned, "finished", recipe.study.headline(run) if run else "")
+            return [*ended, *(each for alone in jobs for each in self.work([alone]))]
+        except Exception as error:
+            ending = error
+        for each, job in jobs.items():
+            run = job.read()
+            if run and run.finished:
+                ended.append(Ended(each, "finished", recipe.study.headline(run)))
+            elif ending is not None:
+                ended.append(_describe_end(each, ending))
+            else:
+                _print_to(job.folder / "log.txt")
+                print(failure := (run and run.failure) or "its file was deleted")
+                ended.append(Ended(each, "failed", _get_last_line(failure)))
+        return ended
 
     def bury(self, planned: Planned, how: str | int | None) -> Ended:
         """Record how a run's process died, in words or by its exit code, which the process could not."""
@@ -154,10 +187,10 @@ class WorkerPool:
         threads = max(1, cores // processes) if place.device == "cpu" and "OMP_NUM_THREADS" not in os.environ else None
         self.workers = [_Worker(replace(place, device=device), threads) for device in devices]
 
-    def carry_out(self, planned: Sequence[Planned]) -> Iterator[list[Ended]]:
-        """Carry out runs, several at once; at least every second, give those that have ended since."""
+    def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
+        """Carry out runs, each entry together; at least every second, give those that have ended since."""
         waiting = list(planned)
-        running: dict[_Worker, Planned] = {}
+        running: dict[_Worker, Sequence[Planned]] = {}
         while waiting or running:
             for worker in self.workers:
                 if waiting and worker not in running:
@@ -166,7 +199,7 @@ class WorkerPool:
             wait([worker.connection for worker in running], TICK)
             # What a run has started may keep the connection of a dead worker open.
             ready = [worker for worker in running if worker.connection.poll() or not worker.process.is_alive()]
-            yield [worker.receive(running.pop(worker)) for worker in ready]
+            yield [ended for worker in ready for ended in worker.receive(running.pop(worker))]
 
     def close(self) -> None:
         """Make all runs save and stop, and end the workers."""
@@ -185,7 +218,7 @@ class _Worker:
         self.process: Any = None
         self.connection: Connection
 
-    def send(self, planned: Planned) -> None:
+    def send(self, planned: Sequence[Planned]) -> None:
         if self.process is None or not self.process.is_alive():
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
@@ -195,15 +228,16 @@ class _Worker:
         with suppress(OSError):  # if it has just died, that is noticed when its answer is awaited
             self.connection.send(planned)
 
-    def receive(self, planned: Planned) -> Ended:
+    def receive(self, planned: Sequence[Planned]) -> list[Ended]:
         try:
             if not self.connection.poll():
                 raise EOFError
-            ended: Ended = self.connection.recv()
+            ended: list[Ended] = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(GRACE)
-            ended = self.place.bury(planned, self.process.exitcode)
-        if ended.ending == "failed":  # an error of CUDA, for one, spoils all that follows in the same process
+            ended = [self.place.bury(each, self.process.exitcode) for each in planned]
+        # An error of CUDA, for one, spoils all that follows in the same process.
+        if any(each.ending == "failed" for each in ended):
             self.process.terminate()
             self.end()
         return ended
@@ -262,14 +296,14 @@ class RayPool:
         gpus = 1 / per_gpu if place.device.startswith("cuda") else 0
         # A process for each run, so that nothing that a run does to its process touches another.
         self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=1, max_retries=0)(Workplace.work)
-        self._pending: dict[Any, Planned] = {}
+        self._pending: dict[Any, Sequence[Planned]] = {}
 
-    def carry_out(self, planned: Sequence[Planned]) -> Iterator[list[Ended]]:
-        """Carry out runs, each with a core and, on GPUs, its share of one."""
+    def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
+        """Carry out runs, each entry together, with a core and, on GPUs, its share of one."""
         self._pending = {self._task.remote(self._place, each): each for each in planned}
         while self._pending:
             ready, _ = self._ray.wait(list(self._pending), timeout=TICK)
-            yield [self._receive(task, self._pending.pop(task)) for task in ready]
+            yield [ended for task in ready for ended in self._receive(task, self._pending.pop(task))]
 
     def close(self) -> None:
         """Cancel what is under way; it continues from its last checkpoint another time."""
@@ -278,12 +312,19 @@ class RayPool:
         if self._connects:
             self._ray.shutdown()
 
-    def _receive(self, task: Any, planned: Planned) -> Ended:
+    def _receive(self, task: Any, planned: Sequence[Planned]) -> list[Ended]:
         try:
-            return Ended(*self._ray.get(task))
+            return [Ended(*ended) for ended in self._ray.get(task)]
         except Exception as error:  # errors of the run come back as values: its process died, or cannot import it
-            return self._place.bury(planned, _get_last_line(error))
+            return [self._place.bury(each, _get_last_line(error)) for each in planned]
 
 
-def _get_last_line(error: Exception) -> str:
+def _describe_end(planned: Planned, error: Exception) -> Ended:
+    if type(error) in _ENDINGS:
+        return Ended(planned, _ENDINGS[type(error)])
+    traceback.print_exception(error)
+    return Ended(planned, "failed", _get_last_line(error))
+
+
+def _get_last_line(error: Exception | str) -> str:
     return next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)

@@ -59,3 +59,8 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
         return copy
 
     return wait
+
+
+def is_traced() -> bool:
+    """Return whether tensors stand for others, so that their values cannot be read: in torch.compile or vmap."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None

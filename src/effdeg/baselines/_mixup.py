@@ -10,6 +10,7 @@ from effdeg._models.examples import count_examples, examples_only
 from effdeg._models.labels import check_class_ids, check_rows_of_labels, one_hot
 from effdeg._models.paths import check_interpolable, check_real, interpolate, join_masks
 from effdeg._utils.checks import check_count, check_generator, check_number
+from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, take, tensors, tree_map
 
@@ -87,7 +88,7 @@ class Mixing:
         # (Marsaglia and Tsang, 2000).
         shapes = torch.full((2,), alpha + 1, dtype=torch.float64, device=home)
         logs = torch._standard_gamma(shapes, generator).log()
-        waits = torch.empty_like(shapes).exponential_(generator=generator)
+        waits = torch.empty_like(logs).exponential_(generator=generator)
         # The exponentials are subtracted before the division, which may overflow: inf - inf would be NaN.
         share = torch.sigmoid(logs[:1] - logs[1:] + (waits[1:] - waits[:1]) / alpha)
         partners = torch.randperm(examples, device=home, generator=generator)
@@ -140,7 +141,7 @@ def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
             "classes=…, or labels in floating point."
         )
     # Not on a GPU, where the check would synchronize: there, an invalid id is ignored like -100.
-    if not y.is_cuda and not torch.compiler.is_compiling():
+    if not y.is_cuda and not is_traced():
         check_class_ids(y, classes, f"classes={classes}")
 
 

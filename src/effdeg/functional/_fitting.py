@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from effdeg._utils.checks import check_damping, check_fit
+from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float
 from effdeg.functional._bases import basis_matrix, basis_rows
 from effdeg.functional._unrolled import least_squares_operator
@@ -152,7 +153,7 @@ def _check(alpha: Tensor, degree: int, damping: float) -> None:
     """Raise unless the nodes, with this damping, determine a polynomial of this degree."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
-    if damping > 0 or torch.compiler.is_compiling() or (alpha.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if damping > 0 or is_traced() or (alpha.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     distinct = 1 + int((alpha.sort(-1).values.diff(dim=-1) > 0).sum(-1).amin())
     if distinct <= degree:

@@ -13,6 +13,7 @@ from effdeg._models.labels import as_targets, check_rows_of_labels, check_soft_l
 from effdeg._models.layers import Layer, advice_for_integers, as_module
 from effdeg._models.outputs import Output, shaped_values
 from effdeg._models.paths import Sampling, check_interpolable, check_real, draw_pairs_of_batch
+from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
@@ -335,7 +336,7 @@ class Penalty(nn.Module):
 
     def _may_look(self, values: Tensor) -> bool:
         """Return whether to read values: on a GPU, which has to be waited for, only until labels were read once."""
-        if torch.compiler.is_compiling() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if is_traced() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
             return False
         return not (values.is_cuda and self._looked_at_labels)
 
@@ -358,7 +359,7 @@ class Penalty(nn.Module):
                 f"examples and n paths of {settings.nodes} nodes were expected."
             )
         # A GPU is not waited for.
-        if not pairs.is_cuda and not torch.compiler.is_compiling():
+        if not pairs.is_cuda and not is_traced():
             if own_pairs is not None:
                 _check_pairs(pairs, batch.size)
             if own_alpha is not None:

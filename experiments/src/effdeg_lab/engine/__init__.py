@@ -4,5 +4,6 @@ from effdeg_lab.engine.classify import train
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
+from effdeg_lab.engine.together import train_together
 
-__all__ = ["Loop", "Task", "Training", "open_loop", "train"]
+__all__ = ["Loop", "Task", "Training", "open_loop", "train", "train_together"]

@@ -25,21 +25,28 @@ def train(settings: Training, job: Job) -> None:
     data = load(settings.data, job.data)
     examples = DeviceExamples(data, settings, job.device)
     model = make_network(settings, examples, job.device)
-    _check_network(model, settings, examples)
+    check_network(model, settings, examples)
     task = make_task(settings, examples, model)
     with open_loop(task, job) as loop:
         loop.start(data.fingerprint())
         with loop.turn:
             loop.train()
-            summary = _summarize(loop, task, examples, settings)
+            summary = summarize(loop, task, examples, settings)
         # Not within the turn: proxies take long, and leave much of a GPU to the next run.
-        if settings.proxies:
-            loop.save()
-            summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(model, examples, settings)
-            untrained = make_network(settings, examples, job.device)
-            shows = job.progress and loop.first_process
-            summary |= evaluation.measure_proxies(model, untrained, examples, settings, progress=shows)
-        loop.finish(summary)
+        finish(loop, task, examples, settings, summary, progress=job.progress)
+
+
+def finish(
+    loop: Loop, task: Task, examples: DeviceExamples, settings: Training, summary: dict[str, Any], *, progress: bool
+) -> None:
+    """End a run that is trained, with its proxies if it is to have them."""
+    if settings.proxies:
+        loop.save()
+        summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(task.model, examples, settings)
+        untrained = make_network(settings, examples, examples.train.labels.device)
+        shows = progress and loop.first_process
+        summary |= evaluation.measure_proxies(task.model, untrained, examples, settings, progress=shows)
+    loop.finish(summary)
 
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
@@ -101,7 +108,8 @@ def make_network(settings: Training, examples: DeviceExamples, device: torch.dev
 
 
 @torch.no_grad()
-def _check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
+def check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
+    """Raise unless the network fits the data and has the layer that paths lie at."""
     layers = [name for name, _ in network.named_modules() if name]
     if settings.at is not None and settings.at not in layers:
         raise ValueError(f"at={settings.at!r} is not a layer of {settings.model}. {suggest(settings.at, layers)}")
@@ -147,7 +155,8 @@ class Schedules:
         return 0.0 if step % self._settings.every else self._settings.every * self.strength(step)
 
 
-def _summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
+def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
+    """Return what came out of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
     return {key: loop.last[key] for key in kept if key in loop.last} | {
         "gap": loop.last["train_accuracy"] - loop.last["test_accuracy"],

@@ -9,7 +9,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,16 +43,22 @@ class Loop:
             raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
         self._share = task.batch_size // self._size
         # Which steps there will be: without a penalty, with it, or both.
-        self._kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
-        self._step = Step(task, size=self._share, wrapper=self._wrap())
+        self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
+        self._step = self._make_step()
         self.step, self.seconds, self.last = 0, 0.0, State()
-        self._penalized = 0
+        self.penalized = 0
         self._order: Tensor | None = None
         self.turn = Turn(job)
 
     def start(self, data: str | None = None) -> None:
         """Open the run, check the data's fingerprint, and compile, which needs the GPU for moments only."""
-        environment: State = {} if data is None else {"data": data}
+        self.open(data)
+        for penalized in self.kinds:
+            self._step.compile(penalized=penalized)
+
+    def open(self, data: str | None = None, **environment: Any) -> None:
+        """Open the run and check the data's fingerprint."""
+        environment |= {} if data is None else {"data": data}
         if shares_gpu(self._device):
             environment["shared"] = True
         self._data = data
@@ -64,8 +70,6 @@ class Loop:
             )
         model = {name: value.clone() for name, value in self._task.model.state_dict().items()}
         self._fresh: State = {"model": model, "optimizer": {}, "penalties": torch.zeros(())}
-        for penalized in self._kinds:
-            self._step.compile(penalized=penalized)
 
     def train(self) -> None:
         """Train to the end, evaluating and saving on the way, or until the run is asked to stop."""
@@ -95,7 +99,7 @@ class Loop:
             "seconds": self.seconds,
             "last": self.last,
             "data": self._data,
-            "penalized": self._penalized,
+            "penalized": self.penalized,
             "random": gather(random),
         }
         if self.first_process:
@@ -105,8 +109,13 @@ class Loop:
     def finish(self, summary: State) -> None:
         """End the run with this summary and the weights."""
         if self.first_process:
-            weights = {name: value.cpu().contiguous() for name, value in self._task.model.state_dict().items()}
+            # Copies, because torch would save all of the memory that a tensor shares with others.
+            own = self._task.model.state_dict().items()
+            weights = {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in own}
             self._job.finish(summary, weights)
+
+    def _make_step(self) -> Any:
+        return Step(self._task, size=self._share, wrapper=self._wrap())
 
     def _wrap(self) -> nn.Module | None:
         if self._size == 1:
@@ -118,15 +127,18 @@ class Loop:
 
     def _capture(self) -> None:
         """Capture the steps, and only then restore where to start: capturing has trained a little."""
-        for penalized in self._kinds:
+        for penalized in self.kinds:
             self._step.capture(penalized=penalized)
+        self._restore()
+
+    def _restore(self) -> None:
         torch.manual_seed(self._job.settings.seed + 1_000_003 * self._rank)
         state, self._checkpoint = self._checkpoint, None
         self._step.restore(self._fresh if state is None else state)
         if state is None:
             return
         self.step, self.seconds, self.last = state["step"], state["seconds"], state["last"]
-        self._penalized = state["penalized"]
+        self.penalized = state["penalized"]
         if self._job.progress and self.first_process:
             print(f"continuing at step {self.step}")
         states = state["random"]
@@ -143,21 +155,20 @@ class Loop:
         epoch, number = divmod(self.step, task.examples // task.batch_size)
         if number == 0:
             self._step.penalties.zero_()
-            self._penalized = 0
+            self.penalized = 0
         if number == 0 or self._order is None:
-            self._order = self._shuffle(epoch)
+            self._order = send(self.shuffle(epoch), self._device)
         first = number * task.batch_size + self._rank * self._share
         weight = task.weight(self.step)
-        self._penalized += weight > 0
+        self.penalized += weight > 0
         self._step(self._order[first : first + self._share], rate=task.rate(self.step), weight=weight)
         self.step += 1
 
-    def _shuffle(self, epoch: int) -> Tensor:
+    def shuffle(self, epoch: int) -> Tensor:
+        """Return the order of the examples in an epoch."""
         # From seed and epoch alone, so that a resumed run needs no memory of it.
         generator = torch.Generator().manual_seed(self._job.settings.seed * 1_000_003 + epoch)
-        order = torch.randperm(self._task.examples, generator=generator)
-        # From pinned memory the copy does not wait for the steps that are queued.
-        return order.pin_memory().to(self._device, non_blocking=True) if self._on_gpu else order
+        return torch.randperm(self._task.examples, generator=generator)
 
     @contextmanager
     def _clock_stopped(self) -> Iterator[None]:
@@ -174,9 +185,9 @@ class Loop:
             for buffer in task.model.buffers() if self._size > 1 else ():
                 dist.broadcast(buffer, 0)
             penalty = None
-            if self._penalized:
+            if self.penalized:
                 passes = 1 if task.regularizer.wrap is None else 2  # in a step
-                penalty = sum(gather(float(self._step.penalties))) / (self._penalized * passes * self._size)
+                penalty = sum(gather(float(self._step.penalties))) / (self.penalized * passes * self._size)
             self.last = {"step": self.step, "seconds": self.seconds, **task.evaluate(self.step, penalty)}
             if self.first_process:
                 self._job.log(self.last)
@@ -195,17 +206,28 @@ class Loop:
 
 @contextmanager
 def open_loop(task: Task, job: Job) -> Iterator[Loop]:
-    """Make a loop, let cuDNN choose the fastest convolutions for its fixed sizes, and free its memory afterwards."""
+    """Make a loop, and free its memory afterwards."""
     loop = Loop(task, job)
+    with tune_kernels(job.device), closing(loop._step):
+        yield loop
+
+
+@contextmanager
+def tune_kernels(device: torch.device) -> Iterator[None]:
+    """Let cuDNN choose the fastest convolutions for fixed sizes, and forget what was compiled afterwards."""
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
     try:
-        yield loop
+        yield
     finally:
         torch.backends.cudnn.benchmark = before
-        loop._step.close()
         # Without this, the compiler would refuse after a few runs in one process: they are all of the same function.
-        if "torch._dynamo" in sys.modules and job.device.type == "cuda":
+        if "torch._dynamo" in sys.modules and device.type == "cuda":
             torch._dynamo.reset()
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """Move values from the CPU to a device without waiting for the steps that are queued there."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 def shares_gpu(device: torch.device) -> bool:

@@ -71,6 +71,19 @@ class Training(Settings):
     proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
     proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
 
+    def together_key(self) -> str | None:
+        """Return a hash of all but the seed, the rate, the weight decay and the weight of the penalty.
+
+        None for what ``torch.func.vmap`` cannot do: a second pass with other weights (SAM), differentiating twice (the
+        Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components.
+        """
+        parts = {*self.regularizer.split("+")}
+        hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
+        if parts - {"plain", "mixup", "ed"} or hooked:
+            return None
+        # A penalty of no weight is not computed at all.
+        return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
+
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))

@@ -5,7 +5,7 @@ reads. Here each kernel does all it can do with what it has read. What the gradi
 until all blocks are done: a product over all blocks fills a GPU, and that of one block does not.
 
 Everything is in bf16 with sums in float32, as under autocast. Tiles have power-of-two sides, so a row of 192 features
-is a wide tile of 128 and a narrow one of 64.
+is three tiles of 64, or two of 128 and 64.
 """
 
 import torch
@@ -18,34 +18,47 @@ WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 
 # Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile, or those at a time,
 # warps, and stages of the loop that loads weights.
-NORM_FORWARD = {"ROWS": 16, "num_warps": 4}
+NORM_FORWARD = {"ROWS": 8, "num_warps": 4}
 ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 2}
 MLP_FORWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 3}
-MLP_BACKWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
+MLP_BACKWARD = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
 NORM_BACKWARD = {"ROWS": 64, "CHUNK": 8, "num_warps": 4}
 ATTENTION_BACKWARD = {"num_warps": 4, "num_stages": 1}
 
 
 @triton.jit
-def _normalize(x, rows, weight, bias):
-    """Load rows and apply LayerNorm to them; return their first 128 features and the other 64."""
-    wide, narrow = tl.arange(0, 128), 128 + tl.arange(0, 64)
-    one = tl.load(x + rows[:, None] * 192 + wide[None, :]).to(tl.float32)
-    two = tl.load(x + rows[:, None] * 192 + narrow[None, :]).to(tl.float32)
-    mean, scale = _get_moments(one, two)
-    one = (one - mean[:, None]) * scale[:, None]
-    two = (two - mean[:, None]) * scale[:, None]
-    one = one * tl.load(weight + wide)[None, :] + tl.load(bias + wide)[None, :]
-    two = two * tl.load(weight + narrow)[None, :] + tl.load(bias + narrow)[None, :]
-    return one.to(x.dtype.element_ty), two.to(x.dtype.element_ty)
+def _load_rows(x, rows):
+    """Load rows of 192 features as three tiles."""
+    place = x + rows[:, None] * 192 + tl.arange(0, 64)[None, :]
+    return tl.load(place), tl.load(place + 64), tl.load(place + 128)
 
 
 @triton.jit
-def _get_moments(one, two):
-    """Return the mean of each row of two tiles, and one over its deviation."""
-    mean = (tl.sum(one, 1) + tl.sum(two, 1)) / 192
-    one, two = one - mean[:, None], two - mean[:, None]
-    return mean, tl.rsqrt((tl.sum(one * one, 1) + tl.sum(two * two, 1)) / 192 + 1e-5)
+def _standardize(x1, x2, x3):
+    """Subtract the mean of each row and divide by its deviation; return also one over the deviation."""
+    x1, x2, x3 = x1.to(tl.float32), x2.to(tl.float32), x3.to(tl.float32)
+    mean = tl.sum(x1 + x2 + x3, 1)[:, None] * (1 / 192)
+    x1, x2, x3 = x1 - mean, x2 - mean, x3 - mean
+    scale = tl.rsqrt(tl.sum(x1 * x1 + x2 * x2 + x3 * x3, 1)[:, None] * (1 / 192) + 1e-5)
+    return x1 * scale, x2 * scale, x3 * scale, scale
+
+
+@triton.jit
+def _normalize(x, rows, weight, bias, normed):
+    """Load rows, apply LayerNorm to them, and write and return the result."""
+    columns = tl.arange(0, 64)
+    kind = x.dtype.element_ty
+    x1, x2, x3 = _load_rows(x, rows)
+    x1, x2, x3, scale = _standardize(x1, x2, x3)
+    x1 = x1 * tl.load(weight + columns)[None, :] + tl.load(bias + columns)[None, :]
+    x2 = x2 * tl.load(weight + 64 + columns)[None, :] + tl.load(bias + 64 + columns)[None, :]
+    x3 = x3 * tl.load(weight + 128 + columns)[None, :] + tl.load(bias + 128 + columns)[None, :]
+    x1, x2, x3 = x1.to(kind), x2.to(kind), x3.to(kind)
+    place = normed + rows[:, None] * 192 + columns[None, :]
+    tl.store(place, x1)
+    tl.store(place + 64, x2)
+    tl.store(place + 128, x3)
+    return x1, x2, x3
 
 
 @triton.jit
@@ -75,26 +88,28 @@ def mlp_forward(
     x, norm_weight, norm_bias, w1, b1, w2, b2, out, normed, hidden, ROWS: tl.constexpr, CHUNK: tl.constexpr
 ):  # fmt: skip
     """Write x + w2 gelu(hidden) + b2, norm(x), and hidden, which is w1 norm(x) + b1."""
-    rows, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
-    wide, narrow = tl.arange(0, 128), 128 + tl.arange(0, 64)
+    rows, columns, chunk = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 64), tl.arange(0, CHUNK)
     kind = x.dtype.element_ty
-    n1, n2 = _normalize(x, rows, norm_weight, norm_bias)
-    tl.store(normed + rows[:, None] * 192 + wide[None, :], n1)
-    tl.store(normed + rows[:, None] * 192 + narrow[None, :], n2)
-    y1, y2 = tl.zeros((ROWS, 128), tl.float32), tl.zeros((ROWS, 64), tl.float32)
-    into, outof = w1 + chunk[:, None] * 192, w2 + chunk[None, :]
-    place = hidden + rows[:, None] * 768 + chunk[None, :]
+    n1, n2, n3 = _normalize(x, rows, norm_weight, norm_bias, normed)
+    y1 = tl.zeros((ROWS, 64), tl.float32)
+    y2, y3 = y1, y1
+    into = w1 + chunk[:, None] * 192 + columns[None, :]
+    outof = w2 + columns[:, None] * 768 + chunk[None, :]
     for first in range(0, 768, CHUNK):
-        h = tl.dot(n1, tl.trans(tl.load(into + first * 192 + wide[None, :])))
-        h = tl.dot(n2, tl.trans(tl.load(into + first * 192 + narrow[None, :])), h)
+        h = tl.dot(n1, tl.trans(tl.load(into + first * 192)))
+        h = tl.dot(n2, tl.trans(tl.load(into + first * 192 + 64)), h)
+        h = tl.dot(n3, tl.trans(tl.load(into + first * 192 + 128)), h)
         h += tl.load(b1 + first + chunk)[None, :]
-        tl.store(place + first, h.to(kind))
+        tl.store(hidden + rows[:, None] * 768 + chunk[None, :] + first, h.to(kind))
         value, slope = _gate(h)
         active = (h * value).to(kind)
-        y1 = tl.dot(active, tl.trans(tl.load(outof + first + wide[:, None] * 768)), y1)
-        y2 = tl.dot(active, tl.trans(tl.load(outof + first + narrow[:, None] * 768)), y2)
-    _add_and_store(y1, b2, x, out, rows[:, None] * 192 + wide[None, :], wide)
-    _add_and_store(y2, b2, x, out, rows[:, None] * 192 + narrow[None, :], narrow)
+        y1 = tl.dot(active, tl.trans(tl.load(outof + first)), y1)
+        y2 = tl.dot(active, tl.trans(tl.load(outof + first + 64 * 768)), y2)
+        y3 = tl.dot(active, tl.trans(tl.load(outof + first + 128 * 768)), y3)
+    place = rows[:, None] * 192 + columns[None, :]
+    _add_and_store(y1, b2, x, out, place, columns)
+    _add_and_store(y2, b2, x, out, place + 64, columns + 64)
+    _add_and_store(y3, b2, x, out, place + 128, columns + 128)
 
 
 @triton.jit
@@ -125,10 +140,7 @@ def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLU
 @triton.jit
 def norm_forward(x, norm_weight, norm_bias, normed, ROWS: tl.constexpr):
     """Write norm(x)."""
-    rows, wide, narrow = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 128), 128 + tl.arange(0, 64)
-    n1, n2 = _normalize(x, rows, norm_weight, norm_bias)
-    tl.store(normed + rows[:, None] * 192 + wide[None, :], n1)
-    tl.store(normed + rows[:, None] * 192 + narrow[None, :], n2)
+    _normalize(x, tl.program_id(0) * ROWS + tl.arange(0, ROWS), norm_weight, norm_bias, normed)
 
 
 @triton.jit
@@ -137,31 +149,45 @@ def norm_backward(dn, x, dy, norm_weight, dx, sums, ROWS: tl.constexpr, CHUNK: t
 
     ``sums`` has a row for each program: the sums over its rows for LayerNorm's weight and bias, and those of dy.
     """
-    columns = tl.arange(0, 256)
-    kept = columns[None, :] < 192
-    weight = tl.load(norm_weight + columns, mask=columns < 192, other=0.0)[None, :]
-    dweight = tl.zeros((CHUNK, 256), tl.float32)
-    dbias, after = dweight, dweight
+    columns = tl.arange(0, 64)
+    w1 = tl.load(norm_weight + columns)[None, :]
+    w2 = tl.load(norm_weight + 64 + columns)[None, :]
+    w3 = tl.load(norm_weight + 128 + columns)[None, :]
+    zero = tl.zeros((CHUNK, 64), tl.float32)
+    weight1, weight2, weight3 = zero, zero, zero
+    bias1, bias2, bias3 = zero, zero, zero
+    after1, after2, after3 = zero, zero, zero
     for first in range(0, ROWS, CHUNK):
         rows = tl.program_id(0) * ROWS + first + tl.arange(0, CHUNK)
-        place = rows[:, None] * 192 + columns[None, :]
-        standard = tl.load(x + place, mask=kept, other=0.0).to(tl.float32)
-        d = tl.load(dn + place, mask=kept, other=0.0).to(tl.float32)
-        around = tl.load(dy + place, mask=kept, other=0.0).to(tl.float32)
-        standard = tl.where(kept, standard - tl.sum(standard, 1)[:, None] / 192, 0.0)
-        scale = tl.rsqrt(tl.sum(standard * standard, 1)[:, None] / 192 + 1e-5)
-        standard = standard * scale
-        dweight += d * standard
-        dbias += d
-        after += around
-        d = d * weight
-        along = tl.sum(d * standard, 1)[:, None] / 192
-        d = (d - tl.sum(d, 1)[:, None] / 192 - standard * along) * scale + around
-        tl.store(dx + place, d.to(dx.dtype.element_ty), mask=kept)
+        x1, x2, x3 = _load_rows(x, rows)
+        d1, d2, d3 = _load_rows(dn, rows)
+        y1, y2, y3 = _load_rows(dy, rows)
+        x1, x2, x3, scale = _standardize(x1, x2, x3)
+        d1, d2, d3 = d1.to(tl.float32), d2.to(tl.float32), d3.to(tl.float32)
+        y1, y2, y3 = y1.to(tl.float32), y2.to(tl.float32), y3.to(tl.float32)
+        weight1, weight2, weight3 = weight1 + d1 * x1, weight2 + d2 * x2, weight3 + d3 * x3
+        bias1, bias2, bias3 = bias1 + d1, bias2 + d2, bias3 + d3
+        after1, after2, after3 = after1 + y1, after2 + y2, after3 + y3
+        d1, d2, d3 = d1 * w1, d2 * w2, d3 * w3
+        mean = tl.sum(d1 + d2 + d3, 1)[:, None] * (1 / 192)
+        along = tl.sum(d1 * x1 + d2 * x2 + d3 * x3, 1)[:, None] * (1 / 192)
+        place = dx + rows[:, None] * 192 + columns[None, :]
+        kind = dx.dtype.element_ty
+        tl.store(place, ((d1 - mean - x1 * along) * scale + y1).to(kind))
+        tl.store(place + 64, ((d2 - mean - x2 * along) * scale + y2).to(kind))
+        tl.store(place + 128, ((d3 - mean - x3 * along) * scale + y3).to(kind))
     sums += tl.program_id(0) * 576 + columns
-    tl.store(sums, tl.sum(dweight, 0), mask=columns < 192)
-    tl.store(sums + 192, tl.sum(dbias, 0), mask=columns < 192)
-    tl.store(sums + 384, tl.sum(after, 0), mask=columns < 192)
+    _store_sums(sums, weight1, weight2, weight3)
+    _store_sums(sums + 192, bias1, bias2, bias3)
+    _store_sums(sums + 384, after1, after2, after3)
+
+
+@triton.jit
+def _store_sums(place, one, two, three):
+    """Write the sums over the rows of three tiles."""
+    tl.store(place, tl.sum(one, 0))
+    tl.store(place + 64, tl.sum(two, 0))
+    tl.store(place + 128, tl.sum(three, 0))
 
 
 @triton.jit
