@@ -70,7 +70,8 @@ class CapturedStep:
         # A graph of an earlier run that is garbage-collected during capture would spoil it.
         gc.collect()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        # On a stream of its own: cuBLAS has one workspace for each, which graphs that run at once must not share.
+        with torch.cuda.graph(self.graph, stream=side):
             step()
 
     def __call__(self) -> None:
