@@ -103,8 +103,7 @@ def make_network(settings: Training, examples: DeviceExamples, device: torch.dev
     if isinstance(model, ViT):
         # What cannot be compiled needs second derivatives or hooks, which the kernels do not have either.
         model.fuse(settings.fused and can_compile_penalty(settings))
-    # A GPU's matrix units want the channels of an image side by side; it would move them there and back otherwise.
-    return model.to(memory_format=torch.channels_last) if device.type == "cuda" else model  # type: ignore[call-overload]
+    return model
 
 
 @torch.no_grad()
