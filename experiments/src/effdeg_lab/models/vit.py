@@ -105,6 +105,8 @@ class ViT(nn.Module):
         pool: Literal["token", "mean"] = "token",
     ) -> None:
         super().__init__()
+        if pool not in ("token", "mean"):
+            raise ValueError(f"pool={pool!r} is not known: use 'token' or 'mean'.")
         self.pool = pool
         self.embed = PatchEmbedding(size=size, patch=patch, channels=channels, width=width, class_token=pool == "token")
         self.blocks = Encoder(*[EncoderBlock(width, heads) for _ in range(depth)])
