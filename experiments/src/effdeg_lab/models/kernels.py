@@ -16,6 +16,10 @@ from torch import Tensor
 WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 """The sizes that the kernels are written for: features, hidden features, heads, and tokens of an image."""
 
+# The tiles of the MLP need 213 KB of a multiprocessor's shared memory, which Hopper (9.0) and Blackwell's large chips
+# (10.0) have, and other GPUs have not.
+ON_LARGE_CHIP = torch.cuda.is_available() and torch.cuda.get_device_capability() in {(9, 0), (10, 0)}
+
 # Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile, or those at a time,
 # warps, and stages of the loop that loads weights.
 NORM_FORWARD = {"ROWS": 8, "num_warps": 4}
@@ -249,7 +253,7 @@ def can_encode(x: Tensor, *, heads: int) -> bool:
     rows = len(x) * TOKENS
     fits = x.shape[1:] == (TOKENS, WIDTH) and heads == HEADS and rows % _MOST_ROWS == 0
     # Places are 32-bit integers.
-    return fits and rows * HIDDEN < 2**31 and x.is_cuda and x.dtype == torch.bfloat16
+    return ON_LARGE_CHIP and fits and rows * HIDDEN < 2**31 and x.is_cuda and x.dtype == torch.bfloat16
 
 
 def encode(x: Tensor, blocks: list[list[Tensor]]) -> Tensor:
