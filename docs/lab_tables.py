@@ -63,7 +63,8 @@ def fill(mark: str) -> str:
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or ``number benchmark; CASE``, its ratio,
-            with ``; VARIANT; METHOD; COLUMN`` that of a row; or one of the tables below.
+            with ``; VARIANT; METHOD; COLUMN`` that of a row; or ``number shared; COLUMN``, of runs that shared a GPU;
+            or one of the tables below.
     """
     kind, _, rest = mark.partition(" ")
     if kind == "tables":
@@ -115,11 +116,34 @@ def find_number(name: str, *where: str) -> str:
         return speed.find_number(*where)
     if name == "benchmark":
         return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
+    if name == "shared":
+        return find_shared_time(where[0])
     if len(where) < 3:
         rows = pool(name).models
         return _signed(_correlate(rows if where[1:] != ("fit",) else keep_fitted(rows), where[0]))
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
+
+
+def find_shared_time(column: str) -> str:
+    """Return the time of the five runs that shared one GPU.
+
+    This is, in seconds, how long the longest trained (``together``), or how long all would train one after another, by
+    the measured times of their steps (``in turns``). ``slowest`` are the milliseconds of a step of the slowest run.
+    """
+    variants = {
+        "cifar10-contest/plain-0": (speed.FASTEST, "plain"),
+        "cifar10-contest/mixup-0": (speed.FASTEST, "plain"),
+        "cifar10-contest/ed-0": (speed.FASTEST, "ed"),
+        "cifar10-fused/fused-0": (speed.FASTEST, "plain"),
+        "cifar10-fused/pytorch-0": ("64 tokens", "plain"),
+    }
+    found = {f"{run.recipe}/{run.file.stem}": run.summary or {} for run in runs() if run.environment.get("shared")}
+    if column == "in turns":
+        epochs = {name: float(speed.find_number("engine_speedups", *each, "epoch")) for name, each in variants.items()}
+        return f"{sum(found[name]['epochs'] * seconds for name, seconds in epochs.items()):.0f}"
+    key = {"together": "seconds", "slowest": "milliseconds_per_step"}[column]
+    return f"{max(found[name][key] for name in variants):.0f}"
 
 
 def find_tracked_runs() -> Results:
