@@ -63,7 +63,8 @@ def fill(mark: str) -> str:
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or ``number benchmark; CASE``, its ratio,
-            with ``; VARIANT; METHOD; COLUMN`` that of a row; or one of the tables below.
+            with ``; VARIANT; METHOD; COLUMN`` that of a row;
+            or one of the tables below.
     """
     kind, _, rest = mark.partition(" ")
     if kind == "tables":

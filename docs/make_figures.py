@@ -238,6 +238,9 @@ def render_pages() -> dict[Path, str]:
         "speedups-resnet": lambda: speed.make_speedup_table("resnet"),
         "step-profile": speed.make_profile,
         "step-floors": speed.make_floor_table,
+        "kernels": speed.make_kernel_table,
+        "kernel-versions": speed.make_version_table,
+        "networks-at-once": speed.make_network_table,
         "bounds": bounds.polynomial_table,
         "network-bounds": lambda: bounds.network_table(lab_tables.read_digits_pool()),
     }
