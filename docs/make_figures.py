@@ -45,8 +45,17 @@ SHOWN = (
     "parameter_norm",
 )
 TRAINING = {"step_over_plain", "step_over_same_size", "many_classes", "joined_forward", "step_memory"}
-# Recipes with a page of their own, on which their figures are.
-STUDIES = ("estimator", "digits-estimators", "cifar10-estimators", "grokking", "mnist-cifar", "path-degrees", "pnn")
+# Recipes whose figures are on a page as they are.
+STUDIES = (
+    "cifar10-contest",
+    "cifar10-estimators",
+    "digits-estimators",
+    "estimator",
+    "grokking",
+    "mnist-cifar",
+    "path-degrees",
+    "pnn",
+)
 
 
 def draw() -> None:
