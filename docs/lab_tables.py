@@ -61,7 +61,7 @@ def fill(mark: str) -> str:
 
     Args:
         mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` at that length; ``verdict
-            RECIPE`` or ``caption RECIPE-FIGURE``; or
+            RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or
@@ -77,6 +77,8 @@ def fill(mark: str) -> str:
         return judge(rest).word
     if kind == "caption":
         return f"*{find_caption(rest)}*\n"
+    if kind == "along-training":
+        return along_training.make_table(results(rest))
     if kind == "number":
         return find_number(*(part.strip() for part in rest.split(";")))
     blocks = {
@@ -84,7 +86,6 @@ def fill(mark: str) -> str:
         "recipes": make_recipe_table,
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
-        "along-training": lambda: along_training.make_table(find_tracked_runs()),
     }
     return blocks[mark]()
 
@@ -133,12 +134,6 @@ def find_number(name: str, *where: str) -> str:
         return f"{spread.mean:.3f}"
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
-
-
-def find_tracked_runs() -> Results:
-    """Return the runs whose effective degree was measured along training: on CIFAR-10, else on digits."""
-    found = [results(name) for name in ("cifar10-methods", "digits-methods")]
-    return next(each for each in found if along_training.find_methods(each))
 
 
 def find_runs(name: str) -> list[Run]:

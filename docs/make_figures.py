@@ -196,7 +196,7 @@ def draw_lab() -> None:
     assert pool.ranking is not None
     for theme in THEMES:
         measures = pool.ranking.plot([score.measure for score in pool.papers], theme=theme)
-        along = along_training.plot(lab_tables.find_tracked_runs(), theme)
+        along = along_training.plot(lab_tables.results("digits-methods"), theme)
         for name, figure in {"lab-methods": curves.draw(theme), "lab-pool": measures, "along-training": along}.items():
             figure.savefig(FIGURES / f"{name}-{theme}.png")
 
