@@ -28,8 +28,6 @@ from effdeg_lab.studies.pool import (
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
-# The variant of ``engine_speedups`` that the lab's engine is.
-FASTEST = "64 tokens, flat, fused"
 # From this training accuracy on a network is said to fit its training images.
 FIT = 0.99
 # What pools are measured by besides effective degrees and the paper's other measures.
@@ -67,8 +65,8 @@ def fill(mark: str) -> str:
             with the gap of a pool, with ``; fit`` among the models that fit; or
             ``number RECIPE; summary; METHOD; KEY``, the mean of a number over a method's runs; or
             ``number benchmark; CASE``, its ratio, with ``; VARIANT; METHOD; COLUMN`` that of a row; or
-            ``number benchmark; engine_speedups``, a step with the penalty in plain steps of the fastest engine; or one
-            of the tables below.
+            ``number benchmark; engine_speedups``, a step with the penalty in plain steps of the fastest engine; or
+            ``number shared; COLUMN``, of runs that shared a GPU; or one of the tables below.
     """
     kind, _, rest = mark.partition(" ")
     if kind == "tables":
@@ -120,11 +118,13 @@ def find_number(name: str, *where: str) -> str:
     if name == "benchmark" and len(where) > 1:
         return speed.find_number(*where)
     if name == "benchmark" and where == ("engine_speedups",):
-        rows = [row for row in speed.read_rows(where[0]) if row["variant"] == FASTEST]
+        rows = [row for row in speed.read_rows(where[0]) if row["variant"] == speed.FASTEST]
         times = {row["method"]: row["milliseconds"] for row in rows}
         return f"{times['ed'] / times['plain']:.2f}"
     if name == "benchmark":
         return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
+    if name == "shared":
+        return find_shared_time(where[0])
     if len(where) < 3:
         rows = pool(name).models
         return _signed(_correlate(rows if where[1:] != ("fit",) else keep_fitted(rows), where[0]))
@@ -134,6 +134,27 @@ def find_number(name: str, *where: str) -> str:
         return f"{spread.mean:.3f}"
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
+
+
+def find_shared_time(column: str) -> str:
+    """Return the time of the five runs that shared one GPU.
+
+    This is, in seconds, how long the longest trained (``together``), or how long all would train one after another, by
+    the measured times of their steps (``in turns``). ``slowest`` are the milliseconds of a step of the slowest run.
+    """
+    variants = {
+        "cifar10-contest/plain-0": (speed.FASTEST, "plain"),
+        "cifar10-contest/mixup-0": (speed.FASTEST, "plain"),
+        "cifar10-contest/ed-0": (speed.FASTEST, "ed"),
+        "cifar10-fused/fused-0": (speed.FASTEST, "plain"),
+        "cifar10-fused/pytorch-0": ("64 tokens", "plain"),
+    }
+    found = {f"{run.recipe}/{run.file.stem}": run.summary or {} for run in runs() if run.environment.get("shared")}
+    if column == "in turns":
+        epochs = {name: float(speed.find_number("engine_speedups", *each, "epoch")) for name, each in variants.items()}
+        return f"{sum(found[name]['epochs'] * seconds for name, seconds in epochs.items()):.0f}"
+    key = {"together": "seconds", "slowest": "milliseconds_per_step"}[column]
+    return f"{max(found[name][key] for name in variants):.0f}"
 
 
 def find_runs(name: str) -> list[Run]:

@@ -247,6 +247,8 @@ def render_pages() -> dict[Path, str]:
         "speedups-resnet": lambda: speed.make_speedup_table("resnet"),
         "step-profile": speed.make_profile,
         "step-floors": speed.make_floor_table,
+        "kernels": speed.make_kernel_table,
+        "networks-at-once": speed.make_network_table,
         "bounds": bounds.polynomial_table,
         "network-bounds": lambda: bounds.network_table(lab_tables.read_digits_pool()),
     }

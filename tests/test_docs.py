@@ -166,18 +166,26 @@ def test_the_time_of_a_step_is_shown_as_measured(docs, tmp_path, monkeypatch):
     speedups = [
         {"variant": "baseline", "model": "vit-tiny", "method": "plain", "milliseconds": 5.0, "ratio": 1.0},
         {"variant": "flash", "model": "vit-tiny", "method": "plain", "error": "not measured within 130 s"},
-        {"variant": "64 tokens", "model": "vit-tiny-mean", "method": "ed", "milliseconds": 4.0, "ratio": 0.8},
+        {
+            "variant": "64 tokens",
+            "model": "vit-tiny-mean",
+            "method": "ed",
+            "milliseconds": 4.0,
+            "ratio": 0.8,
+            "peak_MiB": 2560.0,
+        },
         {"variant": "ResNet-18", "model": "resnet18", "method": "ed", "milliseconds": 3.0},
     ]
     cases = {"step_profile": {"rows": profiles}, "engine_speedups": {"rows": speedups}}
     speed.RECORD.write_text(json.dumps({"cases": cases}))
     assert speed.make_speedup_table("vit").splitlines()[2:] == [
-        "| baseline | 5.00 ms | 1.00 |  |  |  |",
-        "| flash | too long to compile |  |  |  |  |",
-        "| 64 tokens |  |  | 4.00 ms | 0.80 | as the model `vit-tiny-mean` |",
+        "| baseline | 5.00 ms | 1.00 |  |  |  |  |  |",
+        "| flash | not measured within 130 s |  |  |  |  |  |  |",
+        "| 64 tokens |  |  |  | 4.00 ms | 0.80 | 2.5 GiB | as the model `vit-tiny-mean` |",
     ]
-    assert speed.make_speedup_table("resnet").splitlines()[2:] == ["| ResNet-18 |  |  | 3.00 ms |  |  |"]
+    assert speed.make_speedup_table("resnet").splitlines()[2:] == ["| ResNet-18 |  |  |  | 3.00 ms |  |  |  |"]
     assert speed.find_number("engine_speedups", "baseline", "plain", "epoch") == "0.975"  # 195 steps
+    assert speed.find_number("engine_speedups", "baseline", "plain", "over 0.78") == "25%"
     assert speed.find_number("step_profile", "64 tokens", "ed", "share") == "25%"
     assert speed.find_number("step_profile", "no such", "ed", "share") == "(not measured)"
     assert "| matrix products | 3,000 | 3,000 | 3,000 | 3,000 |" in speed.make_profile()
@@ -205,6 +213,64 @@ def test_numbers_within_sentences_are_those_of_the_records(docs):
         for method in ("ed", "plain")
     )
     assert find_number("benchmark", "engine_speedups") == f"{ed / plain:.2f}"
+
+
+def test_the_kernels_of_a_block_are_shown_as_measured(docs, tmp_path, monkeypatch):
+    """On a chip of 100 TFLOP/s and 10 TB/s, with kernels that take a microsecond, or ten with the slower tile."""
+    speed = docs("speed")
+    monkeypatch.setattr(speed, "RECORD", tmp_path / "gpu.json")
+    work = {"teraflop_per_second": 100.0, "terabytes_per_second": 10.0}
+    profile = {
+        "variant": speed.FASTEST,
+        "method": "plain",
+        "work": work,
+        "kernel_times": dict.fromkeys(speed.KERNELS, 48),
+    }
+    tiles = [
+        {"kernel": name, "rows": speed.ROWS, "ROWS": rows, "num_stages": 1, "microseconds": time, "TFLOP/s": 50 / time}
+        for name in speed.KERNELS
+        for rows, time in ((64, 10.0), (128, 1.0))
+    ]
+    tiles.append({"kernel": "mlp_forward", "rows": speed.ROWS, "error": "too large"})
+    tiles += [
+        {"kernel": name, "rows": speed.ROWS, "microseconds": blocks}
+        for parts in speed.PRODUCTS.values()
+        for name, (*_, blocks) in parts.items()
+    ]
+    cases = {"step_profile": {"rows": [profile]}, "kernel_tiles": {"rows": tiles}}
+    speed.RECORD.write_text(json.dumps({"cases": cases}))
+    rows = [line.split(" | ") for line in speed.make_kernel_table().splitlines()[2:]]
+    # Seven times 192 values of two bytes for each of 16,384 tokens are 44 MB, which take 4.4 µs.
+    assert rows[0][1:] == ["128 rows", "1.0", "10.0", "4.0", "4.4", "50 (50%)", "44 (440%) |"]
+    # The three products: 20 × 192² × 16,384 FLOPs, more than 100 TFLOP/s do in 120 µs.
+    assert rows[-3][2:] == ["3.0", "", "", "120.8", "4.03e+03 (4027%)", "27.3 (273%) |"]
+    assert rows[-1][:3] == ["| 12 blocks", "", "**168**"]  # 14 µs each: one kernel is there twice
+
+
+def test_the_kernels_have_the_fastest_tiles(docs):
+    speed, source = docs("speed"), ROOT / "experiments" / "src" / "effdeg_lab" / "models" / "kernels.py"
+    chosen = {
+        node.targets[0].id.lower(): ast.literal_eval(node.value)
+        for node in ast.parse(source.read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    }
+    assert set(chosen) == set(speed.KERNELS)
+    for name, tile in chosen.items():
+        assert tile.items() <= speed.find_tiles(name)[0].items(), name
+
+
+def test_networks_at_once_are_shown_as_measured(docs, tmp_path, monkeypatch):
+    speed = docs("speed")
+    monkeypatch.setattr(speed, "RECORD", tmp_path / "gpu.json")
+    rows = [
+        {"network": "MLP", "networks": 4, "one after another": 2000.0, "stacked": 500.0, "streams": 800.0},
+        {"network": "ViT", "networks": 1, "one after another": 900.4, "why, stacked": "RuntimeError"},
+    ]
+    speed.RECORD.write_text(json.dumps({"cases": {"networks_at_once": {"rows": rows}}}))
+    assert speed.make_network_table().splitlines()[2:] == [
+        "| MLP | 4 | 2,000 | 800 (2.5 ×) | 500 (4.0 ×) |",
+        "| ViT | 1 | 900 |  | fails |",
+    ]
 
 
 def test_degree_and_gap_along_training(docs):

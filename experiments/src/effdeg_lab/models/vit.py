@@ -119,7 +119,7 @@ class ViT(nn.Module):
     def fuse(self, fused: bool = True) -> None:
         """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on a GPU.
 
-        This is twice as fast, but differentiable only once, and blocks and layers within them are not called one by
-        one, so that hooks on them do not run.
+        This is much faster, but differentiable only once, and blocks and layers within them are not called one by one,
+        so that hooks on them do not run.
         """
         self.blocks.fused = fused
