@@ -18,6 +18,9 @@ if not (ON_GPU or os.environ.get("TRITON_INTERPRET") == "1"):
 
 from effdeg_lab.models import kernels
 
+if ON_GPU and not kernels.ON_LARGE_CHIP:
+    pytest.skip("needs a GPU with room for the tiles", allow_module_level=True)
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # of which torch's compiler has many on a GPU
 DEVICE, KIND = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
 # A gradient in float32 shows the approximation of GELU.

@@ -61,6 +61,18 @@ def test_parameters_are_as_many_as_counted_by_hand():
     assert sum(each.numel() for each in ViT().parameters()) == count == 5_362_762
 
 
+def test_pooling_is_the_mean_over_patches_or_the_class_token():
+    images = torch.randn(3, 3, 8, 8)
+    for pool, tokens in (("mean", 4), ("token", 5)):
+        model = ViT(**SMALL, pool=pool)
+        encoded = model.norm(model.blocks(model.embed(images)))
+        assert encoded.shape == (3, tokens, 12)
+        pooled = sum(encoded[:, each] for each in range(4)) / 4 if pool == "mean" else encoded[:, 0]
+        torch.testing.assert_close(model(images), model.head(pooled))
+    with pytest.raises(ValueError, match="pool='max' is not known: use 'token' or 'mean'"):
+        ViT(**SMALL, pool="max")
+
+
 def test_the_mlp_is_the_demonstrations_network():
     torch.manual_seed(0)
     made = make_model("mlp", shape=(64,), classes=10)

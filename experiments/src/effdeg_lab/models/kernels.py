@@ -16,6 +16,10 @@ from torch import Tensor
 WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 """The sizes that the kernels are written for: features, hidden features, heads, and tokens of an image."""
 
+# The tiles of the MLP need 213 KB of a multiprocessor's shared memory, which Hopper (9.0) and Blackwell's large chips
+# (10.0) have, and other GPUs have not.
+ON_LARGE_CHIP = torch.cuda.is_available() and torch.cuda.get_device_capability() in {(9, 0), (10, 0)}
+
 # Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile, or those at a time,
 # warps, and stages of the loop that loads weights.
 NORM_FORWARD = {"ROWS": 8, "num_warps": 4}
@@ -73,7 +77,7 @@ def _gate(x):
     """Return the normal distribution function, to 6e-5 of GELU, and its derivative.
 
     A logistic function of an odd polynomial takes a third of the instructions of erf, and keeps the relative accuracy
-    of the lower tail. The coefficients are a minimax fit; rounding to bf16 errs a hundred times more.
+    of the lower tail. Its coefficients were fitted; rounding to bf16 errs a hundred times more.
     """
     square = tl.minimum(x * x, 25.0)
     # The polynomial is in units of -log2(e), for a power of two instead of an exponential.
@@ -245,9 +249,11 @@ def attention_backward(qkv, dy, wout, dqkv, attended, sums):
 
 
 def can_encode(x: Tensor, *, heads: int) -> bool:
-    """Return whether the kernels compute blocks of so many heads on such tokens: in bf16, on a GPU, of their sizes."""
-    sizes = x.dim() == 3 and x.shape[1:] == (TOKENS, WIDTH) and heads == HEADS
-    return sizes and x.is_cuda and x.dtype == torch.bfloat16 and len(x) * TOKENS % _MOST_ROWS == 0
+    """Return whether the kernels can compute blocks with this many heads on these tokens."""
+    rows = len(x) * TOKENS
+    fits = x.shape[1:] == (TOKENS, WIDTH) and heads == HEADS and rows % _MOST_ROWS == 0
+    # Places are 32-bit integers.
+    return ON_LARGE_CHIP and fits and rows * HIDDEN < 2**31 and x.is_cuda and x.dtype == torch.bfloat16
 
 
 def encode(x: Tensor, blocks: list[list[Tensor]]) -> Tensor:
@@ -257,7 +263,7 @@ def encode(x: Tensor, blocks: list[list[Tensor]]) -> Tensor:
     is attended, of the other LayerNorm, and of the two layers of the MLP: matrices in the dtype of x, vectors in
     float32. The result is differentiable once.
     """
-    out: Tensor = _encode(x, [each for block in blocks for each in block])[0]
+    out: Tensor = _encode(x.contiguous(), [each for block in blocks for each in block])[0]
     return out
 
 

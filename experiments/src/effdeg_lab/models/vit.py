@@ -105,6 +105,8 @@ class ViT(nn.Module):
         pool: Literal["token", "mean"] = "token",
     ) -> None:
         super().__init__()
+        if pool not in ("token", "mean"):
+            raise ValueError(f"pool={pool!r} is not known: use 'token' or 'mean'.")
         self.pool = pool
         self.embed = PatchEmbedding(size=size, patch=patch, channels=channels, width=width, class_token=pool == "token")
         self.blocks = Encoder(*[EncoderBlock(width, heads) for _ in range(depth)])
@@ -117,9 +119,9 @@ class ViT(nn.Module):
         return logits
 
     def fuse(self, fused: bool = True) -> None:
-        """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on a GPU.
+        """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on an H100 or H200.
 
-        This is much faster, but differentiable only once, and blocks and layers within them are not called one by one,
-        so that hooks on them do not run.
+        A step is then much faster. But the outputs are differentiable only once, and blocks and the layers within them
+        are not called one by one, so that hooks on them do not run.
         """
         self.blocks.fused = fused
