@@ -98,8 +98,9 @@ def plot(results: Results, theme: str) -> Figure:
 def make_table(results: Results) -> str:
     """Tabulate how degree and gap go together along training, method by method."""
     data = {"cifar10": "CIFAR-10", "digits": "100 digits"}[results.recipe.settings.to_dict()["data"]]
+    seeds = "1 seed" if len(results.seeds) == 1 else f"{len(results.seeds)} seeds"
     lines = [
-        f"| {data}, {results.epochs} epochs, {len(results.seeds)} seeds | measured at | effective degree, "
+        f"| {data}, {results.epochs} epochs, {seeds} | measured at | effective degree, "
         "first to last | gap, first to last | correlation of both | of their changes |",
         "|---|---:|---:|---:|---:|---:|",
     ]

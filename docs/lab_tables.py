@@ -59,12 +59,14 @@ def fill(mark: str) -> str:
 
     Args:
         mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` at that length; ``verdict
-            RECIPE`` or ``caption RECIPE-FIGURE``; or
+            RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
-            with the gap of a pool, with ``; fit`` among the models that fit; or ``number benchmark; CASE``, its ratio,
-            with ``; VARIANT; METHOD; COLUMN`` that of a row;
-            or one of the tables below.
+            with the gap of a pool, with ``; fit`` among the models that fit; or
+            ``number RECIPE; summary; METHOD; KEY``, the mean of a number over a method's runs; or
+            ``number benchmark; CASE``, its ratio, with ``; VARIANT; METHOD; COLUMN`` that of a row; or
+            ``number benchmark; engine_speedups``, a step with the penalty in plain steps of the fastest engine; or
+            one of the tables below.
     """
     kind, _, rest = mark.partition(" ")
     if kind == "tables":
@@ -73,6 +75,8 @@ def fill(mark: str) -> str:
         return judge(rest).word
     if kind == "caption":
         return f"*{find_caption(rest)}*\n"
+    if kind == "along-training":
+        return along_training.make_table(results(rest))
     if kind == "number":
         return find_number(*(part.strip() for part in rest.split(";")))
     blocks = {
@@ -80,7 +84,6 @@ def fill(mark: str) -> str:
         "recipes": make_recipe_table,
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
-        "along-training": lambda: along_training.make_table(find_tracked_runs()),
     }
     return blocks[mark]()
 
@@ -114,19 +117,21 @@ def find_number(name: str, *where: str) -> str:
     """Return a number that stands within a sentence; :func:`fill` explains the marks."""
     if name == "benchmark" and len(where) > 1:
         return speed.find_number(*where)
+    if name == "benchmark" and where == ("engine_speedups",):
+        rows = [row for row in speed.read_rows(where[0]) if row["variant"] == speed.FASTEST]
+        times = {row["method"]: row["milliseconds"] for row in rows}
+        return f"{times['ed'] / times['plain']:.2f}"
     if name == "benchmark":
         return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
     if len(where) < 3:
         rows = pool(name).models
         return _signed(_correlate(rows if where[1:] != ("fit",) else keep_fitted(rows), where[0]))
+    if where[0] == "summary":
+        spread = results(name).find(where[1]).spread(where[2])
+        assert spread is not None
+        return f"{spread.mean:.3f}"
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
-
-
-def find_tracked_runs() -> Results:
-    """Return the runs whose effective degree was measured along training: on CIFAR-10, else on digits."""
-    found = [results(name) for name in ("cifar10-methods", "digits-methods")]
-    return next(each for each in found if along_training.find_methods(each))
 
 
 def find_runs(name: str) -> list[Run]:
@@ -176,10 +181,14 @@ def make_results() -> str:
     rows = read_digits_pool()
     best = {"sharpness": "sharpness@0.1", "adaptive_sharpness": "adaptive_sharpness@0.1"}
     lines.append(_format_pool(f"gap of {len(rows)} MLPs, digits", rows, best))
-    setting = f"ViT-Tiny, CIFAR-10, 300 epochs each, {len(results('cifar10-methods@300').seeds)} seed"
-    lines.append(_format_accuracies(setting, "cifar10-methods@300", 1, 2))
+    seeds = len(results("cifar10-contest").seeds)
+    setting = f"test accuracy, ViT-Tiny, CIFAR-10, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
+    lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
+    lines.append(_format_accuracies("with a class token", "cifar10-methods@300", 1, 2))
     seeds = len(results("digits-methods").seeds)
-    lines.append(_format_accuracies(f"MLP, 100 digits, equal time, {seeds} seeds", "digits-methods", 2, 5))
+    lines.append(
+        _format_accuracies(f"test accuracy, MLP, 100 digits, equal time, {seeds} seeds", "digits-methods", 2, 5)
+    )
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
     setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
@@ -201,7 +210,7 @@ def _format_accuracies(setting: str, name: str, table: int, column: int) -> str:
     found = {title: f"{float(cell):.1f}%" for title, cell in cells.items() if cell.replace(".", "").isdigit()}
     names = {"Baseline": "plain", "Mixup": "mixup", "Mixup, α = 0.2": "mixup (α = 0.2)", "CutMix": "CutMix"}
     others = ", ".join(f"{label} {found[title]}" for title, label in names.items() if title in found)
-    return f"| test accuracy, {setting} | {found['ED']} | {others} |"
+    return f"| {setting} | {found['ED']} | {others} |"
 
 
 def _signed(number: float) -> str:

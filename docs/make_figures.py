@@ -45,8 +45,17 @@ SHOWN = (
     "parameter_norm",
 )
 TRAINING = {"step_over_plain", "step_over_same_size", "many_classes", "joined_forward", "step_memory"}
-# Recipes with a page of their own, on which their figures are.
-STUDIES = ("estimator", "digits-estimators", "cifar10-estimators", "grokking", "mnist-cifar", "path-degrees", "pnn")
+# Recipes whose figures are on a page as they are.
+STUDIES = (
+    "cifar10-contest",
+    "cifar10-estimators",
+    "digits-estimators",
+    "estimator",
+    "grokking",
+    "mnist-cifar",
+    "path-degrees",
+    "pnn",
+)
 
 
 def draw() -> None:
@@ -187,7 +196,7 @@ def draw_lab() -> None:
     assert pool.ranking is not None
     for theme in THEMES:
         measures = pool.ranking.plot([score.measure for score in pool.papers], theme=theme)
-        along = along_training.plot(lab_tables.find_tracked_runs(), theme)
+        along = along_training.plot(lab_tables.results("digits-methods"), theme)
         for name, figure in {"lab-methods": curves.draw(theme), "lab-pool": measures, "along-training": along}.items():
             figure.savefig(FIGURES / f"{name}-{theme}.png")
 

@@ -201,6 +201,20 @@ def test_the_time_of_a_step_is_shown_as_measured(docs, tmp_path, monkeypatch):
     ]
 
 
+def test_numbers_within_sentences_are_those_of_the_records(docs):
+    find_number = docs("lab_tables").find_number
+    summary = json.loads((ROOT / "results/cifar10-contest/ed-0.jsonl").read_text().splitlines()[-1])["summary"]
+    error = find_number("cifar10-contest", "summary", "ed", "test_calibration_error")
+    assert error == f"{summary['test_calibration_error']:.3f}"
+    assert find_number("cifar10-contest", "1", "ED", "2") == f"{100 * summary['test_accuracy']:.2f}"
+    rows = json.loads((ROOT / "results/benchmarks/gpu.json").read_text())["cases"]["engine_speedups"]["rows"]
+    (ed, plain) = (
+        next(row["milliseconds"] for row in rows if row["variant"].endswith("flat, fused") and row["method"] == method)
+        for method in ("ed", "plain")
+    )
+    assert find_number("benchmark", "engine_speedups") == f"{ed / plain:.2f}"
+
+
 def test_the_kernels_of_a_block_are_shown_as_measured(docs, tmp_path, monkeypatch):
     """On a chip of 100 TFLOP/s and 10 TB/s, with kernels that take a microsecond, or ten with the slower tile."""
     speed = docs("speed")

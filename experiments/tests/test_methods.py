@@ -125,7 +125,10 @@ def test_tables_of_shared_devices_held_out_examples_and_failures():
     runs = one_seed({"plain": 0.8, "ed": 0.8}, held_out=50, shared=True)
     runs.append(replace(make_run(METHODS, "sam", 0.8, held_out=50, finished=False), failure="OSError: full"))
     (results,) = collect(METHODS, runs, {"held_out": 50})
-    by_epoch, degrees = METHODS.study.figures(results)[0].draw("light").axes
+    (figure,) = METHODS.study.figures(results)
+    text = "Held-out accuracy by epochs, and effective degree on fewer paths than at the end."
+    assert figure.caption == f"{text} Hollow squares are the paper's accuracies after as many epochs."
+    by_epoch, degrees = figure.draw("light").axes
     assert by_epoch.get_xlabel() == degrees.get_xlabel() == "epoch"  # their times say nothing
     (table,) = METHODS.study.tables(results)
     assert table.columns[1:3] == ("paper, %", "here, held-out, %")
@@ -141,7 +144,10 @@ def test_prices_of_other_machines_are_not_compared():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_curves_are_means_over_seeds(results, theme):
-    by_epoch, by_time, degrees = METHODS.study.figures(results)[0].draw(theme).axes
+    (figure,) = METHODS.study.figures(results)
+    text = "Test accuracy by epochs, by time, and effective degree on fewer paths than at the end."
+    assert figure.caption == f"{text} Thin lines are single seeds."
+    by_epoch, by_time, degrees = figure.draw(theme).axes
     color = colors_of(METHODS, theme)["ed"]
     for axes, height in ((by_epoch, 8.45), (degrees, 0.05)):
         lines = [line for line in axes.lines if line.get_color() == color and line.get_linewidth() > 1]

@@ -71,7 +71,7 @@ def test_the_page_says_what_was_found(page):
     text = Reader(page).text
     for words in (
         "Recipes shown: 1 of 3. Runs: 6, and 2 for tuning, on Thinking Machine.",
-        "≈ not decided ED minus Baseline, points: 4",
+        "≈ not decided ED minus Baseline, points (one seed): 4",
         "Differs from the recipe: epochs 10 (recipe: 20).",
         "At another scale: 5 epochs, seed 0, Thinking Machine",
         "A price list Table 0 nothing effdeg-lab sweep prices",  # it shares the plain runs, but has none of its own
@@ -120,10 +120,17 @@ def call(tmp_path, runs, monkeypatch):
     return call
 
 
+def test_single_runs_of_equal_length_are_told_apart(runs):
+    alone = [make_run(METHODS, "plain", 0.6, epochs=4, limit=limit) for limit in (None, 50)]
+    text = to_text(report_on(METHODS, [*runs, *alone]), "markdown")
+    assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine.\n" in text
+    assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine; limit 50 (recipe: none).\n" in text
+
+
 def test_table_in_the_terminal(call, tmp_path):
     text = call("table", "methods", "--plot", "curves.svg")
     for words in (
-        "Here: not decided: ED minus Baseline, points: 4",
+        "Here: not decided: ED minus Baseline, points (one seed): 4",
         "Differs from the recipe: epochs 10 (recipe: 20)",
         "At equal epochs: 10 epochs, seed 0, Thinking Machine",
         "Also run: Mixup, 17 epochs, seed 0, Thinking Machine",

@@ -66,7 +66,10 @@ class Report:
         yield f"{self.recipe.source}: {self.recipe.expects}"
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
             if index > 0 and results.size == 1:  # nothing to compare it with
-                yield f"Also run: {results.done[0].method.title}, {results.heading}."
+                differs = [
+                    each for each in results.departures if not each.startswith("epochs ")
+                ]  # the heading has them
+                yield f"Also run: {'; '.join([f'{results.done[0].method.title}, {results.heading}', *differs])}."
                 continue
             yield f"Here: {verdict}."
             yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []

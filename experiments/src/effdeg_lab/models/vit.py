@@ -121,7 +121,7 @@ class ViT(nn.Module):
     def fuse(self, fused: bool = True) -> None:
         """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on an H100 or H200.
 
-        A step then takes little more than half the time. But the outputs are differentiable only once, and blocks and
-        the layers within them are not called one by one, so that hooks on them do not run.
+        A step is then much faster. But the outputs are differentiable only once, and blocks and the layers within them
+        are not called one by one, so that hooks on them do not run.
         """
         self.blocks.fused = fused

@@ -70,19 +70,19 @@ class Methods(Study):
 
     def tables(self, results: Results) -> list[Table]:
         """Return accuracies at equal epochs, then what each method costs and reaches at equal time."""
-        # Runs that shared a device have no times.
-        timed = any(each.time() is not None for each in results.done)
-        return [_list_accuracies(results), *([_list_times(results)] if timed else [])]
+        return [_list_accuracies(results), *([_list_times(results)] if _is_timed(results) else [])]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return accuracy and effective degree during training."""
         curves = [_read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
             return []
-        caption = (
-            f"{tested_on(results).capitalize()} accuracy during training, by epochs and by time. Thin lines are single "
-            "seeds, hollow squares the paper's accuracies after as many epochs."
-        )
+        caption = f"{tested_on(results).capitalize()} accuracy by epochs"
+        caption += ", by time" if _is_timed(results) else ""
+        caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
+        caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
+        if _name_paper(results) == "paper" and any(each.method.paper for each in results.done):
+            caption += " Hollow squares are the paper's accuracies after as many epochs."
         return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme))]
 
     def headline(self, run: Run) -> str:
@@ -95,7 +95,9 @@ def _judge(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float
     if difference is None:
         return Verdict("not decided")
     interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
-    return judge(f"{one.method.title} minus {other.method.title}, points:", 100 * difference.value, interval, **bounds)
+    unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
+    quantity = f"{one.method.title} minus {other.method.title}, {unit}:"
+    return judge(quantity, 100 * difference.value, interval, **bounds)
 
 
 def _reported_mean(each: MethodRuns) -> float:
@@ -106,6 +108,16 @@ def _reported_spread(one: MethodRuns, other: MethodRuns) -> float:
     """Return the spread of a difference in the paper, in points of percent, or what replaces it."""
     stds = [each.method.paper and each.method.paper.std for each in (one, other)]
     return _UNSTATED_SPREAD if None in stds else math.hypot(*(std or 0.0 for std in stds))
+
+
+def _is_timed(results: Results) -> bool:
+    """Return whether runs have times, which they do not have if they shared a device."""
+    return any(each.time() is not None for each in results.done)
+
+
+def _is_tracked(results: Results) -> bool:
+    """Return whether the effective degree was measured during training."""
+    return any(_read_curve(each, "epoch", _DEGREE) is not None for each in results.done)
 
 
 def tested_on(results: Results) -> str:
@@ -295,9 +307,9 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
     minutes = max(each.time() or 0.0 for each in results.done) > 120
     time = f"{'minutes' if minutes else 'seconds'} of training on {results.machines[0]}"
     panels = [(f"{tested_on(results)} accuracy, %", "epoch", "epoch", "test_accuracy", (1, 0.01))]
-    if any(each.time() is not None for each in results.done):
+    if _is_timed(results):
         panels.append(("the same by time", time, "seconds", "test_accuracy", (60 if minutes else 1, 0.01)))
-    if any(_read_curve(each, "epoch", _DEGREE) is not None for each in results.done):
+    if _is_tracked(results):
         panels.append(("effective degree", "epoch", "epoch", _DEGREE, (1, 1)))
     with open_figure(theme, (5.5 * len(panels), 3.9)) as (look, figure):
         for axes, (title, x_title, along, what, units) in zip(
