@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 else:
     try:
-        from jaxtyping import Float, Int
+        from jaxtyping import Bool, Float, Int
     except ImportError:
         # The core needs only torch and numpy; without jaxtyping a shape is documentation.
         class _Shaped:
             def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
                 return item[0]
 
-        Float = Int = _Shaped
+        Bool = Float = Int = _Shaped
 
-__all__ = ["Float", "Int"]
+__all__ = ["Bool", "Float", "Int"]

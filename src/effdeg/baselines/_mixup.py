@@ -60,12 +60,7 @@ def mixup(
     check_no_labels(x)
     batch = count_examples(x)
     check_labels(y, batch, classes)
-    check_real(examples_only(x, batch), "x")
-    advice = (
-        "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes the "
-        "output of a layer."
-    )
-    check_interpolable(examples_only(x, batch), advice=lambda: advice)
+    check_mixable(x, batch)
     mixing = Mixing.draw(batch, alpha, device=tensors(x)[0].device, generator=generator)
     dtype = next(tensor.dtype for tensor in tensors(x) if tensor.is_floating_point())
     return mixing.mix(x), mixing.mix(soft_labels(y, classes, dtype))
@@ -82,15 +77,7 @@ class Mixing:
     def draw(cls, examples: int, alpha: float, *, device: torch.device, generator: torch.Generator | None) -> "Mixing":
         """Draw λ from Beta(alpha, alpha), and a permutation."""
         home = device if generator is None else generator.device
-        # G / (G + H) is Beta where G and H are Gamma; torch's own Beta takes no generator, hence the private
-        # _standard_gamma. For a small alpha both underflow, and a λ near 0 or 1 would come out as a half. So their
-        # logarithms are drawn: that of Gamma(alpha) is that of Gamma(alpha + 1) less an exponential over alpha
-        # (Marsaglia and Tsang, 2000).
-        shapes = torch.full((2,), alpha + 1, dtype=torch.float64, device=home)
-        logs = torch._standard_gamma(shapes, generator).log()
-        waits = torch.empty_like(logs).exponential_(generator=generator)
-        # The exponentials are subtracted before the division, which may overflow: inf - inf would be NaN.
-        share = torch.sigmoid(logs[:1] - logs[1:] + (waits[1:] - waits[:1]) / alpha)
+        share = draw_shares(1, alpha, device=home, generator=generator)
         partners = torch.randperm(examples, device=home, generator=generator)
         return cls(share.to(device).expand(examples, 1), partners.to(device))
 
@@ -109,6 +96,21 @@ class Mixing:
         return tree_map(lambda own, new: own if new is None else new, x, combined)
 
 
+def draw_shares(
+    count: int, alpha: float, *, device: torch.device, generator: torch.Generator | None
+) -> Float[Tensor, "count"]:
+    """Draw from Beta(alpha, alpha), ``count`` times and independently."""
+    # G / (G + H) is Beta where G and H are Gamma; torch's own Beta takes no generator, hence the private
+    # _standard_gamma. For a small alpha both underflow, and a λ near 0 or 1 would come out as a half. So their
+    # logarithms are drawn: that of Gamma(alpha) is that of Gamma(alpha + 1) less an exponential over alpha
+    # (Marsaglia and Tsang, 2000).
+    shapes = torch.full((2, count), alpha + 1, dtype=torch.float64, device=device)
+    logs = torch._standard_gamma(shapes, generator).log()
+    waits = torch.empty_like(logs).exponential_(generator=generator)
+    # The exponentials are subtracted before the division, which may overflow: inf - inf would be NaN.
+    return torch.sigmoid(logs[0] - logs[1] + (waits[1] - waits[0]) / alpha)
+
+
 def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
     """Return class ids as one-hot labels in this precision or float32, and soft labels as they are."""
     if y.is_floating_point() or classes is None:
@@ -116,9 +118,19 @@ def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
     return one_hot(y, classes).to(torch.promote_types(dtype, torch.float32))
 
 
+def check_mixable(x: Tree, batch: int, what: str = "x") -> None:
+    """Raise unless the examples of a batch can be mixed: floating tensors, and masks next to them."""
+    check_real(examples_only(x, batch), what)
+    advice = (
+        "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes the "
+        "output of a layer."
+    )
+    check_interpolable(examples_only(x, batch), advice=lambda: advice)
+
+
 def check_alpha(alpha: float) -> None:
     """Raise unless λ can be drawn from Beta(alpha, alpha)."""
-    check_number("alpha", alpha, "lambda is drawn from Beta(alpha, alpha). Papers use 0.1 to 1")
+    check_number("alpha", alpha, "lambda is drawn from Beta(alpha, alpha). Papers use 0.1 to 20")
 
 
 def check_classes(classes: int | None) -> None:
