@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from effdeg.baselines import JacobianPenalty, embedding_mixup, mixup
+from effdeg.baselines import ICT, JacobianPenalty, RegMixup, cutmix, embedding_mixup, manifold_mixup, mixup
 from tests.batches import X, Y
 from tests.models import mlp
+
+MODEL = mlp().double()
+TEACHER = AveragedModel(mlp(seed=1).double(), multi_avg_fn=get_ema_multi_avg_fn(0.99))
 
 
 def test_mixup_is_traced_as_a_whole():
@@ -21,13 +25,40 @@ def test_mixup_is_traced_as_a_whole():
         torch.testing.assert_close(*results)
 
 
+def cut(x, y, alpha):
+    return cutmix(x.view(-1, 1, 2, 3), y, alpha=alpha, classes=4)
+
+
+def regularize(x, y, alpha):
+    return RegMixup(alpha, classes=4)(MODEL, x, y)
+
+
+def follow_the_teacher(x, y, alpha):
+    return ICT(TEACHER, alpha=alpha)(MODEL, x[:5], unlabeled=x)
+
+
+@pytest.mark.parametrize("function", [cut, regularize, follow_the_teacher])
+def test_relatives_of_mixup_are_traced_as_a_whole(function):
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for rows, alpha in ((12, 0.3), (12, 0.3), (7, 0.3), (12, 2.0)):
+        results = []
+        for each in (function, compiled):
+            torch.manual_seed(rows)
+            results.append(each(X[:rows], Y[:rows], alpha))
+        torch.testing.assert_close(*results)
+
+
+def mix_at_layers(model, x, y):
+    return manifold_mixup(model, x, y, at=[None, "0", "1"], classes=4)
+
+
 def mix_at_a_layer(model, x, y):
     return embedding_mixup(model, x, y, at="1", classes=4)
 
 
 # torch's compiler warns of its own use of .grad where it continues after a break.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.parametrize("function", [mix_at_a_layer, JacobianPenalty()])
+@pytest.mark.parametrize("function", [mix_at_a_layer, mix_at_layers, JacobianPenalty()])
 def test_compiled_or_not_it_is_the_same(function):
     model = mlp().double()
     compiled_model = torch.compile(model, backend="aot_eager")

@@ -1,14 +1,32 @@
 """Other ways to regularize training, to compare the effective degree with, and one interface to all of them.
 
-:func:`mixup` and :func:`embedding_mixup` mix examples, :class:`SAM` and :class:`ASAM` look for flat minima, and
-:class:`JacobianPenalty` penalizes the derivatives with respect to the inputs. :func:`method` returns any of them by
-name, for one training loop.
+:func:`mixup`, :func:`cutmix`, :func:`embedding_mixup` and :func:`manifold_mixup` mix examples, :class:`RegMixup` trains
+on the examples as well, and :class:`ICT` mixes examples without labels. :class:`SAM` and :class:`ASAM` look for flat
+minima, and :class:`JacobianPenalty` penalizes the derivatives with respect to the inputs. :func:`method` returns any of
+them by name, for one training loop, except for :class:`ICT`, which needs more than a labelled batch.
 """
 
+from effdeg.baselines._cutmix import cutmix
 from effdeg.baselines._embedding_mixup import embedding_mixup
+from effdeg.baselines._ict import ICT
 from effdeg.baselines._jacobian import JacobianPenalty
+from effdeg.baselines._manifold_mixup import manifold_mixup
 from effdeg.baselines._methods import Method, method, names
 from effdeg.baselines._mixup import mixup
+from effdeg.baselines._regmixup import RegMixup
 from effdeg.baselines._sam import ASAM, SAM
 
-__all__ = ["ASAM", "SAM", "JacobianPenalty", "Method", "embedding_mixup", "method", "mixup", "names"]
+__all__ = [
+    "ASAM",
+    "ICT",
+    "SAM",
+    "JacobianPenalty",
+    "Method",
+    "RegMixup",
+    "cutmix",
+    "embedding_mixup",
+    "manifold_mixup",
+    "method",
+    "mixup",
+    "names",
+]

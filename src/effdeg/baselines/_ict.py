@@ -1,0 +1,159 @@
+"""Interpolation consistency: between examples without labels, a model should go the straight way of its teacher."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._models.examples import as_arguments, count_examples
+from effdeg._models.outputs import Output, check_output, shaped_values
+from effdeg._utils.checks import check_generator
+from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors
+from effdeg.baselines._mixup import Mixing, check_alpha, check_mixable, check_no_labels
+from effdeg.baselines._regmixup import run_joined
+
+
+@dataclass(frozen=True)
+class ICTSettings:
+    """The settings of interpolation consistency, checked."""
+
+    teacher: Callable[..., Any]
+    alpha: float
+    output: Output
+    generator: torch.Generator | None
+
+    def __post_init__(self) -> None:
+        if not callable(self.teacher):
+            raise TypeError(
+                f"teacher={self.teacher!r} must be a model, such as torch.optim.swa_utils.AveragedModel(model, "
+                "multi_avg_fn=get_ema_multi_avg_fn(0.999))."
+            )
+        check_alpha(self.alpha)
+        check_output(self.output)
+        check_generator(self.generator)
+
+
+class ICT(nn.Module):
+    """Interpolation consistency training on examples without labels (Verma et al., 2019), to be added to the loss.
+
+    With one λ ~ Beta(α, α) and a permutation π for the unlabeled batch u, the penalty is the mean over examples and
+    classes of
+
+        (p(λ u + (1 - λ) u[π]) - λ q(u) - (1 - λ) q(u[π]))²,
+
+    where p and q are the probabilities of the model and of its teacher, a moving average of the model. The model runs
+    once, on the labelled batch and the mixed examples together, and BatchNorm sees them as one batch. The teacher runs
+    on u without gradients, in the mode that it is in. This follows the paper; the authors' code mixes the teacher's
+    logits instead, and then takes their softmax.
+
+    The teacher is the caller's, and is updated after each step of the optimizer. ``use_buffers=True`` averages the
+    running statistics of BatchNorm too, which are used after ``teacher.eval()``.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+        >>> from effdeg.baselines import ICT
+        >>> model = torch.nn.Linear(6, 3)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> teacher = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999), use_buffers=True).eval()
+        >>> ict = ICT(teacher, alpha=1.0)
+        >>> x, y, unlabeled = torch.rand(8, 6), torch.randint(3, (8,)), torch.rand(20, 6)
+        >>> outputs, consistency = ict(model, x, unlabeled=unlabeled)
+        >>> loss = cross_entropy(outputs, y) + 10.0 * consistency
+        >>> loss.backward()
+        >>> optimizer.step()
+        >>> teacher.update_parameters(model)
+        >>> outputs.shape, consistency.shape
+        (torch.Size([8, 3]), torch.Size([]))
+
+    Args:
+        teacher: The model whose outputs are the targets. It does not become a part of this module.
+        alpha: α, how strongly examples are mixed, as in :func:`mixup`.
+        output: What is compared: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
+            of what the model returned. Of several tensors ``logits``, or else the first, is taken.
+        generator: The source of randomness, as in :func:`mixup`.
+
+    Raises:
+        TypeError: If the teacher is not a model, or a setting has the wrong type.
+        ValueError: If a setting is out of range or not known.
+    """
+
+    def __init__(
+        self,
+        teacher: Callable[..., Any],
+        *,
+        alpha: float = 1.0,
+        output: Output = "softmax",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        # In one plain object, so that the teacher does not become a submodule of this one.
+        self.settings = ICTSettings(teacher, alpha, output, generator)
+
+    def forward(
+        self,
+        model: Callable[..., Any],
+        x: Tree,
+        y: Tensor | None = None,  # noqa: ARG002
+        *,
+        unlabeled: Tree,
+    ) -> tuple[Any, Tensor]:
+        """Run a model on a batch and between unlabeled examples, and compare it with its teacher there.
+
+        Args:
+            model: Any callable. It is called as usual, ``model(x)``, with both batches joined.
+            x: The batch with labels: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
+            y: Ignored: all penalties have the same signature.
+            unlabeled: Examples without labels, as many as you like, in the form of ``x``.
+
+        Returns:
+            The model's output for ``x``, and the penalty: a scalar.
+
+        Raises:
+            TypeError: If the unlabeled examples hold no floating-point tensor to mix, or are not of the form of ``x``.
+            ValueError: If labels are among the inputs, or a model does not return one row per example.
+        """
+        settings, call, others = self.settings, as_arguments(x), as_arguments(unlabeled)
+        check_no_labels(call[1])
+        check_no_labels(others[1])
+        count = count_examples(others)
+        check_mixable(others, count, "unlabeled")
+        _check_same_form(call, others)
+        mixing = Mixing.draw(count, settings.alpha, device=tensors(others)[0].device, generator=settings.generator)
+        mixed = mixing.mix(others)
+        with torch.no_grad():
+            arguments, keywords = others
+            ends = shaped_values(settings.teacher(*arguments, **keywords), settings.output, points=count)
+        outputs, between = run_joined(model, call, mixed)
+        values = shaped_values(between, settings.output, points=count)
+        return outputs, (values - mixing.mix(ends)).square().mean()
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        output = self.settings.output
+        shown = "" if output == "softmax" else f", output={getattr(output, '__name__', output)!r}"
+        return f"alpha={self.settings.alpha}{shown}"
+
+
+def _check_same_form(x: Tree, unlabeled: Tree) -> None:
+    """Raise unless examples of two batches can be joined: the same tensors, apart from the number of rows."""
+    one, other = _find_form(x), _find_form(unlabeled)
+    if one != other:
+        shown, wanted = (", ".join(" ".join(map(str, leaf)) for leaf in form) for form in (other, one))
+        raise TypeError(
+            f"unlabeled examples ({shown}) do not have the form of those in x ({wanted}), with which they are run in "
+            "one batch. Give both as the model takes them, of the same shape and type."
+        )
+
+
+def _find_form(batch: Tree) -> list[tuple[Any, ...]]:
+    """Return the name of each leaf, and the shape of an example and the type if it is a tensor."""
+    count = count_examples(batch)
+    form: list[tuple[Any, ...]] = []
+    for name, leaf in named_leaves(batch):
+        shape = leaf.shape[1:] if has_rows(leaf, count) else getattr(leaf, "shape", ())
+        form.append((name, tuple(shape), leaf.dtype) if isinstance(leaf, Tensor) else (name,))
+    return form

@@ -1,0 +1,128 @@
+"""RegMixup: train on the batch and on mixup of it, in one forward pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._models.examples import as_arguments, count_examples
+from effdeg._models.outputs import shaped_values
+from effdeg._utils.checks import check_generator
+from effdeg._utils.tree import Tree, has_rows, tensors, tree_map
+from effdeg.baselines._mixup import check_alpha, check_classes, check_no_labels, mixup
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments and the keywords of a model."""
+
+
+@dataclass(frozen=True)
+class RegMixupSettings:
+    """The settings of RegMixup, checked."""
+
+    alpha: float
+    classes: int | None
+    generator: torch.Generator | None
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_classes(self.classes)
+        check_generator(self.generator)
+
+
+class RegMixup(nn.Module):
+    """The cross-entropy of a model on mixup of a batch, to be added to that on the batch itself (Pinto et al., 2022).
+
+    With x̃ and ỹ from :func:`mixup`, the loss is CE(f(x), y) + η CE(f(x̃), ỹ), where η = 1 in the paper. This returns
+    f(x) and CE(f(x̃), ỹ), both from one forward pass of twice the batch, in which BatchNorm sees one batch. As the
+    examples themselves are trained on too, λ can be close to ½ (a large α) without a loss of accuracy. The authors'
+    code averages the two terms: its loss is half of this one.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> from effdeg.baselines import RegMixup
+        >>> model, x, y = torch.nn.Linear(6, 3), torch.rand(8, 6), torch.randint(3, (8,))
+        >>> outputs, mixed = RegMixup(alpha=10.0, classes=3)(model, x, y)
+        >>> loss = cross_entropy(outputs, y) + 1.0 * mixed
+        >>> outputs.shape, mixed.shape
+        (torch.Size([8, 3]), torch.Size([]))
+
+    Args:
+        alpha: α of λ ~ Beta(α, α); the paper uses 10 and 20.
+        classes: The number of classes, if the labels are ids.
+        generator: The source of randomness, as in :func:`mixup`.
+
+    Raises:
+        TypeError: If a setting has the wrong type.
+        ValueError: If a setting is out of range.
+    """
+
+    def __init__(
+        self, alpha: float = 10.0, *, classes: int | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.settings = RegMixupSettings(alpha, classes, generator)
+
+    def forward(self, model: Callable[..., Any], x: Tree, y: Tensor, **model_kwargs: Any) -> tuple[Any, Tensor]:
+        """Run a model on a batch and on mixup of it.
+
+        Args:
+            model: Any callable. It is called as usual, ``model(x)``, with twice the batch.
+            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
+            y: Class ids, or soft labels of the shape of the model's logits, whose last dimension is the classes.
+            **model_kwargs: More arguments for the model, treated like ``x``.
+
+        Returns:
+            The model's output for the batch, and the cross-entropy on the mixed batch: a scalar.
+
+        Raises:
+            TypeError: If the batch holds no floating-point tensor to mix, or an argument is given twice.
+            ValueError: If labels are among the inputs or do not match the batch, the classes or the logits, or the
+                model does not return one row per example.
+        """
+        call = as_arguments(x, **model_kwargs)
+        check_no_labels(call[1])
+        settings = self.settings
+        mixed, soft = mixup(call, y, alpha=settings.alpha, classes=settings.classes, generator=settings.generator)
+        outputs, others = run_joined(model, call, mixed)
+        logits = shaped_values(others, "identity", points=len(soft))
+        if logits.shape != soft.shape or soft.dim() < 2:
+            raise ValueError(
+                f"the model returned logits of shape {tuple(logits.shape)} for soft labels of shape "
+                f"{tuple(soft.shape)}: both must be examples × … × classes. Check classes=… and the labels (y)."
+            )
+        return outputs, -(soft * logits.log_softmax(-1)).sum(-1).mean()
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        return f"alpha={self.settings.alpha}, classes={self.settings.classes}"
+
+
+def run_joined(model: Callable[..., Any], first: Call, second: Call) -> tuple[Any, Any]:
+    """Run a model on two batches as one, and return what it returned for each.
+
+    Tensors with one row per example are joined. Everything else is that of the first batch.
+
+    Raises:
+        ValueError: If the model does not return one row per example.
+    """
+    rows, others = count_examples(first), count_examples(second)
+
+    def join(one: Any, other: Any) -> Any:
+        return torch.cat([one, other]) if has_rows(one, rows) and has_rows(other, others) else one
+
+    arguments, keywords = tree_map(join, first, second)
+    returned = model(*arguments, **keywords)
+    if not any(has_rows(leaf, rows + others) for leaf in tensors(returned)):
+        shapes = " and ".join(str(tuple(leaf.shape)) for leaf in tensors(returned)) or "no tensor"
+        raise ValueError(
+            f"the model returned {shapes} for a joined batch of {rows} + {others} examples, but no tensor with "
+            f"{rows + others} rows, one per example. Compute the loss outside of the model, from its outputs."
+        )
+
+    def cut(part: slice) -> Any:
+        return tree_map(lambda leaf: leaf[part] if has_rows(leaf, rows + others) else leaf, returned)
+
+    return cut(slice(rows)), cut(slice(rows, None))

@@ -1,0 +1,159 @@
+"""CutMix, against loops over images and pixels."""
+
+from functools import partial
+
+import pytest
+import torch
+from scipy.stats import beta, kstest
+from torch.nn.functional import one_hot
+
+from effdeg.baselines import cutmix
+from effdeg.baselines._cutmix import _draw_boxes
+from effdeg.baselines._mixup import draw_shares
+from tests.batches import Y
+
+IMAGES = torch.randn(12, 3, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+CPU = torch.device("cpu")
+
+
+def drawn(images, alpha=1.0, seed=3):
+    """Draw what the next call after the same seed draws: λ, the centers of the boxes, and the partners."""
+    torch.manual_seed(seed)
+    shares = draw_shares(len(images), alpha, device=CPU, generator=None)
+    centers = torch.rand(2, len(images), 1, dtype=torch.float64)
+    partners = torch.randperm(len(images))
+    torch.manual_seed(seed)
+    return shares.tolist(), centers[..., 0].T.tolist(), partners.tolist()
+
+
+def mix_slowly(images, labels, classes, shares, centers, partners):
+    """Return mixed images and labels, pixel by pixel."""
+    *_, height, width = images.shape
+    mixed, soft = images.clone(), torch.zeros(len(images), classes, dtype=torch.float64)
+    for number, partner in enumerate(partners):
+        side = (1 - shares[number]) ** 0.5
+        middle_row, middle_column = centers[number][0] * height, centers[number][1] * width
+        replaced = 0
+        for row in range(height):
+            for column in range(width):
+                inside = abs(row + 0.5 - middle_row) < side * height / 2
+                if inside and abs(column + 0.5 - middle_column) < side * width / 2:
+                    mixed[number, ..., row, column] = images[partner, ..., row, column]
+                    replaced += 1
+        area = replaced / (height * width)
+        soft[number, labels[number]] += 1 - area
+        soft[number, labels[partner]] += area
+    return mixed, soft
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("shape", [(12, 3, 7, 5), (36, 7, 5), (12, 3, 1, 7, 5)], ids=["images", "grey", "volumes"])
+def test_pixel_by_pixel(alpha, shape):
+    images = IMAGES.view(shape)[:12]
+    for seed in range(5):
+        expected = mix_slowly(images, Y, 4, *drawn(images, alpha, seed))
+        mixed, soft = cutmix(images, Y, alpha=alpha, classes=4)
+        assert torch.equal(mixed, expected[0])
+        torch.testing.assert_close(soft, expected[1], rtol=0, atol=1e-12)
+
+
+def test_labels_are_mixed_by_the_area_that_is_seen():
+    """Whatever was drawn: each image is of one color, so that the pixels of both images can be counted."""
+    colors = torch.arange(12.0).view(12, 1, 1, 1).expand(12, 3, 9, 16)
+    torch.manual_seed(0)
+    mixed, soft = cutmix(colors, torch.eye(12))
+    seen = torch.stack([(mixed == color).float().mean((1, 2, 3)) for color in range(12)], dim=1)
+    torch.testing.assert_close(soft, seen)
+    assert ((seen > 0).sum(1) <= 2).all()
+
+
+def test_areas_and_places_of_boxes():
+    """Boxes that the border does not cut off have the area that was drawn; the others are cut off by it."""
+    torch.manual_seed(0)
+    box = _draw_boxes(torch.zeros(4000, 64, 32), 1.0, CPU, None)
+    rows, columns = box.any(2), box.any(1)
+    assert torch.equal(box, rows[:, :, None] & columns[:, None, :])
+    for sides in (rows, columns):  # each is one piece
+        assert int(sides.int().diff(dim=1).abs().sum(1).max()) <= 2
+    # Of boxes with the share s of a side around a uniform center, the image keeps s - s²/4 in height and in width; the
+    # mean of its square over areas s² that are uniform is the integral of 2 s (s - s²/4)², which is 1/2 - 1/5 + 1/48.
+    assert float(box.double().mean()) == pytest.approx(1 / 2 - 1 / 5 + 1 / 48, abs=0.015)
+    centers = (columns * torch.arange(0.5, 32)).sum(1) / columns.sum(1)
+    assert float(centers[columns.any(1)].mean()) == pytest.approx(16, abs=0.5)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+def test_every_image_has_a_lambda_of_its_own_from_beta(alpha):
+    shares = draw_shares(4000, alpha, device=CPU, generator=torch.Generator().manual_seed(0))
+    assert kstest(shares.numpy(), beta(alpha, alpha).cdf).pvalue > 1e-4
+    assert abs(float(torch.corrcoef(torch.stack([shares[1:], shares[:-1]]))[0, 1])) < 0.06
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
+def test_pixels_keep_their_type_and_nothing_is_changed_in_place(dtype):
+    images = (IMAGES * 20 + 100).to(dtype)
+    before, labels = images.clone(), Y.clone()
+    mixed, soft = cutmix(images, Y, classes=4)
+    assert mixed.dtype == dtype
+    assert soft.dtype == torch.float32
+    torch.testing.assert_close(soft.sum(1), torch.ones(12))
+    assert torch.equal(images, before)
+    assert torch.equal(Y, labels)
+
+
+def test_targets_are_mixed_and_gradients_flow():
+    leaf, targets = IMAGES.clone().requires_grad_(), torch.ones(12, 2, requires_grad=True)
+    mixed, soft = cutmix(leaf, targets)
+    (mixed.sum() + soft.sum()).backward()
+    # Each pixel is taken from one image, at times from two and at times not at all.
+    assert set(leaf.grad.unique().tolist()) <= {0.0, 1.0, 2.0}
+    assert leaf.grad.sum() == leaf.numel()
+    torch.testing.assert_close(targets.grad.sum(), torch.tensor(24.0))
+
+
+def test_a_generator_repeats_itself_and_leaves_the_global_state():
+    state = torch.get_rng_state()
+    draw = partial(cutmix, IMAGES, Y, classes=4)
+    first, second, third = (draw(generator=torch.Generator().manual_seed(seed))[0] for seed in (5, 5, 6))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_batch_of_one_is_mixed_with_itself():
+    mixed, soft = cutmix(IMAGES[:1], Y[:1], classes=4)
+    assert torch.equal(mixed, IMAGES[:1])
+    torch.testing.assert_close(soft, one_hot(Y[:1], 4).double())
+
+
+def test_several_batches_under_vmap():
+    images, labels = torch.stack([IMAGES, 2 * IMAGES]), torch.stack([Y, Y.flip(0)])
+    torch.manual_seed(3)
+    same = torch.vmap(partial(cutmix, classes=4), randomness="same")(images, labels)
+    for number in range(2):
+        torch.manual_seed(3)
+        for each, alone in zip(same, cutmix(images[number], labels[number], classes=4), strict=True):
+            torch.testing.assert_close(each[number], alone)
+    draw = torch.vmap(partial(cutmix, classes=4), randomness="different")
+    mixed, _ = draw(IMAGES.expand(2, *IMAGES.shape), Y.expand(2, 12))
+    assert not torch.equal(*mixed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "kind", "message"),
+    [
+        ((IMAGES, Y), {"classes": 4, "alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ((IMAGES, Y), {"classes": 4, "generator": 3}, TypeError, "generator=3 must be a torch.Generator"),
+        ((IMAGES, Y), {}, ValueError, "classes=…"),
+        ((IMAGES, Y), {"classes": 3}, ValueError, "labels from 0 to 3 do not match classes=3"),
+        ((IMAGES, Y[:5]), {"classes": 4}, ValueError, "needs a tensor of 12 rows"),
+        ((IMAGES.flatten(1), Y), {"classes": 4}, ValueError, r"x of shape \(12, 105\) has no height and width"),
+        (((IMAGES,), Y), {"classes": 4}, TypeError, "x is tuple; cutmix needs a tensor of images"),
+        (({"x": IMAGES}, Y), {"classes": 4}, TypeError, "x is dict"),
+        ((IMAGES.cfloat(), Y), {"classes": 4}, TypeError, "x holds complex numbers"),
+        ((IMAGES[:0], Y[:0]), {"classes": 4}, TypeError, "x holds no examples"),
+    ],
+)
+def test_bad_input(arguments, settings, kind, message):
+    with pytest.raises(kind, match=message):
+        cutmix(*arguments, **settings)

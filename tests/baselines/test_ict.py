@@ -1,0 +1,151 @@
+"""Interpolation consistency, against one example at a time, and in a training loop with an averaged teacher."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from effdeg.baselines import ICT
+from tests.baselines.test_embedding_mixup import Unexpected
+from tests.baselines.test_mixup import drawn
+from tests.batches import X, Y
+from tests.models import TwoInputs, mlp
+
+U = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+
+
+def consistency_slowly(model, teacher, share, partners, squash):
+    total = 0.0
+    for number, partner in enumerate(partners.tolist()):
+        student = squash(model((share * U[number] + (1 - share) * U[partner])[None])[0])
+        with torch.no_grad():
+            ends = [squash(teacher(U[each][None])[0]) for each in (number, partner)]
+        for output in range(4):
+            target = share * ends[0][output] + (1 - share) * ends[1][output]
+            total = total + (student[output] - target) ** 2
+    return total / (len(U) * 4)
+
+
+@pytest.mark.parametrize("output", ["softmax", "sigmoid", "identity"])
+def test_one_example_at_a_time(output):
+    squash = {"softmax": lambda row: row.softmax(0), "sigmoid": torch.sigmoid, "identity": lambda row: row}[output]
+    model, twin, teacher = mlp().double(), mlp().double(), mlp(seed=1).double()
+    share, partners = drawn(20)
+    outputs, value = ICT(teacher, output=output)(model, X, Y, unlabeled=U)
+    expected = consistency_slowly(twin, teacher, share, partners, squash)
+    torch.testing.assert_close(outputs, twin(X))
+    torch.testing.assert_close(value, expected)
+    (cross_entropy(outputs, Y) + 3 * value).backward()
+    (cross_entropy(twin(X), Y) + 3 * expected).backward()
+    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_a_linear_model_agrees_with_itself():
+    model = nn.Linear(6, 3).double()
+    assert ICT(model, output="identity")(model, X, unlabeled=U)[1] < 1e-25
+
+
+def test_the_model_runs_once_and_the_teacher_in_its_own_mode():
+    model, teacher = mlp().double(), nn.Sequential(nn.BatchNorm1d(6), mlp()).double().eval()
+    seen = []
+    model.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    teacher.register_forward_hook(lambda _, given, out: seen.append((len(given[0]), out.requires_grad)))
+    way = ICT(teacher)
+    way.train()
+    way(model, X, unlabeled=U)
+    assert seen == [(20, False), 32]
+    assert teacher[0].num_batches_tracked == 0
+    assert list(way.parameters()) == []
+
+
+def test_a_loop_with_an_averaged_teacher():
+    """As in the docs: the teacher follows, and what the unlabeled examples say is learned."""
+    torch.manual_seed(0)
+    model = mlp().double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    teacher = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True).eval()
+    expected = copy.deepcopy(model)
+    ict, values = ICT(teacher, alpha=0.5), []
+    for step in range(60):
+        outputs, consistency = ict(model, X, unlabeled=U)
+        loss = cross_entropy(outputs, Y) + 20.0 * consistency
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        teacher.update_parameters(model)
+        with torch.no_grad():
+            for own, new in zip(expected.parameters(), model.parameters(), strict=True):
+                own.copy_(new if step == 0 else 0.9 * own + 0.1 * new)
+        values.append(loss.item())
+    assert values[-1] < 0.8 * values[0]
+    for own, averaged in zip(expected.parameters(), teacher.module.parameters(), strict=True):
+        torch.testing.assert_close(own, averaged)
+
+
+def test_several_inputs_and_what_all_examples_share():
+    model, teacher, shared = TwoInputs().double(), TwoInputs().double(), torch.ones(3)
+
+    def with_shared(inner):
+        return lambda left, right, shared: {"logits": inner(left * shared, right), "shared": shared}
+
+    share, partners = drawn(20)
+    mixed, ends = share * U + (1 - share) * U[partners], teacher(U[:, :3], U[:, 3:]).softmax(1)
+    expected = model(mixed[:, :3], mixed[:, 3:]).softmax(1) - (share * ends + (1 - share) * ends[partners])
+    way = ICT(with_shared(teacher))
+    outputs, value = way(
+        with_shared(model),
+        {"left": X[:, :3], "right": X[:, 3:], "shared": shared},
+        unlabeled={"left": U[:, :3], "right": U[:, 3:], "shared": shared},
+    )
+    torch.testing.assert_close(value, expected.square().mean())
+    torch.testing.assert_close(outputs["logits"], model(X[:, :3], X[:, 3:]))
+
+
+def test_it_can_be_read():
+    assert repr(ICT(mlp(), alpha=0.1)) == "ICT(alpha=0.1)"
+    assert repr(ICT(mlp(), output="sigmoid")) == "ICT(alpha=1.0, output='sigmoid')"
+    assert repr(ICT(mlp(), output=torch.abs)) == "ICT(alpha=1.0, output='abs')"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"teacher": 0.999}, TypeError, "teacher=0.999 must be a model, such as torch.optim.swa_utils.AveragedModel"),
+        ({"alpha": 0}, ValueError, "alpha=0 must be positive"),
+        ({"output": "softmaxx"}, ValueError, "Did you mean 'softmax'"),
+        ({"generator": 3}, TypeError, "generator=3 must be"),
+    ],
+)
+def test_bad_settings(settings, kind, message):
+    with pytest.raises(kind, match=message):
+        ICT(**{"teacher": mlp(), **settings})
+
+
+@pytest.mark.parametrize(
+    ("x", "unlabeled", "kind", "message"),
+    [
+        (X, U.long(), TypeError, "no straight line joins integers"),
+        (X, U.cfloat(), TypeError, r"unlabeled \('\[0\]\[0\]'\) holds complex numbers"),
+        (X, U[:, :3], TypeError, r"unlabeled examples \(.*\(3,\) torch.float64\) do not have the form.*\(6,\)"),
+        (X, U.float(), TypeError, "do not have the form"),
+        (X, {"x": U}, TypeError, "do not have the form"),
+        ((X, 2.0), (U,), TypeError, "do not have the form"),
+        (X, None, TypeError, "holds no examples"),
+        ({"x": X, "labels": Y}, {"x": U}, ValueError, "x holds 'labels'"),
+    ],
+)
+def test_bad_input_stops_before_a_model_is_run(x, unlabeled, kind, message):
+    with pytest.raises(kind, match=message):
+        ICT(Unexpected())(Unexpected(), x, unlabeled=unlabeled)
+
+
+def test_models_that_do_not_return_a_row_per_example():
+    with pytest.raises(ValueError, match="its first dimension must be the batch"):
+        ICT(lambda x: x.sum())(mlp().double(), X, unlabeled=U)
+    with pytest.raises(ValueError, match=r"for a joined batch of 12 \+ 20 examples, but no tensor with 32 rows"):
+        ICT(mlp().double())(lambda x: x.sum(), X, unlabeled=U)

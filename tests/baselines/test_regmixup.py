@@ -1,0 +1,166 @@
+"""RegMixup, against two forward passes and a loop over examples."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from effdeg.baselines import RegMixup
+from tests.baselines.test_embedding_mixup import Unexpected
+from tests.baselines.test_mixup import drawn
+from tests.batches import X, Y
+from tests.models import TwoInputs, mlp
+
+
+def mixed_loss_slowly(model, share, partners):
+    """Return λ CE(f(x̃), y) + (1 - λ) CE(f(x̃), y of the partner), one example at a time."""
+    losses = []
+    for number, partner in enumerate(partners.tolist()):
+        point = share * X[number] + (1 - share) * X[partner]
+        logs = model(point[None])[0].log_softmax(0)
+        losses.append(-share * logs[Y[number]] - (1 - share) * logs[Y[partner]])
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 10.0, 20.0])
+def test_one_example_at_a_time(alpha):
+    model, twin = mlp().double(), mlp().double()
+    share, partners = drawn(alpha=alpha)
+    outputs, mixed = RegMixup(alpha, classes=4)(model, X, Y)
+    expected = mixed_loss_slowly(twin, share, partners)
+    torch.testing.assert_close(outputs, twin(X))
+    torch.testing.assert_close(mixed, expected)
+    (cross_entropy(outputs, Y) + mixed).backward()
+    (cross_entropy(twin(X), Y) + expected).backward()
+    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_it_is_one_forward_pass_of_twice_the_batch():
+    model, seen = mlp().double(), []
+    model.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    RegMixup(classes=4)(model, X, Y)
+    assert seen == [24]
+
+
+def test_batchnorm_sees_one_batch():
+    model = nn.Sequential(nn.BatchNorm1d(6), mlp()).double()
+    share, partners = drawn(alpha=10.0)
+    outputs, _ = RegMixup(classes=4)(model, X, Y)
+    joined = torch.cat([X, share * X + (1 - share) * X[partners]])
+    torch.testing.assert_close(model[0].running_mean, 0.1 * joined.mean(0))
+    torch.testing.assert_close(outputs, mlp().double()(nn.BatchNorm1d(6).double()(joined))[:12])
+
+
+def test_several_inputs_and_outputs():
+    model = TwoInputs().double()
+    share, partners = drawn(alpha=10.0)
+    mixed = share * X + (1 - share) * X[partners]
+    soft = share * one_hot(Y, 4).double() + (1 - share) * one_hot(Y, 4)[partners]
+    expected = cross_entropy(model(mixed[:, :3], mixed[:, 3:]), soft)
+
+    def wrapped(left, right, scale):
+        return {"scale": scale, "logits": model(left, right), "norm": torch.ones(3)}
+
+    for x, more in (
+        ((X[:, :3], X[:, 3:], 2.0), {}),
+        ({"left": X[:, :3], "right": X[:, 3:], "scale": 2.0}, {}),
+        (X[:, :3], {"right": X[:, 3:], "scale": 2.0}),
+    ):
+        torch.manual_seed(3)
+        outputs, value = RegMixup(classes=4)(wrapped, x, Y, **more)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(outputs["logits"], model(X[:, :3], X[:, 3:]))
+        assert outputs["scale"] == 2.0
+        assert outputs["norm"].shape == (3,)
+
+
+@pytest.mark.parametrize("kind", ["soft", "sequences"])
+def test_soft_labels_and_labels_of_sequences(kind):
+    if kind == "soft":
+        model, y, classes = mlp().double(), one_hot(Y, 4).double(), None
+        soft, x = y, X
+    else:
+        model, x = nn.Linear(2, 4).double(), X.view(12, 3, 2)
+        y, classes = torch.stack([Y, Y.flip(0), Y], dim=1), 4
+        soft = one_hot(y, 4).double()
+    share, partners = drawn(alpha=10.0)
+    outputs, value = RegMixup(classes=classes)(model, x, y)
+    mixed = model(share * x + (1 - share) * x[partners]).flatten(0, -2)
+    targets = (share * soft + (1 - share) * soft[partners]).flatten(0, -2)
+    torch.testing.assert_close(value, cross_entropy(mixed, targets))
+    torch.testing.assert_close(outputs, model(x))
+
+
+def test_half_precision_is_summed_in_single():
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, value = RegMixup(classes=4)(mlp(), X.float(), Y)
+    assert (outputs.dtype, value.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_several_models_under_vmap():
+    models = [mlp(seed=seed).double() for seed in range(2)]
+    weights, buffers = torch.func.stack_module_state(models)
+    way = RegMixup(classes=4)
+
+    def loss(weights, buffers):
+        return way(lambda x: torch.func.functional_call(models[0], (weights, buffers), (x,)), X, Y)[1]
+
+    torch.manual_seed(3)
+    together = torch.vmap(loss, randomness="same")(weights, buffers)
+    for model, value in zip(models, together, strict=True):
+        torch.manual_seed(3)
+        torch.testing.assert_close(way(model, X, Y)[1], value)
+
+
+def test_it_can_be_read_and_copied_and_has_no_state():
+    way = RegMixup(20.0, classes=4)
+    assert repr(way) == "RegMixup(alpha=20.0, classes=4)"
+    assert not way.state_dict()
+    for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
+        values = []
+        for each in (way, twin):
+            torch.manual_seed(0)
+            values.append(each(mlp().double(), X, Y)[1])
+        assert torch.equal(*values)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"alpha": -1.0}, ValueError, "alpha=-1.0 must be positive"),
+        ({"alpha": "1"}, TypeError, "alpha='1' must be a number"),
+        ({"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
+        ({"generator": 3}, TypeError, "generator=3 must be"),
+    ],
+)
+def test_bad_settings(settings, kind, message):
+    with pytest.raises(kind, match=message):
+        RegMixup(**settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "classes", "kind", "message"),
+    [
+        ((X, Y), None, ValueError, "classes=…"),
+        ((X, Y), 3, ValueError, "do not match classes=3"),
+        ((X, Y[:3]), 4, ValueError, "needs a tensor of 12 rows"),
+        (({"x": X, "labels": Y}, Y), 4, ValueError, "x holds 'labels'"),
+        ((X.long(), Y), 4, TypeError, "no straight line joins integers"),
+    ],
+)
+def test_bad_input_stops_before_the_model_is_run(arguments, classes, kind, message):
+    with pytest.raises(kind, match=message):
+        RegMixup(classes=classes)(Unexpected(), *arguments)
+
+
+def test_outputs_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"logits of shape \(12, 4\) for soft labels of shape \(12, 5\)"):
+        RegMixup(classes=5)(mlp().double(), X, Y)
+    with pytest.raises(
+        ValueError, match=r"returned \(\) for a joined batch of 12 \+ 12 examples, but no tensor with 24"
+    ):
+        RegMixup(classes=4)(lambda x: x.sum(), X, Y)
