@@ -130,15 +130,29 @@ class TestAModelIsLeftAsItCame:
             proxies.sharpness(model, (X, Y), cross_entropy, steps=3, micro_batch=4, adaptive=True)
 
     @pytest.mark.parametrize(
-        "name", ["plain", "mixup+sam", "embedding-mixup", "asam", "jacobian", "ed", "ed at a layer"]
+        "name",
+        [
+            "plain",
+            "mixup+sam",
+            "embedding-mixup",
+            "asam",
+            "jacobian",
+            "ed",
+            "ed at a layer",
+            "cutmix",
+            "regmixup",
+            "manifold-mixup",
+        ],
     )
     def test_by_every_method_of_training_but_for_what_it_trains(self, name):
         model = restless(calm=True)
         at = {"at": "body.0"} if name in {"embedding-mixup", "ed at a layer"} else {}
-        classes = {"classes": 4} if "mixup" in name else {}
+        at = {"at": [None, "body.0"]} if name == "manifold-mixup" else at
+        classes = {"classes": 4} if "mix" in name else {}
         method = baselines.method(name.partition(" ")[0], **at, **classes)
         optimizer = method.optimizer(model, torch.optim.SGD, lr=0.1)
-        x, y = method.batch(X, Y)
+        images, y = method.batch(X.view(12, 1, 2, 3), Y)
+        x = images.flatten(1)
         with assert_left_as_it_came(model, but={"buffers", "random state"}):
             method.loss(model, x, y, cross_entropy)
 

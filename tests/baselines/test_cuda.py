@@ -4,15 +4,21 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim.swa_utils import AveragedModel
 
-from effdeg.baselines import JacobianPenalty, method, mixup, names
+from effdeg.baselines import ICT, JacobianPenalty, cutmix, manifold_mixup, method, mixup, names
 from tests.baselines.test_jacobian import SEQUENCES, Recurrent
 from tests.baselines.test_methods import JOINED
 from tests.models import Tokens, mlp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
-SETTINGS = {"mixup": {"classes": 8}, "embedding-mixup": {"classes": 8, "at": "0"}, "ed": {"weight": 0.1}}
+SETTINGS = {
+    **{name: {"classes": 8} for name in ("mixup", "cutmix", "regmixup")},
+    "embedding-mixup": {"classes": 8, "at": "0"},
+    "manifold-mixup": {"classes": 8, "at": [None, "0", "2"]},
+    "ed": {"weight": 0.1},
+}
 
 
 def settings_of(name):
@@ -28,7 +34,8 @@ def training_step(name, base=torch.optim.AdamW, **options):
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
 
     def step():
-        mixed, labels = way.batch(x, y)
+        images, labels = way.batch(x.view(64, 1, 2, 3), y)
+        mixed = images.flatten(1)
 
         def closure():
             optimizer.zero_grad()
@@ -100,6 +107,40 @@ def test_replays_of_mixup_draw_anew():
         graph.replay()
         seen.append((mixed.sum(0)[0].item(), mixed[0, 0].item(), soft[0].item()))
     assert len(set(seen)) == 20
+
+
+def test_replays_of_cutmix_and_manifold_mixup_draw_anew():
+    x = torch.randn(64, 1, 2, 3, device="cuda")
+    graph, (mixed, soft) = captured(lambda: cutmix(x, x.flatten(1)))
+    layers = nn.Sequential(nn.Identity(), nn.Tanh(), nn.Identity())
+    manifold, (outputs, targets) = captured(lambda: manifold_mixup(layers, x, x.flatten(1), at=[None, "0", "1"]))
+    seen, mixed_before_tanh = [], set()
+    for _ in range(30):
+        graph.replay()
+        manifold.replay()
+        seen.append((mixed.sum((1, 2, 3))[0].item(), soft[0, 0].item()))
+        mixed_before_tanh.add(torch.allclose(outputs.flatten(1), targets.tanh(), atol=1e-4))
+    assert len(set(seen)) > 5
+    assert mixed_before_tanh == {True, False}
+
+
+def test_ict_is_captured_and_does_not_wait_for_the_gpu():
+    torch.manual_seed(0)
+    model, teacher = mlp().cuda(), AveragedModel(mlp(seed=1).cuda())
+    x, unlabeled = torch.randn(16, 6, device="cuda"), torch.randn(40, 6, device="cuda")
+    ict = ICT(teacher)
+    ict(model, x, unlabeled=unlabeled)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        ict(model, x, unlabeled=unlabeled)[1].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph, (_, value) = captured(lambda: ict(model, x, unlabeled=unlabeled))
+    values = set()
+    for _ in range(5):
+        graph.replay()
+        values.add(value.item())
+    assert len(values) == 5
 
 
 @pytest.mark.parametrize("alpha", [1e-4, 0.01])

@@ -9,16 +9,33 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, AdamW
 
 import effdeg
-from effdeg.baselines import ASAM, SAM, JacobianPenalty, embedding_mixup, method, mixup, names
+from effdeg.baselines import (
+    ASAM,
+    SAM,
+    JacobianPenalty,
+    RegMixup,
+    cutmix,
+    embedding_mixup,
+    manifold_mixup,
+    method,
+    mixup,
+    names,
+)
 from tests.batches import X, Y
 from tests.models import mlp
 
 SETTINGS = {
     "mixup": {"classes": 4, "alpha": 0.2},
+    "cutmix": {"classes": 4, "alpha": 0.2},
+    "regmixup": {"classes": 4},
     "embedding-mixup": {"classes": 4, "alpha": 0.2, "at": "1"},
+    "manifold-mixup": {"classes": 4, "alpha": 0.2, "at": [None, "0", "1"]},
     "ed": {"weight": 0.1},
 }
-JOINED = ["mixup+ed", "sam+ed", "mixup+sam", "mixup+asam+jacobian", "embedding-mixup+sam", "asam+ed"]
+JOINED = [
+    *("mixup+ed", "sam+ed", "mixup+sam", "mixup+asam+jacobian", "embedding-mixup+sam", "asam+ed"),
+    *("cutmix+ed", "cutmix+sam", "sam+regmixup", "manifold-mixup+sam"),
+]
 
 
 def settings_of(name):
@@ -31,7 +48,9 @@ def train(way, model, steps=60, base=AdamW, lr=1e-2, **loss_options):
     optimizer = way.optimizer(model, base, lr=lr)
     losses = []
     for _ in range(steps):
-        x, y = way.batch(X, Y)
+        # Mixed as images, which CutMix needs.
+        images, y = way.batch(X.view(12, 1, 2, 3), Y)
+        x = images.flatten(1)
 
         def closure(x=x, y=y):
             optimizer.zero_grad()
@@ -48,7 +67,8 @@ def weights(model):
 
 
 def test_the_names():
-    assert names() == ["plain", "mixup", "embedding-mixup", "sam", "asam", "jacobian", "ed"]
+    expected = ["plain", "mixup", "cutmix", "regmixup", "embedding-mixup", "manifold-mixup", "sam", "asam"]
+    assert names() == [*expected, "jacobian", "ed"]
 
 
 @pytest.mark.parametrize("name", [*names(), *JOINED])
@@ -87,6 +107,7 @@ def test_an_optimizer_by_name_is_that_by_hand(kind):
 PENALTIES = {
     "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor_labels=True), 7.0),
     "jacobian": ({"projections": 2}, JacobianPenalty(2), 0.01),
+    "regmixup": ({"alpha": 20.0, "classes": 4}, RegMixup(20.0, classes=4), 1.0),
 }
 
 
@@ -109,18 +130,25 @@ def test_a_penalty_by_name_is_that_by_hand(name, weight):
     assert torch.equal(weights(model), by_hand(other, step, SGD(other.parameters(), lr=0.1)))
 
 
-@pytest.mark.parametrize("name", ["mixup", "embedding-mixup", "mixup+sam"])
+@pytest.mark.parametrize("name", ["mixup", "embedding-mixup", "mixup+sam", "cutmix", "manifold-mixup"])
 def test_mixing_by_name_is_that_by_hand(name):
     model, other = mlp().double(), mlp().double()
     train(method(name, **settings_of(name)), model, steps=3, base=SGD, lr=0.1)
 
     def step(optimizer):
-        x, y = mixup(X, Y, classes=4, alpha=0.2) if "embedding" not in name else (X, Y)
+        x, y = X, Y
+        if "mixup" in name and "-" not in name:
+            x, y = mixup(X, Y, classes=4, alpha=0.2)
+        if name == "cutmix":
+            images, y = cutmix(X.view(12, 1, 2, 3), Y, classes=4, alpha=0.2)
+            x = images.flatten(1)
 
         def closure():
             optimizer.zero_grad()
             if "embedding" in name:
                 loss = cross_entropy(*embedding_mixup(other, x, y, at="1", classes=4, alpha=0.2))
+            elif "manifold" in name:
+                loss = cross_entropy(*manifold_mixup(other, x, y, at=[None, "0", "1"], classes=4, alpha=0.2))
             else:
                 loss = cross_entropy(other(x), y)
             loss.backward()
@@ -176,7 +204,14 @@ def test_settings_of_a_method_are_not_for_its_optimizer():
 
 def test_what_is_drawn_anew_in_the_second_pass_of_sam():
     """Pairs of a penalty and the mixing at a layer are; the batch that mixup mixed is the same."""
-    for name, same in (("mixup+sam", True), ("embedding-mixup+sam", False), ("sam+ed", False), ("sam+jacobian", False)):
+    for name, same in (
+        ("mixup+sam", True),
+        ("embedding-mixup+sam", False),
+        ("sam+ed", False),
+        ("sam+jacobian", False),
+        ("manifold-mixup+sam", False),
+        ("sam+regmixup", False),
+    ):
         model = mlp().double()
         way = method(name, **settings_of(name))
         # So short a climb that the loss does not change by it.
@@ -216,6 +251,13 @@ def test_a_method_can_be_read_and_copied(name):
         ("sam+edd", {}, ValueError, "method='edd' is not known"),
         ("sam+asam", {}, ValueError, "joins 'sam' and 'asam', which both act on the optimizer"),
         ("jacobian+ed", {}, ValueError, "joins 'jacobian' and 'ed', which both act on the loss"),
+        ("mixup+cutmix", {}, ValueError, "joins 'mixup' and 'cutmix', which both act on the batch"),
+        ("regmixup+ed", {}, ValueError, "both act on the loss"),
+        ("manifold-mixup", {"classes": 4}, TypeError, "at=None must be a list of the layers"),
+        ("manifold-mixup", {"at": "1"}, TypeError, "at='1' must be a list of the layers"),
+        ("manifold-mixup", {"at": [3]}, TypeError, "at=3 must be the name of a layer or a module"),
+        ("cutmix", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ("regmixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("mixup+embedding-mixup", {"at": "1"}, ValueError, "both act on the batch"),
         ("embedding-mixup+ed", {"at": "1"}, ValueError, "both act on the loss"),
         ("ed+ed", {}, ValueError, "joins 'ed' and 'ed'"),

@@ -14,9 +14,12 @@ from effdeg._models.examples import as_arguments
 from effdeg._models.layers import check_layer
 from effdeg._utils.checks import check_choice, check_generator, check_weight, suggest
 from effdeg._utils.tree import Tree
+from effdeg.baselines._cutmix import cutmix
 from effdeg.baselines._embedding_mixup import embedding_mixup
 from effdeg.baselines._jacobian import JacobianPenalty
+from effdeg.baselines._manifold_mixup import check_layers, manifold_mixup
 from effdeg.baselines._mixup import check_alpha, check_classes, mixup
+from effdeg.baselines._regmixup import RegMixup
 from effdeg.baselines._sam import ASAM, SAM, Base, check_eta, check_rho
 from effdeg.train._penalty import Penalty
 
@@ -127,7 +130,10 @@ class _Part:
 
 _PARTS = {
     "mixup": _Part(mixup, "mix", ("the batch",)),
+    "cutmix": _Part(cutmix, "mix", ("the batch",)),
+    "regmixup": _Part(RegMixup, "penalty", ("the loss",), weight=1.0),
     "embedding-mixup": _Part(embedding_mixup, "run", ("the batch", "the loss")),
+    "manifold-mixup": _Part(manifold_mixup, "run", ("the batch", "the loss")),
     "sam": _Part(SAM, "wrap", ("the optimizer",)),
     "asam": _Part(ASAM, "wrap", ("the optimizer",)),
     "jacobian": _Part(JacobianPenalty, "penalty", ("the loss",), weight=0.01),
@@ -151,7 +157,7 @@ def names() -> list[str]:
     Example:
         >>> from effdeg.baselines import names
         >>> names()
-        ['plain', 'mixup', 'embedding-mixup', 'sam', 'asam', 'jacobian', 'ed']
+        ['plain', 'mixup', 'cutmix', 'regmixup', 'embedding-mixup', 'manifold-mixup', 'sam', 'asam', 'jacobian', 'ed']
     """
     return ["plain", *_PARTS]
 
@@ -159,12 +165,13 @@ def names() -> list[str]:
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
     """Return a regularization method by its name; another can replace it without changing the training loop.
 
-    The methods are ``plain`` (does nothing), ``mixup`` (acts on the batch), ``embedding-mixup`` (the batch and the
-    loss), ``sam`` and ``asam`` (the optimizer), ``jacobian`` (the loss, with weight 0.01) and ``ed`` (the loss, with
-    weight 7): :class:`effdeg.Penalty` with labels anchored. Settings are those of the function or class of the method.
+    The methods are ``plain`` (does nothing), ``mixup`` and ``cutmix`` (act on the batch), ``embedding-mixup`` and
+    ``manifold-mixup`` (the batch and the loss), ``sam`` and ``asam`` (the optimizer), ``regmixup`` (the loss, with
+    weight 1), ``jacobian`` (the loss, with weight 0.01) and ``ed`` (the loss, with weight 7): :class:`effdeg.Penalty`
+    with labels anchored. Settings are those of the function or class of the method.
 
-    With ``sam`` and ``asam`` the closure runs twice in a step. A batch mixed by ``mixup`` stays the same; the pairs and
-    directions of penalties, dropout and the mixing of ``embedding-mixup`` are drawn anew in the second pass.
+    With ``sam`` and ``asam`` the closure runs twice in a step. A batch mixed by ``mixup`` or ``cutmix`` stays the same;
+    the pairs and directions of penalties, dropout and mixing within the loss are drawn anew in the second pass.
 
     Example:
         >>> import torch
@@ -188,7 +195,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
 
     Raises:
         TypeError: If a setting is unknown or of the wrong type, a weight is given without a penalty, or
-            ``embedding-mixup`` lacks ``at``.
+            ``embedding-mixup`` or ``manifold-mixup`` lacks ``at``.
         ValueError: If the name is not known, two parts act in the same place, or a setting is out of range.
     """
     if not isinstance(name, str):
@@ -209,6 +216,8 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         if settings.get("at") is None:
             raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")
         check_layer(settings["at"])
+    if "manifold-mixup" in parts:
+        check_layers(settings.get("at"))
     for setting in settings.keys() & _CHECKS.keys():
         _CHECKS[setting](settings[setting])
     slots: dict[str, Any] = {part.slot: part.build(settings) for part in parts.values()}
