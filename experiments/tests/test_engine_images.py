@@ -27,7 +27,6 @@ from effdeg_lab.engine.examples import (
     add_border,
     crop_batch,
     cutmix,
-    draw_boxes,
     draw_cuts,
     find_simple_half,
     swap_half,
@@ -87,35 +86,11 @@ def test_cuts_are_straight_and_leave_a_quarter_at_least():
         assert float(kind.float().mean()) == pytest.approx(0.25, abs=0.04)
 
 
-def chance_inside(low, high):
-    """Return the chance that a box has an area between two and lies inside: the integral of (1 - √a)²."""
-    return (high - 4 / 3 * high**1.5 + high**2 / 2) - (low - 4 / 3 * low**1.5 + low**2 / 2)
-
-
-def test_boxes_are_boxes_of_uniform_area():
-    torch.manual_seed(0)
-    boxes, share = draw_boxes(4000, torch.zeros(5, 3, 64, 32))
-    rows, columns = boxes[:, 0].any(2), boxes[:, 0].any(1)
-    assert torch.equal(boxes[:, 0], rows[:, :, None] & columns[:, None, :])
-    for sides in (rows, columns):  # each is one piece: it begins at most once after the border, and ends so
-        assert int(sides.int().diff(dim=1).clamp(min=0).sum(1).max()) <= 1
-        assert int(sides.int().diff(dim=1).clamp(max=0).sum(1).min()) >= -1
-    torch.testing.assert_close(share, rows.float().mean(1) * columns.float().mean(1))
-    # Of boxes with the share s of a side around a uniform center, the image keeps s - s²/4 in height and in width; the
-    # mean of its square over areas s² that are uniform is the integral of 2 s (s - s²/4)², which is 1/2 - 1/5 + 1/48.
-    assert float(share.mean()) == pytest.approx(1 / 2 - 1 / 5 + 1 / 48, abs=0.015)
-    # Boxes that nothing cuts off have the area that was drawn.
-    inside = ~(rows[:, 0] | rows[:, -1] | columns[:, 0] | columns[:, -1])
-    large = chance_inside(0.25, 1.0) / chance_inside(0.0, 1.0)
-    assert float((share[inside] > 0.25).float().mean()) == pytest.approx(large, abs=0.04)
-
-
-@pytest.mark.parametrize("boxes", [False, True], ids=["lines", "boxes"])
-def test_cutmix_joins_neighbors_and_mixes_their_labels_by_area(boxes):
+def test_cutmix_joins_neighbors_and_mixes_their_labels_by_area():
     torch.manual_seed(0)
     labels = torch.tensor([0, 2, 1, 2, 0])
     images = torch.arange(1.0, 6.0).view(5, 1, 1, 1).expand(5, 3, 16, 8)
-    mixed, soft = cutmix(images, labels, classes=3, boxes=boxes)
+    mixed, soft = cutmix(images, labels, classes=3)
     for place in range(5):
         own, other = images[place, 0, 0, 0], images[place - 1, 0, 0, 0]
         assert set(mixed[place].unique().tolist()) <= {float(own), float(other)}

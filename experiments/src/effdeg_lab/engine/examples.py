@@ -116,22 +116,6 @@ def draw_cuts(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
     return part, part.float().mean((1, 2, 3))
 
 
-def draw_boxes(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw a box in images of this size, each its own: its area is uniform, its center too, and the border cuts it off.
-
-    Returns the pixels in the box, count × 1 × height × width, and their share of all pixels.
-    """
-    height, width = images.shape[-2:]
-    device = images.device
-    # Both sides are the same share of the image's, so that their product is the area.
-    half = torch.rand(count, 1, device=device).sqrt() / 2
-    top, left = torch.rand(2, count, 1, device=device)
-    rows = ((torch.arange(height, device=device) + 0.5) / height - top).abs() < half
-    columns = ((torch.arange(width, device=device) + 0.5) / width - left).abs() < half
-    part = rows[:, None, :, None] & columns[:, None, None, :]
-    return part, part.float().mean((1, 2, 3))
-
-
 def soften(labels: Tensor, classes: int) -> Tensor:
     """Return class ids as one-hot labels, and soft labels as they are."""
     if labels.is_floating_point():
@@ -140,13 +124,9 @@ def soften(labels: Tensor, classes: int) -> Tensor:
     return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
 
 
-def cutmix(images: Tensor, labels: Tensor, *, classes: int, boxes: bool = False) -> tuple[Tensor, Tensor]:
-    """Join every image of a shuffled batch with a part of the one before, and mix their labels by area.
-
-    The part lies beyond a straight line, or in a box as in CutMix (Yun et al. 2019) with α = 1.
-    """
-    draw = draw_boxes if boxes else draw_cuts
-    (part, share), soft = draw(len(images), images), soften(labels, classes)
+def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
+    """Join every image of a shuffled batch with the part of the one before beyond a straight line; labels by area."""
+    (part, share), soft = draw_cuts(len(images), images), soften(labels, classes)
     return torch.where(part, images.roll(1, 0), images), torch.lerp(soft, soft.roll(1, 0), share[:, None])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg import Penalty, Points
+from effdeg import Penalty, Points, baselines
 from effdeg.baselines import Method, method
 from effdeg_lab.engine.examples import (
     JOINING,
@@ -50,8 +50,8 @@ def make_regularizer(settings: Training, examples: DeviceExamples | None = None)
             raise ValueError(f"ends={settings.ends} is for images; {settings.data} has features.")
         made = replace(made, penalty=PenaltyToEnds(settings.ends, made.penalty, examples))
     if settings.augment.endswith("cutmix"):
-        boxes = settings.augment == "crop-flip-cutmix"
-        made = replace(made, mix=partial(cutmix, classes=examples.classes, boxes=boxes))
+        cut = baselines.cutmix if settings.augment == "crop-flip-cutmix" else cutmix
+        made = replace(made, mix=partial(cut, classes=examples.classes))
     if settings.augment == "swap-simple-half":
         made = replace(made, mix=partial(swap_half, half=find_simple_half(examples)))
     return made
