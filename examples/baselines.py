@@ -16,7 +16,7 @@ from effdeg.demo import load_digits, network
 EPOCHS = 20
 SETTINGS = {
     "mixup": {"classes": 10},
-    "cutmix": {"classes": 10},
+    "cutmix": {"classes": 10, "alpha": 0.2},  # little mixing: a large box leaves nothing of a digit of 8 × 8 pixels
     "regmixup": {"classes": 10},
     "manifold-mixup": {"classes": 10, "at": [None, "1", "3"]},
     "ed": {"weight": 2.0},
