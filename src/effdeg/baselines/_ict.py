@@ -1,38 +1,17 @@
 """Interpolation consistency: between examples without labels, a model should go the straight way of its teacher."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.outputs import Output, check_output, shaped_values
+from effdeg._models.outputs import shaped_values
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors
 from effdeg.baselines._mixup import Mixing, check_alpha, check_mixable, check_no_labels
 from effdeg.baselines._regmixup import run_joined
-
-
-@dataclass(frozen=True)
-class ICTSettings:
-    """The settings of interpolation consistency, checked."""
-
-    teacher: Callable[..., Any]
-    alpha: float
-    output: Output
-    generator: torch.Generator | None
-
-    def __post_init__(self) -> None:
-        if not callable(self.teacher):
-            raise TypeError(
-                f"teacher={self.teacher!r} must be a model, such as torch.optim.swa_utils.AveragedModel(model, "
-                "multi_avg_fn=get_ema_multi_avg_fn(0.999))."
-            )
-        check_alpha(self.alpha)
-        check_output(self.output)
-        check_generator(self.generator)
 
 
 class ICT(nn.Module):
@@ -43,10 +22,9 @@ class ICT(nn.Module):
 
         (p(λ u + (1 - λ) u[π]) - λ q(u) - (1 - λ) q(u[π]))²,
 
-    where p and q are the probabilities of the model and of its teacher, a moving average of the model. The model runs
-    once, on the labelled batch and the mixed examples together, and BatchNorm sees them as one batch. The teacher runs
-    on u without gradients, in the mode that it is in. This follows the paper; the authors' code mixes the teacher's
-    logits instead, and then takes their softmax.
+    where p and q are the probabilities (softmax over the last dimension) of the model and of its teacher, a moving
+    average of the model. The model runs once, on both batches together, and BatchNorm sees one batch. The teacher runs
+    on u without gradients, in the mode that it is in. The authors' code mixes the teacher's logits before the softmax.
 
     The teacher is the caller's, and is updated after each step of the optimizer. ``use_buffers=True`` averages the
     running statistics of BatchNorm too, which are used after ``teacher.eval()``.
@@ -72,26 +50,29 @@ class ICT(nn.Module):
     Args:
         teacher: The model whose outputs are the targets. It does not become a part of this module.
         alpha: α, how strongly examples are mixed, as in :func:`mixup`.
-        output: What is compared: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
-            of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         generator: The source of randomness, as in :func:`mixup`.
 
     Raises:
         TypeError: If the teacher is not a model, or a setting has the wrong type.
-        ValueError: If a setting is out of range or not known.
+        ValueError: If a setting is out of range.
     """
 
+    teacher: Callable[..., Any]
+
     def __init__(
-        self,
-        teacher: Callable[..., Any],
-        *,
-        alpha: float = 1.0,
-        output: Output = "softmax",
-        generator: torch.Generator | None = None,
+        self, teacher: Callable[..., Any], *, alpha: float = 1.0, generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
-        # In one plain object, so that the teacher does not become a submodule of this one.
-        self.settings = ICTSettings(teacher, alpha, output, generator)
+        if not callable(teacher):
+            raise TypeError(
+                f"teacher={teacher!r} must be a model, such as torch.optim.swa_utils.AveragedModel(model, "
+                "multi_avg_fn=get_ema_multi_avg_fn(0.999))."
+            )
+        check_alpha(alpha)
+        check_generator(generator)
+        self.alpha, self.generator = alpha, generator
+        # Past nn.Module, so that the teacher does not become a submodule of this one.
+        self.__dict__["teacher"] = teacher
 
     def forward(
         self,
@@ -116,26 +97,24 @@ class ICT(nn.Module):
             TypeError: If the unlabeled examples hold no floating-point tensor to mix, or are not of the form of ``x``.
             ValueError: If labels are among the inputs, or a model does not return one row per example.
         """
-        settings, call, others = self.settings, as_arguments(x), as_arguments(unlabeled)
+        call, others = as_arguments(x), as_arguments(unlabeled)
         check_no_labels(call[1])
         check_no_labels(others[1])
         count = count_examples(others)
         check_mixable(others, count, "unlabeled")
         _check_same_form(call, others)
-        mixing = Mixing.draw(count, settings.alpha, device=tensors(others)[0].device, generator=settings.generator)
-        mixed = mixing.mix(others)
+        mixing = Mixing.draw(count, self.alpha, device=tensors(others)[0].device, generator=self.generator)
+        outputs, between = run_joined(model, call, mixing.mix(others))
+        # After the model: autocast would keep weights that it casts without gradients, and the two may share some.
         with torch.no_grad():
             arguments, keywords = others
-            ends = shaped_values(settings.teacher(*arguments, **keywords), settings.output, points=count)
-        outputs, between = run_joined(model, call, mixed)
-        values = shaped_values(between, settings.output, points=count)
+            ends = shaped_values(self.teacher(*arguments, **keywords), "softmax", points=count)
+        values = shaped_values(between, "softmax", points=count)
         return outputs, (values - mixing.mix(ends)).square().mean()
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        output = self.settings.output
-        shown = "" if output == "softmax" else f", output={getattr(output, '__name__', output)!r}"
-        return f"alpha={self.settings.alpha}{shown}"
+        return f"alpha={self.alpha}"
 
 
 def _check_same_form(x: Tree, unlabeled: Tree) -> None:

@@ -1,7 +1,6 @@
 """RegMixup: train on the batch and on mixup of it, in one forward pass."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,20 +14,6 @@ from effdeg.baselines._mixup import check_alpha, check_classes, check_no_labels,
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments and the keywords of a model."""
-
-
-@dataclass(frozen=True)
-class RegMixupSettings:
-    """The settings of RegMixup, checked."""
-
-    alpha: float
-    classes: int | None
-    generator: torch.Generator | None
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
-        check_classes(self.classes)
-        check_generator(self.generator)
 
 
 class RegMixup(nn.Module):
@@ -63,7 +48,10 @@ class RegMixup(nn.Module):
         self, alpha: float = 10.0, *, classes: int | None = None, generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
-        self.settings = RegMixupSettings(alpha, classes, generator)
+        check_alpha(alpha)
+        check_classes(classes)
+        check_generator(generator)
+        self.alpha, self.classes, self.generator = alpha, classes, generator
 
     def forward(self, model: Callable[..., Any], x: Tree, y: Tensor, **model_kwargs: Any) -> tuple[Any, Tensor]:
         """Run a model on a batch and on mixup of it.
@@ -84,8 +72,7 @@ class RegMixup(nn.Module):
         """
         call = as_arguments(x, **model_kwargs)
         check_no_labels(call[1])
-        settings = self.settings
-        mixed, soft = mixup(call, y, alpha=settings.alpha, classes=settings.classes, generator=settings.generator)
+        mixed, soft = mixup(call, y, alpha=self.alpha, classes=self.classes, generator=self.generator)
         outputs, others = run_joined(model, call, mixed)
         logits = shaped_values(others, "identity", points=len(soft))
         if logits.shape != soft.shape or soft.dim() < 2:
@@ -97,7 +84,7 @@ class RegMixup(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        return f"alpha={self.settings.alpha}, classes={self.settings.classes}"
+        return f"alpha={self.alpha}, classes={self.classes}"
 
 
 def run_joined(model: Callable[..., Any], first: Call, second: Call) -> tuple[Any, Any]:
