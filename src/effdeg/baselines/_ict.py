@@ -105,7 +105,8 @@ class ICT(nn.Module):
         _check_same_form(call, others)
         mixing = Mixing.draw(count, self.alpha, device=tensors(others)[0].device, generator=self.generator)
         outputs, between = run_joined(model, call, mixing.mix(others))
-        # After the model: autocast would keep weights that it casts without gradients, and the two may share some.
+        # After the model, with which it may share weights: autocast of older torch keeps those it casts without
+        # gradients, and would use them for the model.
         with torch.no_grad():
             arguments, keywords = others
             ends = shaped_values(self.teacher(*arguments, **keywords), "softmax", points=count)
