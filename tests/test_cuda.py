@@ -91,12 +91,14 @@ def test_the_maths_gives_the_same_values_and_gradients(damping):
 
 PENALTIES = {
     "plain": {},
-    "anchored": {"anchor_labels": True},
-    "components": {"anchor_labels": True, "components": 3},
+    "anchored": {"anchor": "labels"},
+    "own outputs at the ends": {"anchor": "self"},
+    "curvature": {"anchor": "self", "end_gradients": True, "weights": (0, 0, 1, 2)},
+    "components": {"anchor": "labels", "components": 3},
     "many components": {"nodes": 15, "degree": 7, "components": 5},
     "fixed nodes": {"sampling": "chebyshev", "nodes": 15, "degree": 7},
     "uniform": {"sampling": "uniform", "basis": "legendre"},
-    "at a layer": {"at": "1", "anchor_labels": True},
+    "at a layer": {"at": "1", "anchor": "labels"},
     "frozen": {"batchnorm": "frozen"},
     "many nodes": {"nodes": 40, "degree": 20},
 }
@@ -193,7 +195,7 @@ def test_an_eager_step_does_not_wait_for_the_gpu(name):
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_soft_labels_are_read_in_the_first_call_and_not_waited_for_later():
-    model, penalty = norm_mlp(), effdeg.Penalty(anchor_labels=True)
+    model, penalty = norm_mlp(), effdeg.Penalty(anchor="labels")
     x, soft = torch.randn(64, 6, device="cuda"), torch.rand(64, 8, device="cuda").softmax(-1)
     for _ in range(2):  # also once more: what was refused has not been checked
         with pytest.raises(ValueError, match="output='softmax' fits distributions"):

@@ -108,7 +108,7 @@ FIXED = {"at": "bert.embeddings", "sampling": "chebyshev"}
 
 
 def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
-    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor_labels=True)
+    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor="labels")
     batch = tokens(labels=LABELS)
     outputs, degree = penalty(model, batch)
     expected = model(**batch)
@@ -131,7 +131,7 @@ def test_questions_with_their_own_labels_are_refused():
 
 @pytest.mark.parametrize("anchored", [False, True])
 def test_the_trainer_does_what_a_step_by_hand_does(anchored, tmp_path, neighbours):
-    penalty = Penalty(anchor_labels=anchored, **FIXED)
+    penalty = Penalty(anchor="labels" if anchored else None, **FIXED)
     trained, by_hand = bert(), bert()
     trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
     outputs, degree = penalty(by_hand, tokens(), LABELS)
@@ -152,7 +152,7 @@ def test_accumulated_batches_train_as_one(kind, tmp_path, neighbours):
         "regression": (torch.randn(16), {"num_labels": 1}, "identity"),
         "several labels": (torch.rand(16, 3).round(), {"problem_type": "multi_label_classification"}, "sigmoid"),
     }[kind]
-    penalty = Penalty(anchor_labels=True, output=output, **FIXED)
+    penalty = Penalty(anchor="labels", output=output, **FIXED)
     models = []
     for batch_size, accumulated in ((16, 1), (4, 4)):
         model = bert(**changes)
@@ -198,7 +198,7 @@ def test_without_weight_the_loss_is_the_models_own(make, labels, changes, tmp_pa
 
 
 def test_integers_to_be_regressed_are_anchored_as_numbers(tmp_path, neighbours):
-    penalty = Penalty(anchor_labels=True, output="identity", **FIXED)
+    penalty = Penalty(anchor="labels", output="identity", **FIXED)
     trained, by_hand = bert(num_labels=1), bert(num_labels=1)
     trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
     outputs, degree = penalty(by_hand, tokens(), LABELS.float())
@@ -350,7 +350,7 @@ def llama():
 
 
 def test_labels_of_the_next_position_are_no_anchors(tmp_path):
-    penalty, batch = Penalty(at="model.embed_tokens", anchor_labels=True), tokens(labels=tokens()["input_ids"])
+    penalty, batch = Penalty(at="model.embed_tokens", anchor="labels"), tokens(labels=tokens()["input_ids"])
     with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
         penalty(llama(), batch)
     with pytest.raises(ValueError, match="the label of the next position"):

@@ -39,7 +39,7 @@ def normed(norm):
 
 MODELS = {
     "plain": (lambda: mlp().double(), {}),
-    "anchored": (lambda: mlp().double(), {"anchor_labels": True, "components": 2}),
+    "anchored": (lambda: mlp().double(), {"anchor": "labels", "components": 2}),
     "at a layer": (lambda: mlp().double(), {"at": "1"}),
     "synchronized BatchNorm": (lambda: normed(SynchronizedNorm), {}),
     "BatchNorm": (lambda: normed(nn.BatchNorm1d), {}),
