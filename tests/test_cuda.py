@@ -163,6 +163,34 @@ def test_a_whole_step_is_compiled_and_captured(name):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_with_unlabeled_examples_and_a_teacher_is_captured(anchor, compiled):
+    torch._dynamo.reset()
+    penalty, teacher = effdeg.Penalty(anchor=anchor, weights=(0, 0, 2, 3)), norm_mlp().eval()
+    unlabeled = torch.randn(96, 6, device="cuda")
+
+    def penalize(model, x, y):
+        return penalty(model, x, y, unlabeled=unlabeled, teacher=teacher)
+
+    losses = train_captured(penalize, compiled)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_an_eager_step_with_unlabeled_examples_does_not_wait_for_the_gpu():
+    model, penalty = norm_mlp(), effdeg.Penalty(anchor="labels")
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    given = {"unlabeled": torch.randn(96, 6, device="cuda"), "teacher": norm_mlp().eval()}
+    penalty(model, x, y, **given)[1].backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        penalty(model, x, y, **given)[1].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("name", [name for name in PENALTIES if PENALTIES[name].get("batchnorm") != "frozen"])
 def test_what_is_captured_is_what_is_computed(name):
     penalty = effdeg.Penalty(**PENALTIES[name])

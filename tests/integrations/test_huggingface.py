@@ -121,6 +121,18 @@ def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
     assert [len(hidden) for hidden in outputs.hidden_states] == [16] * 3
 
 
+@pytest.mark.parametrize("anchor", ["labels", "self", None])
+def test_unlabeled_examples_are_no_part_of_a_models_own_loss(anchor):
+    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor=anchor)
+    batch, unlabeled = tokens(labels=LABELS), {name: leaf[:6].flip(0) for name, leaf in tokens().items()}
+    given = {} if anchor is None else {"teacher": bert().double()}
+    outputs, degree = penalty(model, batch, unlabeled=unlabeled, **given)
+    expected = model(**batch)
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    assert degree > 0
+
+
 def test_questions_with_their_own_labels_are_refused():
     torch.manual_seed(0)
     model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE))
@@ -355,6 +367,15 @@ def test_labels_of_the_next_position_are_no_anchors(tmp_path):
         penalty(llama(), batch)
     with pytest.raises(ValueError, match="the label of the next position"):
         trainer_for(llama(), batch, penalty, tmp_path)
+
+
+def test_a_language_models_own_outputs_are_anchors():
+    model, penalty, batch = llama(), Penalty(at="model.embed_tokens", anchor="self"), tokens()
+    batch = tokens(labels=batch["input_ids"])
+    outputs, degree = penalty(model, batch)
+    torch.testing.assert_close(outputs.loss, model(**batch).loss)
+    degree.backward()
+    assert model.lm_head.weight.grad.isfinite().all()
 
 
 def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbours):

@@ -8,14 +8,14 @@ from torch import Tensor
 from effdeg._utils.device import is_traced
 
 _EVERY = 50  # calls from one look to the next: on a GPU each has to be waited for
-_CONSTANT = 0.01  # of the largest spread that was seen
+_CONSTANT = 0.05  # of the largest spread that was seen
 
 
 class CollapseWatch:
     """Warn, once, when outputs that used to vary from example to example have become constant.
 
     The spread of outputs is maxₒ (maxᵢ vᵢₒ − minᵢ vᵢₒ) over examples i and outputs o. It has collapsed when it is less
-    than a hundredth of the largest spread seen so far: a network whose last layer starts at zero has not.
+    than a twentieth of the largest spread seen so far: a network whose last layer starts at zero has not.
     """
 
     def __init__(self) -> None:
