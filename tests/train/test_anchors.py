@@ -221,6 +221,14 @@ def test_what_makes_no_sense_is_refused(settings, given, kind, message):
         Penalty(**settings)(mlp().double(), X, Y, **given)
 
 
+@pytest.mark.parametrize("settings", [{}, {"sampling": "uniform"}, {"anchor": "labels"}])
+def test_ends_that_would_not_be_used_are_refused(settings):
+    penalty, model = Penalty(**settings), mlp().double()
+    points = penalty.points(X, Y)
+    with pytest.raises(ValueError, match="or leave out the teacher"):
+        penalty.degree(model(points.append_to(X)), points, ends=model(X))
+
+
 def test_pairs_of_your_own_and_unlabeled_examples_are_refused():
     with pytest.raises(ValueError, match="pairs and unlabeled were both given"):
         Penalty().points(X, unlabeled=U, pairs=PAIRS)

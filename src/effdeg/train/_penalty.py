@@ -360,6 +360,8 @@ class Penalty(nn.Module):
             1.0
         """
         settings = self.settings
+        if ends is not None:
+            self._check_teacher(points.unlabeled)
         look = self._may_look(points.alpha) and not self._looked_at_outputs
         possible = (points.total, points.total - points.batch)
         rows = shaped_values(values, settings.output, points=possible, look=look)
@@ -418,10 +420,17 @@ class Penalty(nn.Module):
 
     def _run_teacher(self, teacher: Callable[..., Any], batch: TrainingBatch) -> Any:
         """Run a teacher on the examples whose outputs are the values at ends of paths."""
-        anchor = self.settings.anchor
         if not callable(teacher):
             raise TypeError(f"the teacher is a {type(teacher).__name__}, which cannot be called.")
-        if anchor is None or (anchor == "labels" and not batch.unlabeled):
+        self._check_teacher(batch.unlabeled)
+        arguments, keywords = batch.inputs if self.settings.anchor == "self" else batch.take_unlabeled()
+        with torch.no_grad():
+            return teacher(*arguments, **keywords)
+
+    def _check_teacher(self, unlabeled: int) -> None:
+        """Raise unless there is something to do for a teacher."""
+        anchor = self.settings.anchor
+        if anchor is None or (anchor == "labels" and not unlabeled):
             raise ValueError(
                 f"a teacher gives the values at the ends of paths, but with anchor={anchor!r} "
                 f"{'there are none' if anchor is None else 'and no unlabeled examples the labels do'}. "
@@ -429,9 +438,6 @@ class Penalty(nn.Module):
             )
         if self.settings.end_gradients:
             raise ValueError("end_gradients=True has no effect with a teacher, which runs without gradients.")
-        arguments, keywords = batch.inputs if anchor == "self" else batch.take_unlabeled()
-        with torch.no_grad():
-            return teacher(*arguments, **keywords)
 
     def _draw_pairs(self, examples: int, device: torch.device) -> Tensor:
         count = self.settings.count_pairs(examples)
