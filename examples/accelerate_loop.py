@@ -22,7 +22,7 @@ loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=32
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-penalty = effdeg.Penalty(anchor_labels=True)
+penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=EPOCHS * len(loader) // 3)
 
 step = 0

@@ -17,7 +17,7 @@ digits = load_digits(per_class=20, seed=0)
 loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=16, shuffle=True, drop_last=True)
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-penalty = effdeg.Penalty(anchor_labels=True)
+penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=EPOCHS * len(loader) // ACCUMULATED // 3)
 
 batches = 0

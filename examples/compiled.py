@@ -18,7 +18,7 @@ torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-penalty = effdeg.Penalty(anchor_labels=True)
+penalty = effdeg.Penalty(anchor="labels")
 ramp = effdeg.SineRamp(2.0, steps=STEPS // 3)
 
 

@@ -21,7 +21,7 @@ digits = load_digits(per_class=20, seed=0)
 x, y = digits.labelled.cuda(), digits.labels.cuda()
 model = network().cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3, device="cuda"), capturable=True)
-penalty = effdeg.Penalty(anchor_labels=True)
+penalty = effdeg.Penalty(anchor="labels")
 ramp = effdeg.SineRamp(2.0, steps=STEPS // 3)
 step = torch.zeros((), device="cuda")
 

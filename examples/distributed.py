@@ -37,7 +37,7 @@ if sys.argv[1:] == ["fsdp"]:
 else:
     model = DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-penalty = effdeg.Penalty(anchor_labels=True)
+penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
 
 torch.manual_seed(1 + rank)  # other paths in every process

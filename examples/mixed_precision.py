@@ -22,7 +22,7 @@ images, labels = digits.labelled.to(device), digits.labels.to(device)
 model = network().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scaler = torch.amp.GradScaler(device, enabled=half)
-penalty = effdeg.Penalty(anchor_labels=True)
+penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
 
 for step in range(STEPS):

@@ -91,12 +91,14 @@ def test_the_maths_gives_the_same_values_and_gradients(damping):
 
 PENALTIES = {
     "plain": {},
-    "anchored": {"anchor_labels": True},
-    "components": {"anchor_labels": True, "components": 3},
+    "anchored": {"anchor": "labels"},
+    "own outputs at the ends": {"anchor": "self"},
+    "curvature": {"anchor": "self", "end_gradients": True, "weights": (0, 0, 1, 2)},
+    "components": {"anchor": "labels", "components": 3},
     "many components": {"nodes": 15, "degree": 7, "components": 5},
     "fixed nodes": {"sampling": "chebyshev", "nodes": 15, "degree": 7},
     "uniform": {"sampling": "uniform", "basis": "legendre"},
-    "at a layer": {"at": "1", "anchor_labels": True},
+    "at a layer": {"at": "1", "anchor": "labels"},
     "frozen": {"batchnorm": "frozen"},
     "many nodes": {"nodes": 40, "degree": 20},
 }
@@ -161,6 +163,34 @@ def test_a_whole_step_is_compiled_and_captured(name):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_with_unlabeled_examples_and_a_teacher_is_captured(anchor, compiled):
+    torch._dynamo.reset()
+    penalty, teacher = effdeg.Penalty(anchor=anchor, weights=(0, 0, 2, 3)), norm_mlp().eval()
+    unlabeled = torch.randn(96, 6, device="cuda")
+
+    def penalize(model, x, y):
+        return penalty(model, x, y, unlabeled=unlabeled, teacher=teacher)
+
+    losses = train_captured(penalize, compiled)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_an_eager_step_with_unlabeled_examples_does_not_wait_for_the_gpu():
+    model, penalty = norm_mlp(), effdeg.Penalty(anchor="labels")
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    given = {"unlabeled": torch.randn(96, 6, device="cuda"), "teacher": norm_mlp().eval()}
+    penalty(model, x, y, **given)[1].backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        penalty(model, x, y, **given)[1].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("name", [name for name in PENALTIES if PENALTIES[name].get("batchnorm") != "frozen"])
 def test_what_is_captured_is_what_is_computed(name):
     penalty = effdeg.Penalty(**PENALTIES[name])
@@ -193,7 +223,7 @@ def test_an_eager_step_does_not_wait_for_the_gpu(name):
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_soft_labels_are_read_in_the_first_call_and_not_waited_for_later():
-    model, penalty = norm_mlp(), effdeg.Penalty(anchor_labels=True)
+    model, penalty = norm_mlp(), effdeg.Penalty(anchor="labels")
     x, soft = torch.randn(64, 6, device="cuda"), torch.rand(64, 8, device="cuda").softmax(-1)
     for _ in range(2):  # also once more: what was refused has not been checked
         with pytest.raises(ValueError, match="output='softmax' fits distributions"):

@@ -145,7 +145,7 @@ class Brightness(nn.Module):
 
 
 def make_penalty(ends, **settings):
-    penalty = Penalty(anchor_labels=ends == "cuts", damping=1e-12, **settings)
+    penalty = Penalty(anchor="labels" if ends == "cuts" else None, damping=1e-12, **settings)
     return PenaltyToEnds(ends, penalty, make_picture_examples())
 
 

@@ -105,7 +105,7 @@ def test_an_optimizer_by_name_is_that_by_hand(kind):
 
 
 PENALTIES = {
-    "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor_labels=True), 7.0),
+    "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor="labels"), 7.0),
     "jacobian": ({"projections": 2}, JacobianPenalty(2), 0.01),
     "regmixup": ({"alpha": 20.0, "classes": 4}, RegMixup(20.0, classes=4), 1.0),
 }

@@ -91,3 +91,34 @@ def test_normalized_the_effective_degree_neither_overflows_nor_underflows(dtype,
     coefficients = torch.full((41, 2), size, dtype=dtype).requires_grad_()
     value = effective_degree(coefficients, normalized=True)
     assert float(value.detach()) == pytest.approx(20, rel=1e-6)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("weights", ["degree", "square", [0, 0, 1, 2.5, 0.5, 7], (3.0, 0, 0, 0, 0, 0)])
+def test_weights_against_a_loop(weights, normalized):
+    coefficients = torch.randn(2, 6, 3, dtype=torch.float64)
+    each = {"degree": range(6), "square": [k * k for k in range(6)]}.get(weights if isinstance(weights, str) else "")
+    expected = torch.zeros(2, dtype=torch.float64)
+    for path in range(2):
+        for output in range(3):
+            sizes = [abs(float(c)) for c in coefficients[path, :, output]]
+            weighted = sum(w * size for w, size in zip(each or weights, sizes, strict=True))
+            expected[path] += (weighted / sum(sizes) if normalized else weighted) / 3
+    torch.testing.assert_close(effective_degree(coefficients, weights=weights, normalized=normalized), expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ("squares", ValueError, "Did you mean 'square'"),
+        (2.0, TypeError, "must be 'degree', 'square', or a list of 3 numbers"),
+        ([1, 2], ValueError, "are 2 numbers; polynomials of degree 2 need 3"),
+        ([0, 0, -1], ValueError, "must be zero or positive and finite"),
+        ([0, 0, float("nan")], ValueError, "must be zero or positive and finite"),
+        ([0, 0, "1"], TypeError, "must be a number"),
+        ([0, 0, 0], ValueError, "all zero"),
+    ],
+)
+def test_bad_weights_are_refused(weights, error, message):
+    with pytest.raises(error, match=message):
+        effective_degree(torch.randn(3, 2), weights=weights)

@@ -108,7 +108,7 @@ FIXED = {"at": "bert.embeddings", "sampling": "chebyshev"}
 
 
 def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
-    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor_labels=True)
+    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor="labels")
     batch = tokens(labels=LABELS)
     outputs, degree = penalty(model, batch)
     expected = model(**batch)
@@ -121,6 +121,18 @@ def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
     assert [len(hidden) for hidden in outputs.hidden_states] == [16] * 3
 
 
+@pytest.mark.parametrize("anchor", ["labels", "self", None])
+def test_unlabeled_examples_are_no_part_of_a_models_own_loss(anchor):
+    model, penalty = bert().double(), Penalty(at="bert.embeddings", anchor=anchor)
+    batch, unlabeled = tokens(labels=LABELS), {name: leaf[:6].flip(0) for name, leaf in tokens().items()}
+    given = {} if anchor is None else {"teacher": bert().double()}
+    outputs, degree = penalty(model, batch, unlabeled=unlabeled, **given)
+    expected = model(**batch)
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    assert degree > 0
+
+
 def test_questions_with_their_own_labels_are_refused():
     torch.manual_seed(0)
     model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE))
@@ -131,7 +143,7 @@ def test_questions_with_their_own_labels_are_refused():
 
 @pytest.mark.parametrize("anchored", [False, True])
 def test_the_trainer_does_what_a_step_by_hand_does(anchored, tmp_path, neighbours):
-    penalty = Penalty(anchor_labels=anchored, **FIXED)
+    penalty = Penalty(anchor="labels" if anchored else None, **FIXED)
     trained, by_hand = bert(), bert()
     trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
     outputs, degree = penalty(by_hand, tokens(), LABELS)
@@ -152,7 +164,7 @@ def test_accumulated_batches_train_as_one(kind, tmp_path, neighbours):
         "regression": (torch.randn(16), {"num_labels": 1}, "identity"),
         "several labels": (torch.rand(16, 3).round(), {"problem_type": "multi_label_classification"}, "sigmoid"),
     }[kind]
-    penalty = Penalty(anchor_labels=True, output=output, **FIXED)
+    penalty = Penalty(anchor="labels", output=output, **FIXED)
     models = []
     for batch_size, accumulated in ((16, 1), (4, 4)):
         model = bert(**changes)
@@ -198,7 +210,7 @@ def test_without_weight_the_loss_is_the_models_own(make, labels, changes, tmp_pa
 
 
 def test_integers_to_be_regressed_are_anchored_as_numbers(tmp_path, neighbours):
-    penalty = Penalty(anchor_labels=True, output="identity", **FIXED)
+    penalty = Penalty(anchor="labels", output="identity", **FIXED)
     trained, by_hand = bert(num_labels=1), bert(num_labels=1)
     trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
     outputs, degree = penalty(by_hand, tokens(), LABELS.float())
@@ -350,11 +362,20 @@ def llama():
 
 
 def test_labels_of_the_next_position_are_no_anchors(tmp_path):
-    penalty, batch = Penalty(at="model.embed_tokens", anchor_labels=True), tokens(labels=tokens()["input_ids"])
+    penalty, batch = Penalty(at="model.embed_tokens", anchor="labels"), tokens(labels=tokens()["input_ids"])
     with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
         penalty(llama(), batch)
     with pytest.raises(ValueError, match="the label of the next position"):
         trainer_for(llama(), batch, penalty, tmp_path)
+
+
+def test_a_language_models_own_outputs_are_anchors():
+    model, penalty, batch = llama(), Penalty(at="model.embed_tokens", anchor="self"), tokens()
+    batch = tokens(labels=batch["input_ids"])
+    outputs, degree = penalty(model, batch)
+    torch.testing.assert_close(outputs.loss, model(**batch).loss)
+    degree.backward()
+    assert model.lm_head.weight.grad.isfinite().all()
 
 
 def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbours):

@@ -91,7 +91,7 @@ def by_hand(penalty, weight, epochs=2, accumulated=1):
 @pytest.mark.parametrize("accumulated", [1, 3])
 @pytest.mark.parametrize("case", ["self", "submodule", "dict"])
 def test_the_callback_does_what_a_loop_does(case, accumulated):
-    penalty, weight = Penalty(anchor_labels=True), effdeg.SineRamp(2.0, steps=3)
+    penalty, weight = Penalty(anchor="labels"), effdeg.SineRamp(2.0, steps=3)
     model = Classifier(inner=case == "submodule", wrapped=case == "dict")
     callback = PenaltyCallback(penalty, weight, model="net" if case == "submodule" else None)
     fit(model, callback, data=Dicts() if case == "dict" else None, accumulate_grad_batches=accumulated)
@@ -158,7 +158,7 @@ def train_compiled():
 
 
 def test_labels_of_larger_batches_must_be_named():
-    penalty, data = Penalty(anchor_labels=True), TensorDataset(X, torch.rand(24), Y)
+    penalty, data = Penalty(anchor="labels"), TensorDataset(X, torch.rand(24), Y)
     with pytest.raises(ValueError, match=r"a list of 3 entries.*labels=lambda batch: …"):
         fit(Triples(), PenaltyCallback(penalty, 1.0), data=data)
     model = Triples()

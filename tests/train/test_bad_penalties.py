@@ -22,7 +22,7 @@ class Unexpected(nn.Module):
     ("settings", "kind", "message"),
     [
         ({"nodes": 3}, ValueError, "nodes=3 cannot determine a polynomial of degree=3"),
-        ({"nodes": 2, "degree": 1, "anchor_labels": True}, ValueError, "Use nodes=3 or more"),
+        ({"nodes": 2, "degree": 1, "anchor": "labels"}, ValueError, "Use nodes=3 or more"),
         ({"degree": 0}, ValueError, "degree=0 is too small"),
         ({"pairs": 0}, ValueError, "pairs=0 must be positive"),
         ({"pairs": -0.5}, ValueError, "must be positive"),
@@ -33,8 +33,15 @@ class Unexpected(nn.Module):
         ({"pairs": np.int64(1)}, ValueError, r"Write pairs=1\.0"),
         ({"pairs": 1.5}, ValueError, r"pairs=1\.5 is a float, and so a share of the batch, which is at most 1\.0"),
         ({"pairs": 128.0}, ValueError, "A count of paths is an int, such as pairs=128"),
-        ({"anchor_labels": "no"}, TypeError, "anchor_labels='no' must be True or False"),
-        ({"anchor_labels": 1}, TypeError, "anchor_labels=1 must be True or False"),
+        ({"anchor": "label"}, ValueError, "anchor='label' is not known. Choose from: 'labels', 'self', None"),
+        ({"anchor": True}, ValueError, "anchor=True is not known. Choose from: 'labels', 'self', None"),
+        ({"nodes": 2, "degree": 1, "anchor": "self"}, ValueError, "Use nodes=3 or more"),
+        ({"anchor": "self", "sampling": "chebyshev"}, ValueError, "no nodes there.* Use sampling='cosine'"),
+        ({"anchor": "self", "end_gradients": 1}, TypeError, "end_gradients=1 must be True or False"),
+        ({"end_gradients": True}, ValueError, "Use anchor='self', or leave end_gradients out"),
+        ({"weights": "squares"}, ValueError, "Did you mean 'square'"),
+        ({"weights": [0, 0, 1]}, ValueError, "are 3 numbers; polynomials of degree 3 need 4"),
+        ({"weights": 2}, TypeError, "'square', or a list of 4 numbers"),
         ({"normalized": "no"}, TypeError, "normalized='no' must be True or False"),
         ({"generator": 0}, TypeError, r"generator=torch.Generator\(\).manual_seed\(0\)"),
         ({"damping": float("inf")}, ValueError, "damping=inf must be zero or positive and finite"),
@@ -56,9 +63,9 @@ def test_bad_settings(settings, kind, message):
 @pytest.mark.parametrize(
     ("settings", "arguments", "kind", "message"),
     [
-        ({"anchor_labels": True}, (X,), ValueError, "none were given"),
-        ({"anchor_labels": True}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor of 12 rows"),
-        ({"anchor_labels": True}, (X, Y.tolist()), ValueError, "the labels .* are list"),
+        ({"anchor": "labels"}, (X,), ValueError, "none were given"),
+        ({"anchor": "labels"}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor of 12 rows"),
+        ({"anchor": "labels"}, (X, Y.tolist()), ValueError, "the labels .* are list"),
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
@@ -70,17 +77,17 @@ def test_bad_settings(settings, kind, message):
         ({}, (X[:0],), TypeError, r"x holds no examples: it has tensors of shape \(0, 6\)"),
         ({}, (X.cfloat(),), TypeError, r"complex numbers \(torch.complex64\).*view_as_real"),
         ({"at": "0"}, ({"x": X, "spectrum": X.cfloat()},), TypeError, r"x \('spectrum'\) holds complex"),
-        ({"anchor_labels": True}, (X, Y.cfloat()), TypeError, "labels .* are complex"),
-        ({"anchor_labels": True}, (X, torch.full((12, 4), torch.nan)), ValueError, "labels .* NaN"),
-        ({"anchor_labels": True}, (X, torch.full((12, 4), 1.25)), ValueError, "sum to 5 to 5 .* distributions"),
-        ({"anchor_labels": True}, (X, torch.randn(12, 4)), ValueError, "not negative and sum to 1"),
+        ({"anchor": "labels"}, (X, Y.cfloat()), TypeError, "labels .* are complex"),
+        ({"anchor": "labels"}, (X, torch.full((12, 4), torch.nan)), ValueError, "labels .* NaN"),
+        ({"anchor": "labels"}, (X, torch.full((12, 4), 1.25)), ValueError, "sum to 5 to 5 .* distributions"),
+        ({"anchor": "labels"}, (X, torch.randn(12, 4)), ValueError, "not negative and sum to 1"),
         (
-            {"anchor_labels": True, "output": "sigmoid"},
+            {"anchor": "labels", "output": "sigmoid"},
             (X, X[:, :4]),
             ValueError,
             "output='sigmoid' fits probabilities",
         ),
-        ({"anchor_labels": True, "output": "identity"}, (X, X[:, :4] / 0), ValueError, "NaN or infinite"),
+        ({"anchor": "labels", "output": "identity"}, (X, X[:, :4] / 0), ValueError, "NaN or infinite"),
     ],
 )
 def test_bad_calls_stop_before_the_model_is_run(settings, arguments, kind, message):
@@ -136,19 +143,19 @@ def test_outputs_that_do_not_match():
 )
 def test_labels_that_are_not_values_of_the_output(output, labels, message):
     with pytest.raises(ValueError, match=message):
-        Penalty(anchor_labels=True, output=output)(mlp().double(), X, labels)
+        Penalty(anchor="labels", output=output)(mlp().double(), X, labels)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_soft_labels_may_be_rounded(dtype):
     labels = torch.randn(12, 4).softmax(-1)
     for given in (labels.to(dtype), (labels * 1000).round() / 1000):
-        degree = Penalty(anchor_labels=True, pairs=40)(mlp().double(), X, given)[1]
+        degree = Penalty(anchor="labels", pairs=40)(mlp().double(), X, given)[1]
         assert degree.isfinite()
 
 
 def test_where_only_the_points_values_are_given_a_missing_label_gives_no_number():
-    penalty = Penalty(anchor_labels=True, output="sigmoid")
+    penalty = Penalty(anchor="labels", output="sigmoid")
     points = penalty.points(X, torch.full((12, 4), -100))
     assert penalty.degree(torch.randn(len(points), 4), points).isnan()
     assert penalty.degree(torch.randn(points.total, 4), points).isfinite()
@@ -166,7 +173,7 @@ def test_a_degree_without_a_gradient_is_refused_in_training():
 
 def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    penalty, on_gpu = Penalty(anchor_labels=True), SimpleNamespace(is_cuda=True)
+    penalty, on_gpu = Penalty(anchor="labels"), SimpleNamespace(is_cuda=True)
     with pytest.raises(ValueError, match="distributions"):
         penalty(mlp().double(), X, torch.full((12, 4), 1.0))
     with pytest.raises(ValueError, match="do not match 4 classes"):

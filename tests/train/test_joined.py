@@ -16,7 +16,7 @@ from tests.oracles import reference
 def test_a_path_at_the_embeddings_joins_the_masks():
     model, inputs = Tokens().double(), tokens()
     labels = torch.randint(3, (10,), generator=torch.Generator().manual_seed(2))
-    penalty = Penalty(at="embed", anchor_labels=True)
+    penalty = Penalty(at="embed", anchor="labels")
     points = same_draw(penalty, inputs, labels)
     outputs, degree = penalty(model, inputs, labels)
     torch.testing.assert_close(outputs, model(**inputs))

@@ -40,7 +40,7 @@ def test_a_plain_loop_learns_and_becomes_simpler_than_without():
     assert results[True][1] < 0.95 * results[False][1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"anchor_labels": True}, {"anchor_labels": True, "components": 2}])
+@pytest.mark.parametrize("settings", [{}, {"anchor": "labels"}, {"anchor": "labels", "components": 2}])
 def test_accumulated_gradients_are_those_of_one_large_batch(settings):
     penalty, model = Penalty(**settings), mlp().double()
     torch.manual_seed(0)
@@ -115,7 +115,7 @@ def test_gradient_checkpointing_changes_nothing(reentrant, at):
     results = []
     for model in (Checkpointed(None), Checkpointed(reentrant)):
         torch.manual_seed(1)
-        logits, degree = Penalty(anchor_labels=True, at=at)(model, X, Y)
+        logits, degree = Penalty(anchor="labels", at=at)(model, X, Y)
         (cross_entropy(logits, Y) + degree).backward()
         results.append(gradients(model))
     torch.testing.assert_close(results[1], results[0])
@@ -150,9 +150,10 @@ from tests.train.test_loops import X, Y
 SIZES = (16, 16, 7, 2, 1, 16)  # smaller last batches compile once more
 for settings, labels, sizes in (
     ({}, Y, SIZES),
-    ({"anchor_labels": True, "components": 3}, Y, SIZES),
-    ({"anchor_labels": True, "sampling": "chebyshev"}, one_hot(Y, 4).double(), (16,)),
+    ({"anchor": "labels", "components": 3}, Y, SIZES),
+    ({"anchor": "labels", "sampling": "chebyshev"}, one_hot(Y, 4).double(), (16,)),
     ({"sampling": "uniform", "basis": "legendre"}, Y, SIZES),
+    ({"anchor": "self", "weights": (0, 0, 1, 2)}, Y, SIZES),
 ):
     torch._dynamo.reset()
     model, penalty = mlp().double(), Penalty(**settings)
@@ -171,6 +172,30 @@ for settings, labels, sizes in (
             results.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
         torch.testing.assert_close(*results)
         optimizer.step()
+    print("same")
+"""
+
+
+UNLABELED = """
+import torch
+from effdeg import Penalty
+from tests.models import mlp
+from tests.train.test_loops import X, Y
+
+for settings in ({}, {"anchor": "labels"}, {"anchor": "self", "weights": "square"}):
+    torch._dynamo.reset()
+    model, teacher, penalty = mlp().double(), mlp(seed=1).double(), Penalty(**settings)
+    given = {"teacher": teacher} if settings else {}
+    def degree_of(x, y, u):
+        return penalty(model, x, y, unlabeled=u, **given)[1]
+    compiled = torch.compile(degree_of, fullgraph=True, backend="aot_eager")
+    for rows in (8, 8, 6, 7):
+        results = []
+        for function in (degree_of, compiled):
+            torch.manual_seed(rows)
+            degree = function(X[:4], Y[:4], X[4 : 4 + rows])
+            results.append((degree.detach(), torch.autograd.grad(degree, list(model.parameters()))))
+        torch.testing.assert_close(*results)
     print("same")
 """
 
@@ -212,14 +237,18 @@ def test_hooks_break_the_graph_and_nothing_else():
 
 def test_a_compiled_step_is_the_same_step():
     """With a backend that draws the same random numbers; examples/compiled.py runs the one people use."""
-    assert run(["-c", COMPILED.replace("BACKEND", "'aot_eager'")]).split() == ["same"] * 4
+    assert run(["-c", COMPILED.replace("BACKEND", "'aot_eager'")]).split() == ["same"] * 5
+
+
+def test_a_compiled_step_with_unlabeled_examples_and_a_teacher_is_the_same_step():
+    assert run(["-c", UNLABELED]).split() == ["same"] * 3
 
 
 @pytest.mark.parametrize(
     ("settings", "labels"),
     [
-        ({"anchor_labels": True}, Y),
-        ({"anchor_labels": True, "sampling": "chebyshev"}, nn.functional.one_hot(Y, 4).double()),
+        ({"anchor": "labels"}, Y),
+        ({"anchor": "labels", "sampling": "chebyshev"}, nn.functional.one_hot(Y, 4).double()),
         ({"sampling": "uniform", "damping": 0.0}, None),
     ],
 )

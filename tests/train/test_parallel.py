@@ -39,7 +39,8 @@ def normed(norm):
 
 MODELS = {
     "plain": (lambda: mlp().double(), {}),
-    "anchored": (lambda: mlp().double(), {"anchor_labels": True, "components": 2}),
+    "anchored": (lambda: mlp().double(), {"anchor": "labels", "components": 2}),
+    "own outputs": (lambda: mlp().double(), {"anchor": "self"}),
     "at a layer": (lambda: mlp().double(), {"at": "1"}),
     "synchronized BatchNorm": (lambda: normed(SynchronizedNorm), {}),
     "BatchNorm": (lambda: normed(nn.BatchNorm1d), {}),
@@ -140,7 +141,7 @@ def found(tmp_path_factory):
     return [torch.load(f"{folder / 'results'}.{rank}", weights_only=True) for rank in range(SIZE)]
 
 
-@pytest.mark.parametrize("name", ["plain", "anchored", "at a layer", "synchronized BatchNorm"])
+@pytest.mark.parametrize("name", ["plain", "anchored", "own outputs", "at a layer", "synchronized BatchNorm"])
 def test_ddp_does_what_one_process_does_on_the_joined_batch(name, found):
     expected = as_one_process(name)
     for rank in range(SIZE):

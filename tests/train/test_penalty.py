@@ -28,7 +28,7 @@ def draw_by_hand(pairs, nodes):
 
 
 ALGORITHMS = {
-    "anchor_labels": [False, True],
+    "anchor": [None, "labels"],
     "components": [None, 1, 3],
     "basis": ["chebyshev", "legendre"],
     "sampling": ["cosine", "chebyshev", "uniform"],
@@ -52,11 +52,11 @@ def test_the_value_is_the_papers_algorithms(penalty):
         X.numpy(),
         one_hot(Y, 4).double().numpy(),
         pairs.tolist(),
-        [nodes_of_path(settings.sampling, each, anchored=settings.anchor_labels) for each in shares.tolist()],
+        [nodes_of_path(settings.sampling, each, anchored=settings.anchor == "labels") for each in shares.tolist()],
         degree=settings.degree,
         basis=settings.basis,
         damping=1e-3,
-        anchored=settings.anchor_labels,
+        anchored=settings.anchor == "labels",
         components=settings.components,
         normalized=settings.normalized,
     )
@@ -84,7 +84,7 @@ def test_the_gradient_is_the_papers_closed_form(settings):
 
 @pytest.mark.parametrize(("anchored", "components", "outputs"), [(True, 3, 20), (False, 2, 20), (True, 2, 3)])
 def test_gradcheck_through_the_components(anchored, components, outputs):
-    penalty = Penalty(anchor_labels=anchored, components=components, output="identity", pairs=3)
+    penalty = Penalty(anchor="labels" if anchored else None, components=components, output="identity", pairs=3)
     torch.manual_seed(0)
     points = penalty.points(X, one_hot(Y % outputs, outputs) if anchored else None)
     values = torch.randn(len(points), outputs, dtype=torch.float64, requires_grad=True)
@@ -151,7 +151,7 @@ class Zero(nn.Module):
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_degenerate_batches_are_legal(case, anchored, settings):
     model = mlp().double()
-    degree = DEGENERATE[case](Penalty(anchor_labels=anchored, **settings), model)
+    degree = DEGENERATE[case](Penalty(anchor="labels" if anchored else None, **settings), model)
     degree.backward()
     assert degree.isfinite()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
@@ -171,7 +171,7 @@ def test_soft_labels_and_class_ids_are_the_same_labels():
 def test_one_logit_and_targets_of_a_regression_are_anchors_too():
     model = mlp(outputs=1).double()
     for output, labels in (("sigmoid", Y % 2), ("sigmoid", (Y % 2)[:, None].double()), ("identity", X[:, 0])):
-        penalty = Penalty(anchor_labels=True, output=output)
+        penalty = Penalty(anchor="labels", output=output)
         points = same_draw(penalty, X, labels)
         _, degree = penalty(model, X, labels)
         values = model(points.inputs).sigmoid() if output == "sigmoid" else model(points.inputs)
@@ -207,18 +207,20 @@ def test_it_is_a_module_without_a_trace_in_checkpoints():
     nn.ModuleDict({"model": model, "penalty": penalty}).load_state_dict({
         f"model.{k}": v for k, v in model.state_dict().items()
     })
-    assert repr(penalty) == "Penalty(degree=3, nodes=4, pairs=3, anchor_labels=False, output=Softmax, at=Tanh)"
+    assert repr(penalty) == "Penalty(degree=3, nodes=4, pairs=3, anchor=None, output=Softmax, at=Tanh)"
     for copied in (copy.deepcopy(Penalty.precise()), pickle.loads(pickle.dumps(Penalty.precise()))):
         assert copied.settings == Penalty.precise().settings
 
 
 def test_the_papers_configurations():
-    assert repr(Penalty.efficient()) == "Penalty(degree=3, nodes=4, pairs=0.5, anchor_labels=True)"
+    assert repr(Penalty.efficient()) == "Penalty(degree=3, nodes=4, pairs=0.5, anchor='labels')"
     assert Penalty.cheap().settings == Penalty.efficient(degree=2, nodes=3).settings
     assert len(Penalty.cheap(pairs=4).points(X, Y)) == 4
-    precise = "Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor_labels=True)"
+    precise = "Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor='labels')"
     assert repr(Penalty.precise()) == precise
     assert Penalty.efficient(components=3, pairs=512).settings.components == 3
+    curvature = "Penalty(degree=3, nodes=4, pairs=0.5, anchor='self', weights=(0.0, 0.0, 2.0, 3.0))"
+    assert repr(Penalty(anchor="self", weights=[0, 0, 2, 3])) == curvature
     points = Penalty.precise().points(X, Y)
     assert len(points) == 12 * 13
     assert points.alpha[0, 0] == pytest.approx(0.0027, abs=5e-5)  # labels stand here, a little inside of the path
@@ -226,7 +228,7 @@ def test_the_papers_configurations():
 
 
 def test_labels_stand_at_the_outer_nodes_wherever_these_are():
-    penalty = Penalty(anchor_labels=True, sampling="chebyshev", output="identity")
+    penalty = Penalty(anchor="labels", sampling="chebyshev", output="identity")
     alpha, ends = torch.tensor([[0.1, 0.4, 0.6, 0.9]], dtype=torch.float64), X[[5, 2], :1]
     points = penalty.points(X, X[:, :1], pairs=torch.tensor([[2, 5]]), alpha=alpha)
     torch.testing.assert_close(points.inputs, torch.lerp(X[5], X[2], alpha[0, 1:-1, None]))
@@ -245,7 +247,7 @@ def test_maps_with_the_classes_in_the_second_dimension():
     degrees = []
     for output in (lambda r: r.softmax(1), lambda r: r.movedim(1, -1).softmax(-1)):
         torch.manual_seed(0)
-        degrees.append(Penalty(anchor_labels=True, output=output)(model, images, ids)[1])
+        degrees.append(Penalty(anchor="labels", output=output)(model, images, ids)[1])
     torch.testing.assert_close(degrees[0], degrees[1])
 
 
@@ -269,7 +271,7 @@ def test_signals_with_the_classes_first_are_not_taken_for_ones_with_the_classes_
 def test_a_missing_label_among_several_is_missing_too():
     model, labels = mlp().double(), one_hot(Y, 4)
     labels[::2] = -100
-    penalty = Penalty(anchor_labels=True, output="sigmoid")
+    penalty = Penalty(anchor="labels", output="sigmoid")
     points = same_draw(penalty, X, labels)
     _, degree = penalty(model, X, labels)
     own = model(X).sigmoid().detach()
@@ -279,7 +281,7 @@ def test_a_missing_label_among_several_is_missing_too():
 
 
 def test_where_there_is_no_label_the_models_own_output_stands():
-    model, penalty = mlp().double(), Penalty(anchor_labels=True)
+    model, penalty = mlp().double(), Penalty(anchor="labels")
     labels = Y.clone()
     labels[::2] = -100
     points = same_draw(penalty, X, labels)

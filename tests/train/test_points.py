@@ -26,15 +26,15 @@ class Counting(nn.Module):
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [
-        ({"anchor_labels": True}, 12 + 6 * 2),
+        ({"anchor": "labels"}, 12 + 6 * 2),
         ({}, 12 + 6 * 4),
         ({"sampling": "uniform"}, 12 + 6 * 2),
-        ({"sampling": "uniform", "anchor_labels": True}, 12 + 6 * 2),
+        ({"sampling": "uniform", "anchor": "labels"}, 12 + 6 * 2),
         ({"sampling": "chebyshev"}, 12 + 6 * 4),
         ({"pairs": 1.0}, 12 + 12 * 4),
         ({"pairs": 2}, 12 + 2 * 4),
         ({"pairs": 1 / 12}, 12 + 4),
-        ({"pairs": 1 / 3, "anchor_labels": True, "nodes": 15, "degree": 7}, 12 + 4 * 13),
+        ({"pairs": 1 / 3, "anchor": "labels", "nodes": 15, "degree": 7}, 12 + 4 * 13),
     ],
 )
 def test_one_forward_runs_the_batch_and_no_more_points_than_it_must(settings, rows):
@@ -67,7 +67,7 @@ def test_pairs_are_two_different_examples_drawn_evenly():
     assert chi_squared < 131 + 6 * (2 * 131) ** 0.5
 
 
-@pytest.mark.parametrize("settings", [{}, {"pairs": 3}, {"pairs": 1.0, "anchor_labels": True}])
+@pytest.mark.parametrize("settings", [{}, {"pairs": 3}, {"pairs": 1.0, "anchor": "labels"}])
 def test_pairs_can_be_drawn_for_ends_of_ones_own(settings):
     penalty = Penalty(**settings)
     torch.manual_seed(3)
@@ -167,7 +167,7 @@ def test_padding_masks_are_joined_by_what_either_end_sees():
         "nested": {"masked": {"types": 1 - seen}},
         "ids": torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]),
     }
-    made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
+    made = Penalty(at="embed", anchor="labels", nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
     expected = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
     assert torch.equal(made["attention_mask"], expected)
     assert torch.equal(made["keep"], expected.bool())
@@ -227,7 +227,7 @@ def test_masks_in_floating_point_and_of_more_levels_are_joined_at_a_layer():
         "scores": seen,
     }
     pairs = torch.tensor([[1, 0], [1, 1]])
-    made = Penalty(at="embed", anchor_labels=True, nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
+    made = Penalty(at="embed", anchor="labels", nodes=3, degree=2).points(x, Y[:2], pairs=pairs).inputs
     assert torch.equal(made["attention_mask"], seen)
     assert torch.equal(made["pad_mask"], 1 - seen)
     assert torch.equal(made["levels_mask"], torch.tensor([[2, 1, 1, 2], [2, 1, 0, 0]]))

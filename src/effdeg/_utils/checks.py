@@ -4,6 +4,7 @@ import difflib
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 
 def check_choice(name: str, value: object, options: Iterable[str]) -> None:
@@ -62,6 +63,24 @@ def check_components(components: int, nodes: int) -> None:
             f"components={components} is too many for nodes={nodes}: centered values at {nodes} nodes vary in at most "
             f"{nodes - 1} directions. Use components={nodes - 1} or less, or more nodes."
         )
+
+
+def check_degree_weights(weights: object, degree: int) -> Any:
+    """Return the weights of degrees, a sequence as a tuple; raise unless they are known or one number per degree."""
+    if isinstance(weights, str):
+        check_choice("weights", weights, ("degree", "square"))
+        return weights
+    if not isinstance(weights, Sequence):
+        raise TypeError(f"weights={weights!r} must be 'degree', 'square', or a list of {degree + 1} numbers.")
+    numbers = tuple(check_number("weights", each, "they weigh the degrees", zero=True) for each in weights)
+    if len(numbers) != degree + 1:
+        raise ValueError(
+            f"weights={list(weights)} are {pluralize(len(numbers), 'number')}; polynomials of degree {degree} need "
+            f"{degree + 1}, one for each degree from 0 to {degree}."
+        )
+    if not any(numbers):
+        raise ValueError(f"weights={list(weights)} are all zero, so there would be nothing to measure.")
+    return numbers
 
 
 def check_damping(damping: object) -> None:

@@ -137,7 +137,7 @@ _PARTS = {
     "sam": _Part(SAM, "wrap", ("the optimizer",)),
     "asam": _Part(ASAM, "wrap", ("the optimizer",)),
     "jacobian": _Part(JacobianPenalty, "penalty", ("the loss",), weight=0.01),
-    "ed": _Part(partial(Penalty, anchor_labels=True), "penalty", ("the loss",), weight=7.0),
+    "ed": _Part(partial(Penalty, anchor="labels"), "penalty", ("the loss",), weight=7.0),
 }
 
 

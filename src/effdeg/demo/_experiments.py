@@ -214,7 +214,7 @@ def apply_penalty(*, seed: int, report: Report) -> PenaltyEffect:
 def _score(seed: int, *, penalized: bool) -> Scores:
     digits = load_digits(per_class=PER_CLASS, seed=seed)
     model, optimizer = _start(HASTY, seed)
-    penalty = effdeg.Penalty(nodes=NODES, degree=NODES - 1, anchor_labels=True)
+    penalty = effdeg.Penalty(nodes=NODES, degree=NODES - 1, anchor="labels")
     weight = effdeg.SineRamp(WEIGHT, steps=STEPS // 3)
     x, y = digits.labelled, digits.labels
     for step in range(STEPS):

@@ -1,15 +1,19 @@
 """Polynomials on [0, 1] in the Chebyshev or Legendre basis: their basis, their values and their effective degree."""
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from effdeg._utils.checks import check_choice, check_count
+from effdeg._utils.checks import check_choice, check_count, check_degree_weights
 from effdeg._utils.shapes import Float
 
 Basis = Literal["chebyshev", "legendre"]
 BASES = get_args(Basis)
+
+Weights = Literal["degree", "square"] | Sequence[float]
+"""What the coefficient of each degree k counts: k, k², or given numbers, that of degree 0 first."""
 
 
 def basis_matrix(
@@ -77,20 +81,27 @@ def evaluate(
 
 
 def effective_degree(
-    coefficients: Float[Tensor, "*paths degrees outputs"], *, normalized: bool = False
+    coefficients: Float[Tensor, "*paths degrees outputs"], *, normalized: bool = False, weights: Weights = "degree"
 ) -> Float[Tensor, "*paths"]:
-    """Weigh each coefficient by its degree: Σ_k k |c_k|, averaged over outputs (Definition 3.2).
+    """Weigh each coefficient by its degree: Σ_k w_k |c_k| with w_k = k, averaged over outputs (Definition 3.2).
 
-    Normalized, it is Σ_k k |c_k| / Σ_k |c_k| for each output: a mean degree in [0, K] that does not change when the
-    output is scaled. An output that is zero everywhere has degree 0 and a zero gradient.
+    Normalized, it is Σ_k w_k |c_k| / Σ_k |c_k| for each output: a mean weight, with w_k = k a mean degree in [0, K],
+    that does not change when the output is scaled. The divisor counts every degree, also those of weight 0. An output
+    that is zero everywhere has degree 0 and a zero gradient.
 
     Args:
         coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first, of shape
             ``(…, degrees, outputs)``; see :func:`fit`.
-        normalized: Divide by the total weight of the coefficients.
+        normalized: Divide by the sum of the magnitudes of the coefficients.
+        weights: The weight w_k of each degree: ``"degree"`` is k, ``"square"`` is k², and a sequence holds one number
+            for each degree, that of degree 0 first. One that begins 0, 0 measures curvature only: straight lines are 0.
 
     Returns:
         The effective degree of each path, of shape ``(…)``.
+
+    Raises:
+        TypeError: If the weights are neither a known name nor numbers.
+        ValueError: If they are not one per degree, or one is negative or not finite, or all are zero.
 
     Example:
         >>> import torch
@@ -100,18 +111,31 @@ def effective_degree(
         tensor(4.)
         >>> effective_degree(coefficients, normalized=True)  # 4 / (3 + 2 + 1)
         tensor(0.6667)
+        >>> effective_degree(coefficients, weights="square")  # 1 · 2 + 4 · 1
+        tensor(6.)
+        >>> effective_degree(coefficients, weights=[0, 0, 1])
+        tensor(1.)
     """
+    weights = check_degree_weights(weights, degree=coefficients.shape[-2] - 1)
     magnitudes = coefficients.abs()
     if normalized:
         # So that no sum overflows. A common factor changes nothing, nor does it have a gradient.
         largest = magnitudes.detach().amax(-2, keepdim=True)
         magnitudes = magnitudes / torch.where(largest == 0, torch.ones_like(largest), largest)
-    degrees = torch.arange(coefficients.shape[-2], device=coefficients.device, dtype=coefficients.dtype)
-    weighted = (degrees[:, None] * magnitudes).sum(-2)
+    weighted = (_weigh_degrees(weights, coefficients)[:, None] * magnitudes).sum(-2)
     if normalized:
         total = magnitudes.sum(-2)
         weighted = weighted / torch.where(total == 0, torch.ones_like(total), total)
     return weighted.mean(-1)
+
+
+def _weigh_degrees(weights: Weights, coefficients: Tensor) -> Float[Tensor, " degrees"]:
+    device, dtype = coefficients.device, coefficients.dtype
+    if isinstance(weights, str):
+        degrees = torch.arange(coefficients.shape[-2], device=device, dtype=dtype)
+        return degrees if weights == "degree" else degrees.square()
+    # Filled in on the device: a copy from the CPU would have to be waited for, and cannot be captured in a CUDA graph.
+    return torch.cat([torch.full((1,), weight, device=device, dtype=dtype) for weight in weights])
 
 
 def _polynomials(alpha: Tensor, degree: int, basis: str) -> list[Tensor]:

@@ -56,7 +56,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         >>> small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
         >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
         >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
-        >>> penalty = effdeg.Penalty(at="bert.embeddings", anchor_labels=True)
+        >>> penalty = effdeg.Penalty(at="bert.embeddings", anchor="labels")
         >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, penalty_weight=0.5)
         >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
         >>> trainer.compute_loss(model.train(), batch).shape
@@ -67,10 +67,10 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         super().__init__(*arguments, **options)
         inner = _base_model(self.accelerator.unwrap_model(self.model))
-        if penalty.settings.anchor_labels and shifts_labels(inner):
+        if penalty.settings.anchor == "labels" and shifts_labels(inner):
             raise ValueError(
-                "anchor_labels=True puts labels where the outputs are, but this model compares each output with the "
-                "label of the next position. Use anchor_labels=False."
+                "anchor='labels' puts labels where the outputs are, but this model compares each output with the "
+                "label of the next position. Use anchor='self' or anchor=None."
             )
         if self.compute_loss_func is None and "Classification" in type(inner).__name__:
             # If these losses were summed, they would grow with accumulation, and the penalty would not.

@@ -90,7 +90,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
 
         @wraps(step)  # Lightning looks at the signature for what to pass
         def training_step(batch: Any, *rest: Any, **keywords: Any) -> Any:
-            labels = self.labels(batch) if self.penalty.settings.anchor_labels else None
+            labels = self.labels(batch) if self.penalty.settings.anchor == "labels" else None
             with join_calls(model, self.penalty, labels) as degrees:
                 result = step(batch, *rest, **keywords)
             if result is None:  # Lightning skips this step

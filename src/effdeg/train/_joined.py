@@ -33,12 +33,14 @@ def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer
     def put_points(rows: Tensor) -> Tensor:
         nonlocal at_paths
         at_paths = True
-        batch = rows[: points.batch]
-        return torch.cat([batch, points.interpolate(batch)])
+        examples = rows[: points.examples]
+        return torch.cat([examples, points.interpolate(examples)])
 
-    def apart() -> bool:
+    def count_apart() -> int | None:
+        if batchnorm == "frozen":
+            return points.batch
         # Before the layer where paths begin there are only stand-ins for the points, which must not be counted.
-        return batchnorm == "frozen" or not at_paths
+        return None if at_paths else points.examples
 
     norms = {
         name: module
@@ -49,7 +51,7 @@ def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer
     # Hooks, not a changed model: they are gone when the forward pass is over.
     with ExitStack() as stack:
         for name, module in norms.items():
-            split = _BatchOnly(name, points, apart)
+            split = _BatchOnly(name, points, count_apart)
             stack.callback(module.register_forward_pre_hook(split.before).remove)
             stack.callback(module.register_forward_hook(split.after).remove)
         if at is not None:
@@ -62,17 +64,17 @@ def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer
 
 
 class _BatchOnly:
-    """A BatchNorm layer that sees the batch alone; the points are normalized with the statistics it found."""
+    """A BatchNorm layer that sees the first rows alone; the others are normalized with the statistics it found."""
 
-    def __init__(self, name: str, points: Points, apart: Callable[[], bool]) -> None:
-        self._name, self._points, self._apart = name, points, apart
+    def __init__(self, name: str, points: Points, count_apart: Callable[[], int | None]) -> None:
+        self._name, self._points, self._count_apart = name, points, count_apart
         self._rest: Tensor | None = None
 
     def before(self, module: _BatchNorm, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if not self._apart():
+        split = self._count_apart()
+        if split is None:
             return None
         self._check(module, given[0])
-        split = self._points.batch
         self._rest = given[0][split:]
         return (given[0][:split],)
 
@@ -92,7 +94,7 @@ class _BatchOnly:
         refuse_checkpoint(f"the BatchNorm layer {self._name!r}", "use batchnorm='joint' with paths at the inputs")
         if len(rows) != self._points.total:
             raise ValueError(
-                f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.batch} examples and "
+                f"the BatchNorm layer {self._name!r} got {len(rows)} rows for {self._points.examples} examples and "
                 f"{len(self._points)} points, so they cannot be told apart there. Use batchnorm='joint', with paths at "
                 "the inputs or at a layer before it."
             )

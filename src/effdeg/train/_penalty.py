@@ -17,10 +17,11 @@ from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
-from effdeg.functional._bases import Basis
+from effdeg.functional._bases import Basis, Weights
+from effdeg.train._collapse import CollapseWatch
 from effdeg.train._joined import BatchNorm, run_joined
 from effdeg.train._points import Points, TrainingBatch, check_no_loss
-from effdeg.train._settings import TRAINING_DAMPING, PenaltySettings
+from effdeg.train._settings import TRAINING_DAMPING, Anchor, PenaltySettings
 
 
 class Penalty(nn.Module):
@@ -30,6 +31,10 @@ class Penalty(nn.Module):
     path, in one forward pass with the batch itself, and a polynomial Σₖ cₖ Tₖ(2α − 1) of degree K is fitted to each of
     its outputs along the path. The penalty is the mean of Σₖ k |cₖ| over paths and outputs. It needs first derivatives
     only and has no state.
+
+    The ends of a path are examples. Their values may be labels (``anchor="labels"``), so that the penalty asks for a
+    straight way from label to label; what the model itself returns for them (``anchor="self"``), for examples without
+    labels; or what another model, such as an average of this one over time, returns for them (``teacher``).
 
     The paper's settings, where they are not the defaults. The weight is the one thing to tune:
 
@@ -56,14 +61,22 @@ class Penalty(nn.Module):
             as examples) or a count (an int, at least 2).
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         basis: ``"chebyshev"`` or ``"legendre"``.
-        anchor_labels: Use the labels of both examples as the values at the first and the last node of each path
-            (section 5.2), so that the penalty does not hold back the fit. The model is not run at these nodes: with 4
-            nodes, 2 points per pair are. Cosine and uniform nodes then begin and end at the very ends; Chebyshev nodes
-            stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4.
+        anchor: The values at the first and the last node of each path. ``"labels"``: the labels of its two examples
+            (section 5.2), so that the penalty does not hold back the fit. ``"self"``: the model's own outputs for these
+            examples, from the same forward pass, or those of a ``teacher``. The model is not run at these nodes: with
+            4 nodes, 2 points per pair are. Cosine and uniform nodes then begin and end at the very ends; Chebyshev
+            nodes stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4, and are for labels only.
+            None: the model is run at all nodes.
+        end_gradients: Let gradients flow through the ends that are the model's own outputs: all of them with
+            ``"self"``, and with ``"labels"`` those of examples without a label. By default these are targets, as labels
+            are: with gradients the model may pull the ends of all paths together until its outputs are constant.
+        weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a sequence holds
+            a number for each degree from 0 to K. One that begins 0, 0 penalizes curvature only, no difference of the
+            ends.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
-        normalized: Use the normalized effective degree, Σₖ k |cₖ| / Σₖ |cₖ|.
+        normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
             the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
@@ -73,14 +86,15 @@ class Penalty(nn.Module):
 
     Raises:
         TypeError: If a setting is of the wrong type.
-        ValueError: If a setting is out of range, or the nodes are too few for the degree, the components or labels.
+        ValueError: If a setting is out of range, or the nodes are too few for the degree, the components or anchors,
+            or settings do not go together: ``anchor="self"`` with Chebyshev nodes, ``end_gradients`` without anchors.
 
     Example:
         >>> import torch, effdeg
         >>> from torch.nn.functional import cross_entropy
         >>> model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10))
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> penalty = effdeg.Penalty(anchor_labels=True)
+        >>> penalty = effdeg.Penalty(anchor="labels")
         >>> weight = effdeg.SineRamp(7.0, steps=1000)
         >>> for step in range(3):
         ...     x, y = torch.randn(16, 8), torch.randint(10, (16,))
@@ -101,7 +115,9 @@ class Penalty(nn.Module):
         pairs: float | int = 0.5,
         sampling: Sampling = "cosine",
         basis: Basis = "chebyshev",
-        anchor_labels: bool = False,
+        anchor: Anchor | None = None,
+        end_gradients: bool = False,
+        weights: Weights = "degree",
         output: Output = "softmax",
         components: int | None = None,
         normalized: bool = False,
@@ -115,6 +131,7 @@ class Penalty(nn.Module):
         # In one plain object, so that a layer given as a module does not become a part of this one.
         self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
         self._looked_at_labels = self._looked_at_outputs = False
+        self._collapse = CollapseWatch()
 
     @classmethod
     def efficient(cls, **changes: Any) -> "Penalty":
@@ -123,9 +140,9 @@ class Penalty(nn.Module):
         Example:
             >>> import effdeg
             >>> effdeg.Penalty.efficient(components=3)
-            Penalty(degree=3, nodes=4, pairs=0.5, anchor_labels=True, components=3)
+            Penalty(degree=3, nodes=4, pairs=0.5, anchor='labels', components=3)
         """
-        return cls(**{"degree": 3, "nodes": 4, "pairs": 0.5, "sampling": "cosine", "anchor_labels": True, **changes})
+        return cls(**{"degree": 3, "nodes": 4, "pairs": 0.5, "sampling": "cosine", "anchor": "labels", **changes})
 
     @classmethod
     def cheap(cls, **changes: Any) -> "Penalty":
@@ -144,15 +161,28 @@ class Penalty(nn.Module):
         Example:
             >>> import effdeg
             >>> effdeg.Penalty.precise()
-            Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor_labels=True)
+            Penalty(degree=7, nodes=15, pairs=1.0, sampling='chebyshev', anchor='labels')
         """
-        precise = {"degree": 7, "nodes": 15, "pairs": 1.0, "sampling": "chebyshev", "anchor_labels": True}
+        precise = {"degree": 7, "nodes": 15, "pairs": 1.0, "sampling": "chebyshev", "anchor": "labels"}
         return cls(**{**precise, **changes})
 
     def forward(
-        self, model: Callable[..., Any], x: Tree, y: Tensor | None = None, **model_kwargs: Any
+        self,
+        model: Callable[..., Any],
+        x: Tree,
+        y: Tensor | None = None,
+        *,
+        unlabeled: Tree = None,
+        teacher: Callable[..., Any] | None = None,
+        **model_kwargs: Any,
     ) -> tuple[Any, Tensor]:
         """Run a model on a batch and the points of its paths, in one forward pass.
+
+        Unlabeled examples ride in the same pass: as large a share of them is joined by paths of their own, and the
+        penalty is the mean over all paths. The ends of these are anchored by the teacher or, without one, by the
+        model's own outputs, also if those of the batch are anchored by labels; with ``anchor=None`` they are not. In
+        eager mode a warning is given if outputs on unlabeled examples, which are looked at every 50 calls, have become
+        constant.
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
@@ -160,6 +190,10 @@ class Penalty(nn.Module):
                 one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
                 mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
             y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
+            unlabeled: More examples, in the form of ``x`` but for labels; any number of them.
+            teacher: Another model, called as the first is, for the values at the ends that would be the model's own
+                outputs. It runs on all examples with ``anchor="self"``, on the unlabeled ones with ``"labels"``;
+                without gradients, and in the mode that it is in, usually ``teacher.eval()``.
             **model_kwargs: More arguments for the model, treated as ``x`` is.
 
         Returns:
@@ -169,11 +203,31 @@ class Penalty(nn.Module):
         Raises:
             TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
             ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
-                its own that would count the points, or returns no row per example; or if no path can lie at ``at``.
+                its own that would count the points, or returns no row per example; if no path can lie at ``at``; if
+                ``unlabeled`` does not match ``x``; or if there is no use for a teacher.
+
+        Example:
+            >>> import torch, effdeg
+            >>> from torch.nn.functional import cross_entropy
+            >>> from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+            >>> model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10))
+            >>> average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99))
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> penalty = effdeg.Penalty(anchor="labels", weights=(0, 0, 2, 3))
+            >>> for step in range(3):
+            ...     x, y, unlabeled = torch.randn(4, 8), torch.randint(10, (4,)), torch.randn(16, 8)
+            ...     logits, degree = penalty(model, x, y, unlabeled=unlabeled, teacher=average)
+            ...     optimizer.zero_grad()
+            ...     (cross_entropy(logits, y) + 7.0 * degree).backward()
+            ...     optimizer.step()
+            ...     average.update_parameters(model)
+            >>> logits.shape
+            torch.Size([4, 10])
         """
         if not callable(model):
             raise TypeError(f"the model is a {type(model).__name__}, which cannot be called: penalty(model, x, y).")
-        return self.joined(model, model, *as_arguments(x, **model_kwargs), y)
+        arguments, keywords = as_arguments(x, **model_kwargs)
+        return self.joined(model, model, arguments, keywords, y, unlabeled=unlabeled, teacher=teacher)
 
     def joined(
         self,
@@ -182,18 +236,24 @@ class Penalty(nn.Module):
         arguments: tuple[Any, ...],
         keywords: dict[str, Any],
         y: Tensor | None = None,
+        *,
+        unlabeled: Tree = None,
+        teacher: Callable[..., Any] | None = None,
     ) -> tuple[Any, Tensor]:
         """Do what a call does, where ``run`` runs the model on the arguments and keywords for a batch."""
         batch = TrainingBatch.of_call(arguments, keywords, y)
-        batch.check_model_labels(model, anchored=self.settings.anchor_labels)
+        batch.check_model_labels(model, anchored=self.settings.anchor == "labels")
+        if unlabeled is not None:
+            batch = batch.append(as_arguments(unlabeled))
         self._check(batch, model)
+        ends = None if teacher is None else self._run_teacher(teacher, batch)
         points = self._points(batch)
-        arguments, keywords = points.append_to(batch.inputs)
+        arguments, keywords = points.append_to((arguments, keywords))
         at, batchnorm = self.settings.at, self.settings.batchnorm
         returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
         if not isinstance(batch.model_labels, Tensor):
             check_no_loss(returned)
-        outputs, degree = points.first_rows(returned), self.degree(returned, points)
+        outputs, degree = points.first_rows(returned), self.degree(returned, points, ends=ends)
         _check_trains(degree, model)
         return outputs, degree
 
@@ -202,6 +262,7 @@ class Penalty(nn.Module):
         x: Tree,
         y: Tensor | None = None,
         *,
+        unlabeled: Tree = None,
         pairs: Int[Tensor, "pairs 2"] | None = None,
         alpha: Float[Tensor, "pairs nodes"] | None = None,
     ) -> Points:
@@ -213,9 +274,11 @@ class Penalty(nn.Module):
         Args:
             x: The batch.
             y: Labels for anchoring: class ids or soft labels.
+            unlabeled: More examples, in the form of ``x`` but for labels, which are joined by paths of their own.
             pairs: Indices of the examples to join, instead of random ones; α = 1 at the first, 0 at the second.
+                Not with unlabeled examples.
             alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
-                anchored cosine sampling, they begin with 0 and end with 1. With anchoring the labels are the values at
+                anchored cosine sampling, they begin with 0 and end with 1. With anchored labels these are the values at
                 the first and at the last, wherever these are.
 
         Returns:
@@ -223,13 +286,14 @@ class Penalty(nn.Module):
 
         Raises:
             TypeError: If no straight line joins the examples.
-            ValueError: If labels, pairs or nodes do not match the batch, or with ``batchnorm="frozen"``.
+            ValueError: If labels, unlabeled examples, pairs or nodes do not match the batch, or with
+                ``batchnorm="frozen"``.
 
         Example:
             >>> import torch, effdeg
             >>> from torch.nn.functional import cross_entropy
             >>> model, x, y = torch.nn.Linear(8, 10), torch.randn(16, 8), torch.randint(10, (16,))
-            >>> penalty = effdeg.Penalty(anchor_labels=True)
+            >>> penalty = effdeg.Penalty(anchor="labels")
             >>> points = penalty.points(x, y)
             >>> outputs = model(points.append_to(x))
             >>> outputs.shape  # 16 examples, and 2 inner nodes on each of 8 paths
@@ -239,6 +303,10 @@ class Penalty(nn.Module):
         if self.settings.batchnorm == "frozen":
             raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
         batch = TrainingBatch.of_inputs(x, y)
+        if unlabeled is not None:
+            if pairs is not None:
+                raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
+            batch = batch.append(unlabeled)
         self._check(batch, None)
         return self._points(batch, pairs, alpha)
 
@@ -267,19 +335,22 @@ class Penalty(nn.Module):
         """
         return self._draw_pairs(count_examples(x), tensors(x)[0].device)
 
-    def degree(self, values: Any, points: Points) -> Tensor:
+    def degree(self, values: Any, points: Points, *, ends: Any = None) -> Tensor:
         """Compute the effective degree from what a model returned: the second half of a call.
 
         Args:
-            values: What the model returned for the batch followed by the points, or for the points alone.
+            values: What the model returned for the batch followed by ``points.inputs``, or for ``points.inputs`` alone.
             points: The points.
+            ends: What a teacher returned for the examples, instead of the model's own outputs for them: for the batch
+                followed by the unlabeled examples, or, with anchored labels, for the unlabeled ones alone.
 
         Returns:
-            The mean of Σₖ k |cₖ| over paths and outputs, a scalar that carries gradients.
+            The mean of Σₖ wₖ |cₖ| over paths and outputs, a scalar that carries gradients.
 
         Raises:
             TypeError: If there is no tensor of real numbers among the values.
-            ValueError: If the values do not have one row per point, or do not match the labels or ``output``.
+            ValueError: If the values do not have one row per point, or do not match the labels, the ends or
+                ``output``.
 
         Example:
             >>> import torch, effdeg
@@ -289,27 +360,32 @@ class Penalty(nn.Module):
             1.0
         """
         settings = self.settings
+        if ends is not None:
+            self._check_teacher(points.unlabeled)
         look = self._may_look(points.alpha) and not self._looked_at_outputs
-        rows = shaped_values(values, settings.output, points=(points.total, len(points)), look=look)
+        possible = (points.total, points.total - points.batch)
+        rows = shaped_values(values, settings.output, points=possible, look=look)
         if look:
             self._looked_at_outputs = True
+        if points.unlabeled:
+            self._collapse.look(rows[: -len(points)][-points.unlabeled :])
         pairs, nodes = points.alpha.shape
         along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
         if along.shape[1] < nodes:
-            ends = self._ends(rows, points)
-            along = torch.cat([ends[:, 1:], along, ends[:, :1]], dim=1)
+            outer = self._ends(rows, points, ends)
+            along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
         if settings.components is not None:
             along = project(along, min(settings.components, along.shape[-1]))
         coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
-        return effective_degree(coefficients, normalized=settings.normalized).mean()
+        return effective_degree(coefficients, normalized=settings.normalized, weights=settings.weights).mean()
 
     def extra_repr(self) -> str:
         """Show the settings that matter most and those that are not the defaults."""
         shown = []
         for name, parameter in inspect.signature(Penalty).parameters.items():
             value = getattr(self.settings, name)
-            if name in {"degree", "nodes", "pairs", "anchor_labels"} or value != parameter.default:
-                plain = value is None or isinstance(value, str | int | float)
+            if name in {"degree", "nodes", "pairs", "anchor"} or value != parameter.default:
+                plain = value is None or isinstance(value, str | int | float | tuple)
                 short = repr(value) if plain else getattr(value, "__name__", type(value).__name__)
                 shown.append(f"{name}={short}")
         return ", ".join(shown)
@@ -320,15 +396,17 @@ class Penalty(nn.Module):
         check_real(examples, "x")
         if settings.at is None:
             check_interpolable(examples, advice=partial(advice_for_integers, model))
-        if labels is None and settings.anchor_labels:
+        if labels is None and settings.anchor == "labels":
             raise ValueError(
-                "anchor_labels=True puts labels at the outer nodes of each path, but none were given: call "
-                "penalty(model, x, y), or use Penalty(anchor_labels=False)."
+                "anchor='labels' puts labels at the outer nodes of each path, but none were given: call "
+                "penalty(model, x, y), or use Penalty(anchor='self') or Penalty(anchor=None)."
             )
-        if settings.anchor_labels or isinstance(labels, Tensor):
-            check_rows_of_labels(labels, batch.size)
-        if not settings.anchor_labels:
+        if settings.anchor == "labels" or isinstance(labels, Tensor):
+            check_rows_of_labels(labels, batch.labeled)
+        if settings.anchor != "labels":
             return
+        if batch.unlabeled:
+            settings.check_ends("unlabeled")
         if labels.is_complex():
             raise TypeError(f"the labels (y) are complex ({labels.dtype}); give class ids or labels in floating point.")
         if labels.is_floating_point() and self._may_look(labels):
@@ -340,6 +418,27 @@ class Penalty(nn.Module):
             return False
         return not (values.is_cuda and self._looked_at_labels)
 
+    def _run_teacher(self, teacher: Callable[..., Any], batch: TrainingBatch) -> Any:
+        """Run a teacher on the examples whose outputs are the values at ends of paths."""
+        if not callable(teacher):
+            raise TypeError(f"the teacher is a {type(teacher).__name__}, which cannot be called.")
+        self._check_teacher(batch.unlabeled)
+        arguments, keywords = batch.inputs if self.settings.anchor == "self" else batch.take_unlabeled()
+        with torch.no_grad():
+            return teacher(*arguments, **keywords)
+
+    def _check_teacher(self, unlabeled: int) -> None:
+        """Raise unless there is something to do for a teacher."""
+        anchor = self.settings.anchor
+        if anchor is None or (anchor == "labels" and not unlabeled):
+            raise ValueError(
+                f"a teacher gives the values at the ends of paths, but with anchor={anchor!r} "
+                f"{'there are none' if anchor is None else 'and no unlabeled examples the labels do'}. "
+                "Use Penalty(anchor='self'), or leave out the teacher."
+            )
+        if self.settings.end_gradients:
+            raise ValueError("end_gradients=True has no effect with a teacher, which runs without gradients.")
+
     def _draw_pairs(self, examples: int, device: torch.device) -> Tensor:
         count = self.settings.count_pairs(examples)
         return draw_pairs_of_batch(examples, count, device=device, generator=self.settings.generator)
@@ -349,8 +448,11 @@ class Penalty(nn.Module):
         device = tensors(batch.inputs)[0].device
         own_pairs, own_alpha = pairs, alpha
         if pairs is None:
-            pairs = self._draw_pairs(batch.size, device)
+            pairs = self._draw_pairs(batch.labeled, device)
         pairs = torch.as_tensor(pairs, device=device)
+        labeled = len(pairs)
+        if batch.unlabeled:
+            pairs = torch.cat([pairs, self._draw_pairs(batch.unlabeled, device) + batch.labeled])
         if alpha is None:
             alpha = settings.draw_alpha(len(pairs), device)
         if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
@@ -364,33 +466,60 @@ class Penalty(nn.Module):
                 _check_pairs(pairs, batch.size)
             if own_alpha is not None:
                 _check_alpha(alpha, settings)
-        inner = settings.inner
+        inner, labels = settings.inner, None
+        if settings.anchor == "labels":
+            labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
         return Points(
             inputs=batch.points(pairs, alpha[:, inner], between=settings.at is None),
             pairs=pairs,
             alpha=alpha,
             inner=inner,
-            labels=batch.labels[pairs.to(batch.labels.device)].to(device) if settings.anchor_labels else None,
-            batch=batch.size,
+            labels=labels,
+            batch=batch.labeled,
+            unlabeled=batch.unlabeled,
         )
 
-    def _ends(self, rows: Tensor, points: Points) -> Tensor:
-        """Return the values at the outer nodes, the first example's first: labels, or the batch's own outputs."""
-        whole = len(rows) == points.total
-        own = rows[points.pairs].flatten(0, 1).flatten(1) if whole else None
-        if points.labels is not None:
-            look = self._may_look(points.labels)
-            labels, output = points.labels.flatten(0, 1), self.settings.output
-            targets = as_targets(labels, rows.shape[1:], output=output, missing=own, look=look)
-            if look:
-                self._looked_at_labels = True
-            return targets.to(rows.dtype).view(len(points.pairs), 2, -1)
-        if own is None:
+    def _ends(self, rows: Tensor, points: Points, given: Any) -> Tensor:
+        """Return the values at the outer nodes, the first example's first: labels, a teacher's or the own outputs."""
+        settings, labeled = self.settings, 0 if points.labels is None else len(points.labels)
+        own = rows[: points.examples] if len(rows) == points.total else None
+        if own is not None and settings.anchor is not None and not settings.end_gradients:
+            own = own.detach()
+        parts = [] if points.labels is None else [self._labels(rows, points, own)]
+        if labeled < len(points.pairs):
+            source = own if given is None else self._teacher_values(given, rows, points)
+            if source is None:
+                raise ValueError(
+                    f"values have {len(rows)} rows, without those of the batch, whose outputs are the values at the "
+                    f"ends of each path (anchor={settings.anchor!r}, sampling={settings.sampling!r}): give all "
+                    f"{points.total} rows."
+                )
+            # With anchored labels a teacher is asked about the last examples only, those without.
+            places = points.pairs[labeled:] - (points.examples - len(source))
+            parts.append(source[places].reshape(len(places), 2, -1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _labels(self, rows: Tensor, points: Points, own: Tensor | None) -> Tensor:
+        """Return labels as values, and where there is none the own output."""
+        assert points.labels is not None
+        look, count = self._may_look(points.labels), len(points.labels)
+        missing = None if own is None else own[points.pairs[:count]].reshape(2 * count, -1)
+        labels, output = points.labels.flatten(0, 1), self.settings.output
+        targets = as_targets(labels, rows.shape[1:], output=output, missing=missing, look=look)
+        if look:
+            self._looked_at_labels = True
+        return targets.to(rows.dtype).view(count, 2, -1)
+
+    def _teacher_values(self, returned: Any, rows: Tensor, points: Points) -> Tensor:
+        """Return what a teacher returned as values, one row for each example that it was asked about."""
+        asked = points.examples if points.labels is None else points.unlabeled
+        values = shaped_values(returned, self.settings.output, points=asked).detach()
+        if values.shape[1:] != rows.shape[1:]:
             raise ValueError(
-                f"values have {len(rows)} rows, those of the points. sampling={self.settings.sampling!r} has nodes at "
-                f"the ends of each path, which the batch's outputs serve: give all {points.total} rows."
+                f"the teacher's outputs are of shape {tuple(values.shape[1:])} per example, the model's of "
+                f"{tuple(rows.shape[1:])}. Both must have the same outputs."
             )
-        return own.view(len(points.pairs), 2, -1)
+        return values.to(rows.dtype)
 
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:

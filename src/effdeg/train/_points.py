@@ -21,13 +21,16 @@ class Points:
     """Points on paths between the examples of a batch, as :meth:`effdeg.Penalty.points` makes them.
 
     Attributes:
-        inputs: What to append to the batch: the points, path after path and node after node. For paths at a layer they
-            are stand-ins, the inputs of each path's first end with the masks of both ends joined, until the layer.
-        pairs: The examples that each path joins; α = 1 at the first, 0 at the second.
+        inputs: What to append to the batch: the unlabeled examples, if any, and the points, path after path and node
+            after node. For paths at a layer they are stand-ins, the inputs of each path's first end with the masks of
+            both ends joined, until the layer.
+        pairs: The examples that each path joins; α = 1 at the first, 0 at the second. Paths between unlabeled examples
+            come last, and count these from ``batch`` on.
         alpha: The nodes of each path.
         inner: The nodes that are points. At the others, the outer two, labels or the batch's outputs are the values.
-        labels: The labels of the two examples of each path, or None without anchoring.
+        labels: With anchored labels those of the two examples of each path in the batch, else None.
         batch: The number of examples in the batch.
+        unlabeled: The number of unlabeled examples that ride with it.
 
     Example:
         >>> import torch, effdeg
@@ -48,6 +51,7 @@ class Points:
     inner: slice
     labels: Tensor | None
     batch: int
+    unlabeled: int = 0
 
     def __len__(self) -> int:
         """Count the points."""
@@ -56,10 +60,15 @@ class Points:
     @property
     def total(self) -> int:
         """The number of rows of the joined batch."""
-        return self.batch + len(self)
+        return self.examples + len(self)
+
+    @property
+    def examples(self) -> int:
+        """The number of examples, those of the batch and unlabeled ones."""
+        return self.batch + self.unlabeled
 
     def append_to(self, x: Tree) -> Tree:
-        """Join the batch and its points, the batch first."""
+        """Join the batch, the unlabeled examples and the points, in this order."""
 
         def join(own: Any, other: Any) -> Any:
             return torch.cat([own, other]) if has_rows(own, self.batch) else own
@@ -67,12 +76,12 @@ class Points:
         return tree_map(join, x, self.inputs)
 
     def interpolate(self, x: Tree) -> Tree:
-        """Return the points of these paths for any tensors of the batch, such as a layer's output for it."""
+        """Return the points of these paths for any tensors of the examples, such as a layer's output for them."""
         first, second = (take(x, end) for end in self.pairs.unbind(1))
         return interpolate(first, second, self.alpha[:, self.inner])
 
     def first_rows(self, returned: Any) -> Any:
-        """Return what a model returned for the joined batch, without the rows of the points.
+        """Return what a model returned for the joined batch, without the rows of unlabeled examples and points.
 
         Raises:
             ValueError: If no tensor has one row per example and point.
@@ -89,9 +98,9 @@ class Points:
         own = tree_map(cut, returned)
         if not found:
             raise ValueError(
-                f"the model returned {_describe(returned)} for {self.batch} examples and {len(self)} points: there is "
-                f"no tensor of {self.total} rows, so the batch's outputs cannot be told from the points'. A model must "
-                "return one row per example; a loss is to be computed from what penalty(model, x, y) returns."
+                f"the model returned {_describe(returned)} for {self.examples} examples and {len(self)} points: there "
+                f"is no tensor of {self.total} rows, so the batch's outputs cannot be told from the points'. A model "
+                "must return one row per example; a loss is to be computed from what penalty(model, x, y) returns."
             )
         return own
 
@@ -102,13 +111,19 @@ class OwnLossError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatch:
-    """A batch and the labels of its examples."""
+    """A batch and the labels of its examples; unlabeled examples may follow these."""
 
     inputs: Tree  # what the points are appended to: `x`, or the arguments and the keywords of a call
     examples: Tree  # the tensors with one row per example, named as messages name them, without labels
     model_labels: Any  # the `labels` among the inputs, from which a model may compute a loss
     labels: Any  # for anchoring: `y`, or else the labels among the inputs
     size: int
+    unlabeled: int = 0  # how many of the examples, the last ones, have no labels
+
+    @property
+    def labeled(self) -> int:
+        """The number of examples of the batch itself."""
+        return self.size - self.unlabeled
 
     @classmethod
     def of_call(cls, arguments: tuple[Any, ...], keywords: dict[str, Any], y: Tensor | None) -> "TrainingBatch":
@@ -124,12 +139,51 @@ class TrainingBatch:
         rest = {name: leaf for name, leaf in x.items() if name != "labels"} if named else x
         return cls(x if call is None else call, examples_only(rest, size), own, own if y is None else y, size)
 
+    def append(self, unlabeled: Tree) -> "TrainingBatch":
+        """Return the batch with unlabeled examples at its end: the same tensors, but for labels."""
+        count, own = count_examples(unlabeled), self.model_labels
+        found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
+        rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
+        wanted = {name: leaf for name, leaf in rows if leaf is not own}
+        here, there = (
+            {name: f"{tuple(leaf.shape[1:])} in {leaf.dtype}" for name, leaf in each.items()}
+            for each in (wanted, found)
+        )
+        if here != there:
+            raise ValueError(
+                f"unlabeled must hold what x holds, but for labels: examples of shape {' and '.join(here.values())}; "
+                f"it holds {' and '.join(there.values())}. A tensor with one row per example that was passed by "
+                "keyword belongs into x and unlabeled: two tuples, or two mappings."
+            )
+        others = [found[name] for name in wanted]
+        if isinstance(own, Tensor):
+            own = torch.cat([own, own.new_full((count, *own.shape[1:]), IGNORED)])
+
+        def join(leaf: Any) -> Any:
+            if leaf is self.model_labels:
+                return own
+            return torch.cat([leaf, others.pop(0)]) if has_rows(leaf, self.size) else leaf
+
+        joined = tree_map(join, self.inputs)
+        return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count)
+
+    def take_unlabeled(self) -> Tree:
+        """Return the inputs of the unlabeled examples alone."""
+        return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
+
     def points(self, pairs: Tensor, alpha: Tensor, *, between: bool) -> Tree:
-        """Make the inputs of points: between the examples, or, for paths that begin at a layer, stand-ins for them."""
+        """Make what is appended to the batch: unlabeled examples, and points.
+
+        These lie between the examples, or are, for paths that begin at a layer, stand-ins for them.
+        """
 
         def make(name: str, leaf: Any) -> Any:
             if not has_rows(leaf, self.size):
                 return leaf
+            made = make_points(name, leaf)
+            return torch.cat([leaf[self.labeled :], made]) if self.unlabeled else made
+
+        def make_points(name: str, leaf: Tensor) -> Any:
             if name == "labels" and leaf is self.model_labels:
                 # The model's own loss leaves out the points.
                 return torch.full((alpha.numel(), *leaf.shape[1:]), IGNORED, device=leaf.device)
@@ -156,8 +210,8 @@ class TrainingBatch:
             )
         if anchored and self.labels is own and framework.shifts_labels(base):
             raise ValueError(
-                f"anchor_labels=True puts labels where the outputs are, but {type(module).__name__} compares each "
-                "output with the label of the next position. Use anchor_labels=False, or give shifted labels as y."
+                f"anchor='labels' puts labels where the outputs are, but {type(module).__name__} compares each "
+                "output with the label of the next position. Use anchor='self' or None, or give shifted labels as y."
             )
 
 

@@ -3,16 +3,17 @@
 import math
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from effdeg._models.paths import FIXED
 from effdeg._models.settings import FitSettings, NodeSettings
-from effdeg._utils.checks import check_choice, check_count, check_flag, check_generator
+from effdeg._utils.checks import check_choice, check_count, check_degree_weights, check_flag, check_generator
 from effdeg._utils.shapes import Float
 from effdeg.functional import cosine_nodes
+from effdeg.functional._bases import Weights
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.train._joined import BatchNorm
 
@@ -20,6 +21,9 @@ TRAINING_DAMPING = 1e-3
 """Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
 gradient grows as 1 / distance. This much damping takes away those rare large gradients and changes the value of steps
 from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
+
+Anchor = Literal["labels", "self"]
+"""Where the values at the ends of a path come from: labels, or the outputs of a model for the examples there."""
 
 _SHARE_UNIT = 2**20
 
@@ -29,7 +33,9 @@ class PenaltySettings(NodeSettings, FitSettings):
     """The settings of a penalty, checked. Their defaults are those of :class:`effdeg.Penalty`."""
 
     pairs: float | int
-    anchor_labels: bool
+    anchor: Anchor | None
+    end_gradients: bool
+    weights: Weights
     normalized: bool
     batchnorm: BatchNorm
     generator: torch.Generator | None
@@ -37,23 +43,44 @@ class PenaltySettings(NodeSettings, FitSettings):
     _share: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        check_flag("anchor_labels", self.anchor_labels)
         check_flag("normalized", self.normalized)
         check_generator(self.generator)
         check_count("nodes", self.nodes, least=2)
-        if self.anchor_labels and self.nodes < 3:
-            raise ValueError(
-                f"nodes={self.nodes} is too few for anchor_labels=True: the labels take the outer two, and at "
-                "least one must be left for the model. Use nodes=3 or more."
-            )
         NodeSettings.__post_init__(self)
         FitSettings.__post_init__(self)
+        self._check_anchor()
         self.check_nodes(self.nodes)
+        object.__setattr__(self, "weights", check_degree_weights(self.weights, self.degree))
         _check_pairs(self.pairs)
         object.__setattr__(self, "_share", round(self.pairs * _SHARE_UNIT))
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
         # Two frames up is Penalty.__init__; its caller chose the nodes.
         warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
+
+    def _check_anchor(self) -> None:
+        if self.anchor not in {*get_args(Anchor), None}:
+            raise ValueError(f"anchor={self.anchor!r} is not known. Choose from: 'labels', 'self', None.")
+        check_flag("end_gradients", self.end_gradients)
+        if self.anchor is None and self.end_gradients:
+            raise ValueError(
+                "end_gradients=True is about values that are put at the ends of a path, but with anchor=None none are: "
+                "the model runs at all nodes, with gradients. Use anchor='self', or leave end_gradients out."
+            )
+        if self.anchor is not None and self.nodes < 3:
+            raise ValueError(
+                f"nodes={self.nodes} is too few for anchor={self.anchor!r}: the anchors take the outer two, and at "
+                "least one must be left for the model. Use nodes=3 or more."
+            )
+        if self.anchor == "self":
+            self.check_ends("anchor='self'")
+
+    def check_ends(self, what: str) -> None:
+        """Raise if the outer nodes are not at the ends of the path, where ``what`` has the values for them."""
+        if self.sampling == "chebyshev":
+            raise ValueError(
+                f"{what} uses the outputs for the examples at the ends of a path, but sampling='chebyshev' has no "
+                "nodes there: the first and the last lie inside. Use sampling='cosine' or 'uniform'."
+            )
 
     def count_pairs(self, examples: int) -> int:
         """Return the number of pairs for a batch of this many examples."""
@@ -70,23 +97,24 @@ class PenaltySettings(NodeSettings, FitSettings):
         """Place the nodes on ``pairs`` paths.
 
         Anchoring does not move fixed nodes: labels are the values at the outer two, wherever these are. For cosine
-        sampling the paper then puts the outer two at the very ends (section 5.2).
+        sampling the paper then puts the outer two at the very ends (section 5.2), and so do we for other anchors.
         """
         if self.sampling in FIXED:
             return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
         home = device if self.generator is None else self.generator.device
-        alpha = cosine_nodes(self.nodes, pairs, anchored=self.anchor_labels, generator=self.generator, device=home)
+        anchored = self.anchor is not None
+        alpha = cosine_nodes(self.nodes, pairs, anchored=anchored, generator=self.generator, device=home)
         return alpha.to(device)
 
     @property
     def inner(self) -> slice:
         """The nodes that are run: not the outer two where labels or the batch's own outputs serve as values."""
-        return slice(1, -1) if self.anchor_labels or self.sampling == "uniform" else slice(None)
+        return slice(1, -1) if self.anchor is not None or self.sampling == "uniform" else slice(None)
 
     @property
     def reaches_ends(self) -> bool:
         """Whether the outer two nodes are the ends of the path themselves, alpha = 0 and 1."""
-        return self.sampling == "uniform" or (self.sampling == "cosine" and self.anchor_labels)
+        return self.sampling == "uniform" or (self.sampling == "cosine" and self.anchor is not None)
 
 
 def _check_pairs(pairs: object) -> None:

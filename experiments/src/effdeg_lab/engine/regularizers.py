@@ -20,7 +20,7 @@ from effdeg_lab.engine.examples import (
 )
 from effdeg_lab.engine.settings import Training
 
-_PENALTY = ("nodes", "degree", "pairs", "sampling", "basis", "anchor_labels", "components", "at", "batchnorm")
+_PENALTY = ("nodes", "degree", "pairs", "sampling", "basis", "components", "at", "batchnorm")
 _SETTINGS = {"mixup": ("alpha",), "sam": ("rho",), "asam": ("rho", "eta"), "jacobian": ("projections",), "ed": _PENALTY}
 
 
@@ -31,6 +31,8 @@ def make_regularizer(settings: Training, examples: DeviceExamples | None = None)
     if "embedding-mixup" in parts:
         raise ValueError("regularizer=embedding-mixup is for token ids, and there is no such data here.")
     given: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
+    if "ed" in parts:
+        given["anchor"] = "labels" if settings.anchor_labels else None
     if "mixup" in parts:
         given["classes"] = 10 if examples is None else examples.classes
     if "jacobian" in parts:

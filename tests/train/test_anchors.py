@@ -1,0 +1,335 @@
+"""The values at the ends of paths: labels, the model's own outputs, a teacher's; examples without labels."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import one_hot
+
+from effdeg import Penalty
+from effdeg.functional import effective_degree, fit
+from tests.batches import X, Y, same_draw
+from tests.models import mlp
+
+U = torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+PAIRS = torch.tensor([[0, 1], [5, 2], [7, 7], [3, 11]])
+
+
+def degree_of(along, points, penalty):
+    """Fit values of shape (paths, nodes, outputs) and weigh the coefficients."""
+    settings = penalty.settings
+    coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
+    return effective_degree(coefficients, weights=settings.weights, normalized=settings.normalized).mean()
+
+
+def gradients_of(value, model):
+    return torch.autograd.grad(value, list(model.parameters()))
+
+
+# What the penalty is with labels at the ends.
+
+
+def test_cheap_ed_is_l1_mixup():
+    """Per output |Δ|/2 + |p(x) − t(x)| / (1 − x²): mixup's target t, a weighted absolute error, at one random point."""
+    model, penalty, labels = mlp().double(), Penalty.cheap(damping=0.0), one_hot(Y, 4).double()
+    points = same_draw(penalty, X, Y)
+    _, degree = penalty(model, X, Y)
+    alpha, (first, second) = points.alpha[:, 1:2], points.pairs.unbind(1)
+    mixed = alpha * X[first] + (1 - alpha) * X[second]
+    target = alpha * labels[first] + (1 - alpha) * labels[second]
+    error, place = (model(mixed).softmax(-1) - target).abs(), 2 * alpha - 1
+    expected = ((labels[first] - labels[second]).abs() / 2 + error / (1 - place**2)).mean()
+    torch.testing.assert_close(degree, expected, rtol=1e-6, atol=1e-6)
+    for ours, by_hand in zip(gradients_of(degree, model), gradients_of(expected, model), strict=True):
+        torch.testing.assert_close(ours, by_hand, rtol=1e-6, atol=1e-6)
+
+
+def draw_cubics(paths=50):
+    """Draw paths from label 0 to label 1 or 0, and values at the two inner nodes."""
+    generator = torch.Generator().manual_seed(0)
+    penalty = Penalty(anchor="labels", output="identity", damping=0.0, pairs=paths, generator=generator)
+    labels = torch.tensor([[0.0], [1.0], [0.0]], dtype=torch.float64)
+    pairs = torch.tensor([[1, 0], [2, 0]]).repeat(paths // 2, 1)
+    points = penalty.points(X[:3], labels, pairs=pairs)
+    return penalty, points, torch.rand(paths, 2, dtype=torch.float64, generator=generator)
+
+
+def test_ed_with_four_nodes_in_closed_form():
+    """p(1) − p(−1) = Δ = 2 (c₁ + c₃), so that ED = |Δ/2 − c₃| + 2|c₂| + 3|c₃|."""
+    penalty, points, values = draw_cubics()
+    x, ends = 2 * points.alpha[:, 1:3] - 1, points.labels[..., 0]
+    difference = ends[:, 0] - ends[:, 1]
+    target = ends.mean(1, keepdim=True) + difference[:, None] / 2 * x
+    # What is left over the straight line is (x² − 1)(2 c₂ + 4 c₃ x), as T₂ − T₀ = 2 (x² − 1), T₃ − T₁ = 4x (x² − 1).
+    slopes = (values - target) / (x**2 - 1)
+    c3 = (slopes[:, 1] - slopes[:, 0]) / (x[:, 1] - x[:, 0]) / 4
+    c2 = (slopes[:, 0] - 4 * c3 * x[:, 0]) / 2
+    expected = ((difference / 2 - c3).abs() + 2 * c2.abs() + 3 * c3.abs()).mean()
+    torch.testing.assert_close(penalty.degree(values.reshape(-1, 1), points), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_ed_with_four_nodes_is_least_at_mixups_target_only():
+    penalty, points, noise = draw_cubics()
+    alpha, ends = points.alpha[:, 1:3], points.labels[..., 0]
+    target = alpha * ends[:, :1] + (1 - alpha) * ends[:, 1:]
+    least = penalty.degree(target.reshape(-1, 1), points)
+    torch.testing.assert_close(least, (ends[:, 0] - ends[:, 1]).abs().mean() / 2, rtol=1e-9, atol=1e-9)
+    for size in (1e-6, 1e-3, 1.0):
+        for path in range(0, len(target), 7):
+            moved = target.clone()
+            moved[path] += size * (noise[path] - 0.5)
+            assert penalty.degree(moved.reshape(-1, 1), points) > least
+
+
+# The model's own outputs at the ends.
+
+
+@pytest.mark.parametrize("end_gradients", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"weights": "square"}, {"sampling": "uniform", "weights": (0, 0, 1, 5)}])
+def test_self_anchors_against_two_passes(settings, end_gradients):
+    penalty = Penalty(anchor="self", end_gradients=end_gradients, **settings)
+    model, points = mlp().double(), same_draw(penalty, X)
+    outputs, degree = penalty(model, X)
+    with torch.set_grad_enabled(end_gradients):
+        ends = model(X).softmax(-1)
+    along = []
+    for (first, second), alpha in zip(points.pairs, points.alpha[:, 1:-1, None], strict=True):
+        inner = model(alpha * X[first] + (1 - alpha) * X[second]).softmax(-1)
+        along.append(torch.cat([ends[second][None], inner, ends[first][None]]))
+    expected = degree_of(torch.stack(along), points, penalty)
+    torch.testing.assert_close(outputs, model(X))
+    torch.testing.assert_close(degree, expected)
+    torch.testing.assert_close(gradients_of(degree, model), gradients_of(expected, model))
+    assert len(points) == 12
+    assert (points.alpha[:, 0] == 0).all()
+    assert (points.alpha[:, -1] == 1).all()
+
+
+def test_with_end_gradients_uniform_nodes_need_no_anchors():
+    model, results = mlp().double(), []
+    for settings in ({"anchor": "self", "end_gradients": True}, {}):
+        torch.manual_seed(0)
+        degree = Penalty(sampling="uniform", **settings)(model, X)[1]
+        results.append((degree, gradients_of(degree, model)))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("end_gradients", [False, True])
+def test_examples_without_a_label_among_others_have_gradients_if_asked(end_gradients):
+    model, nothing = mlp().double(), torch.full_like(Y, -100)
+    results = []
+    for anchor in ("labels", "self"):
+        torch.manual_seed(0)
+        degree = Penalty(anchor=anchor, end_gradients=end_gradients)(model, X, nothing)[1]
+        results.append((degree, gradients_of(degree, model)))
+    torch.testing.assert_close(*results)
+
+
+def test_outputs_without_a_dimension_of_their_own():
+    model, penalty = nn.Sequential(mlp(outputs=1).double(), nn.Flatten(0)), Penalty(anchor="self", output="identity")
+    torch.manual_seed(0)
+    flat = penalty(model, X)[1]
+    torch.manual_seed(0)
+    torch.testing.assert_close(flat, penalty(model[0], X)[1])
+
+
+def test_the_values_of_points_alone_are_too_few():
+    penalty = Penalty(anchor="self")
+    points = penalty.points(X)
+    with pytest.raises(ValueError, match="give all 24 rows"):
+        penalty.degree(mlp().double()(points.inputs), points)
+
+
+def with_batchnorm():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
+
+
+LAYERS = [{"at": "0"}, {"at": "2"}, {"batchnorm": "frozen"}, {"at": "2", "batchnorm": "frozen"}, {"components": 2}]
+
+
+@pytest.mark.parametrize("settings", LAYERS, ids=str)
+@pytest.mark.parametrize("anchor", ["self", "labels", None])
+def test_at_layers_and_with_every_batchnorm(anchor, settings):
+    """With constant statistics, a pass for each part gives what the joined pass gives."""
+    penalty, model = Penalty(anchor=anchor, **settings), with_batchnorm().eval()
+    torch.manual_seed(7)
+    outputs, degree = penalty(model, X, Y, unlabeled=U)
+    torch.testing.assert_close(outputs, model(X))
+    plain = Penalty(anchor=anchor, components=settings.get("components"))
+    torch.manual_seed(7)
+    layer = int(settings["at"]) + 1 if "at" in settings else 0
+    points = plain.points(model[:layer](X), Y, unlabeled=model[:layer](U))
+    expected = plain.degree(model[layer:](points.append_to(model[:layer](X))), points)
+    torch.testing.assert_close(degree, expected)
+
+
+# A teacher.
+
+
+def test_a_teacher_against_its_own_forward():
+    penalty, model, teacher = Penalty(anchor="self"), mlp().double(), mlp(seed=5).double()
+    points = same_draw(penalty, X)
+    _, degree = penalty(model, X, teacher=teacher)
+    ends = teacher(X).softmax(-1).detach()[points.pairs]
+    inner = model(points.inputs).softmax(-1).view(6, 2, 4)
+    expected = degree_of(torch.cat([ends[:, 1:], inner, ends[:, :1]], dim=1), points, penalty)
+    torch.testing.assert_close(degree, expected)
+    torch.testing.assert_close(gradients_of(degree, model), gradients_of(expected, model))
+    by_hand = penalty.degree(model(points.append_to(X)), points, ends=teacher(X))
+    torch.testing.assert_close(degree, by_hand)
+    torch.testing.assert_close(degree, penalty.degree(model(points.inputs), points, ends=teacher(X)))
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_a_teacher_with_the_same_weights_is_the_model_itself():
+    model, results = mlp().double(), []
+    for given in ({}, {"teacher": copy.deepcopy(model)}):
+        torch.manual_seed(0)
+        degree = Penalty.efficient()(model, X, Y, unlabeled=U, **given)[1]
+        results.append((degree, gradients_of(degree, model)))
+    torch.testing.assert_close(*results)
+
+
+def test_with_labels_a_teacher_runs_on_the_unlabeled_examples_only():
+    seen = []
+    Penalty.efficient()(mlp().double(), X, Y, unlabeled=U, teacher=lambda x: seen.append(x) or mlp().double()(x))
+    assert torch.equal(torch.cat(seen), U)
+    Penalty(anchor="self")(mlp().double(), X, unlabeled=U, teacher=lambda x: seen.append(x) or mlp().double()(x))
+    assert torch.equal(seen[1], torch.cat([X, U]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "kind", "message"),
+    [
+        ({}, {"teacher": mlp().double()}, ValueError, "with anchor=None there are none. Use Penalty"),
+        ({"anchor": "labels"}, {"teacher": mlp().double()}, ValueError, "no unlabeled examples the labels do"),
+        ({"anchor": "self"}, {"teacher": "ema"}, TypeError, "the teacher is a str"),
+        ({"anchor": "self", "end_gradients": True}, {"teacher": mlp().double()}, ValueError, "without gradients"),
+        ({"anchor": "self"}, {"teacher": mlp(outputs=3).double()}, ValueError, r"\(3,\) per example, the .* \(4,\)"),
+        ({"sampling": "chebyshev", "anchor": "labels"}, {"unlabeled": U}, ValueError, "unlabeled uses the outputs"),
+        ({}, {"unlabeled": U[:, :5]}, ValueError, r"unlabeled must hold what x holds.* \(6,\).* \(5,\)"),
+        ({}, {"unlabeled": U.float()}, ValueError, "torch.float64.* torch.float32"),
+        ({}, {"unlabeled": (U, U)}, ValueError, "unlabeled must hold what x holds"),
+        ({}, {"unlabeled": U, "mask": X[:, :1]}, ValueError, "two tuples, or two mappings"),
+        ({}, {"unlabeled": U[:0]}, TypeError, "holds no examples"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings, given, kind, message):
+    with pytest.raises(kind, match=message):
+        Penalty(**settings)(mlp().double(), X, Y, **given)
+
+
+@pytest.mark.parametrize("settings", [{}, {"sampling": "uniform"}, {"anchor": "labels"}])
+def test_ends_that_would_not_be_used_are_refused(settings):
+    penalty, model = Penalty(**settings), mlp().double()
+    points = penalty.points(X, Y)
+    with pytest.raises(ValueError, match="or leave out the teacher"):
+        penalty.degree(model(points.append_to(X)), points, ends=model(X))
+
+
+def test_pairs_of_your_own_and_unlabeled_examples_are_refused():
+    with pytest.raises(ValueError, match="pairs and unlabeled were both given"):
+        Penalty().points(X, unlabeled=U, pairs=PAIRS)
+
+
+# Examples without labels.
+
+
+def draw_with_unlabeled(penalty, labels=None):
+    torch.manual_seed(7)
+    points = penalty.points(X, labels, unlabeled=U)
+    torch.manual_seed(7)
+    return points
+
+
+@pytest.mark.parametrize("end_gradients", [False, True])
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+def test_unlabeled_examples_against_a_separate_pass(anchor, end_gradients):
+    penalty, own = (Penalty(anchor=each, end_gradients=end_gradients) for each in (anchor, "self"))
+    model, points = mlp().double(), draw_with_unlabeled(penalty, Y)
+    outputs, degree = penalty(model, X, Y, unlabeled=U)
+    torch.testing.assert_close(outputs, model(X))
+    first = penalty.points(X, Y, pairs=points.pairs[:6], alpha=points.alpha[:6])
+    second = own.points(U, pairs=points.pairs[6:] - 12, alpha=points.alpha[6:])
+    degrees = [each.degree(model(p.append_to(x)), p) for each, p, x in ((penalty, first, X), (own, second, U))]
+    expected = (6 * degrees[0] + 5 * degrees[1]) / 11
+    torch.testing.assert_close(degree, expected)
+    torch.testing.assert_close(gradients_of(degree, model), gradients_of(expected, model))
+
+
+def test_unlabeled_examples_without_anchors():
+    penalty, model = Penalty(), mlp().double()
+    points = draw_with_unlabeled(penalty)
+    _, degree = penalty(model, X, unlabeled=U)
+    assert (len(points), points.batch, points.unlabeled, points.total) == (44, 12, 10, 66)
+    along = model(points.inputs[10:]).softmax(-1).view(11, 4, 4)
+    torch.testing.assert_close(points.inputs[:10], U)
+    torch.testing.assert_close(degree, degree_of(along, points, penalty))
+
+
+def test_pairs_do_not_mix_labeled_and_unlabeled_examples():
+    pairs = Penalty(pairs=500).points(X, unlabeled=U).pairs
+    assert (pairs[:500] < 12).all()
+    assert (pairs[500:] >= 12).all()
+    assert pairs.max() == 21
+
+
+def test_frozen_batchnorm_sees_the_labeled_batch_alone():
+    model, alone = with_batchnorm(), with_batchnorm()
+    outputs, _ = Penalty(anchor="self", batchnorm="frozen")(model, X, unlabeled=U)
+    assert torch.equal(outputs, alone(X))
+    assert torch.equal(model[1].running_mean, alone[1].running_mean)
+
+
+def test_before_the_layer_of_the_paths_batchnorm_sees_all_examples():
+    model, alone = with_batchnorm(), with_batchnorm()
+    outputs, _ = Penalty(anchor="self", at="2")(model, X, unlabeled=U)
+    torch.testing.assert_close(outputs, alone(torch.cat([X, U]))[:12])
+    torch.testing.assert_close(model[1].running_mean, alone[1].running_mean)
+
+
+def test_mappings_and_further_arguments():
+    model = mlp().double()
+
+    def named(first, second, scale):
+        return {"logits": scale * model(first + second)}
+
+    penalty, scale = Penalty(anchor="self"), torch.tensor(2.0)
+    torch.manual_seed(0)
+    unlabeled = {"second": U / 3, "first": 2 * U / 3}
+    outputs, degree = penalty(named, {"first": X / 3, "second": 2 * X / 3}, unlabeled=unlabeled, scale=scale)
+    torch.manual_seed(0)
+    expected, plain = penalty(lambda x: 2 * model(x), X, unlabeled=U)
+    torch.testing.assert_close(outputs["logits"], expected)
+    torch.testing.assert_close(degree, plain)
+
+
+@pytest.mark.parametrize("teacher", [None, mlp(seed=5).double()])
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+def test_several_networks_under_vmap(anchor, teacher):
+    models, penalty = [mlp(seed=seed).double() for seed in range(3)], Penalty(anchor=anchor)
+    parameters, _ = torch.func.stack_module_state(models)
+
+    def penalize(own):
+        def model(x):
+            return torch.func.functional_call(models[0], own, (x,))
+
+        return penalty(model, X, Y, unlabeled=U, teacher=teacher)[1]
+
+    torch.manual_seed(5)
+    degrees = torch.vmap(penalize, randomness="same")(parameters)
+    for degree, model in zip(degrees, models, strict=True):
+        torch.manual_seed(5)
+        torch.testing.assert_close(degree, penalty(model, X, Y, unlabeled=U, teacher=teacher)[1])
+
+
+def test_autocast():
+    penalty, model = Penalty(anchor="self"), mlp()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, degree = penalty(model, X.float(), unlabeled=U.float(), teacher=mlp(seed=1))
+    degree.backward()
+    assert outputs.dtype == torch.bfloat16
+    assert degree.dtype == torch.float32
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
