@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from effdeg._utils.checks import check_degree_weights
 from effdeg.functional import basis_matrix, effective_degree, evaluate
 from tests.oracles import reference
 
@@ -120,5 +121,11 @@ def test_weights_against_a_loop(weights, normalized):
     ],
 )
 def test_bad_weights_are_refused(weights, error, message):
+    # Not through effective_degree, whose types are checked before it in these tests.
     with pytest.raises(error, match=message):
-        effective_degree(torch.randn(3, 2), weights=weights)
+        check_degree_weights(weights, degree=2)
+
+
+def test_the_effective_degree_checks_its_weights():
+    with pytest.raises(ValueError, match="are 2 numbers; polynomials of degree 2 need 3"):
+        effective_degree(torch.randn(3, 2), weights=[1, 2])
