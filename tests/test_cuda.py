@@ -189,6 +189,7 @@ def test_an_eager_step_with_unlabeled_examples_does_not_wait_for_the_gpu():
         penalty(model, x, y, **given)[1].backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert all(each.grad.isfinite().all() for each in model.parameters())
 
 
 @pytest.mark.parametrize("name", [name for name in PENALTIES if PENALTIES[name].get("batchnorm") != "frozen"])
