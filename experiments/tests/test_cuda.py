@@ -77,7 +77,7 @@ def test_flat_parameters_train_as_separate_ones_do(regularizer, precision):
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor_labels": False}])
+@pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor": "none"}])
 def test_the_penalty_is_captured_wherever_its_paths_are(settings):
     # The draws of a graph are not those of the same step without it, so only their means are alike.
     settings = small(regularizer="ed", **settings)
@@ -88,7 +88,8 @@ def test_the_penalty_is_captured_wherever_its_paths_are(settings):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("ends", ["simple-half", "cuts", "balanced"])
 def test_penalties_with_other_ends_are_captured(ends, compiled):
-    settings = small(regularizer="ed", limit=None, ends=ends, anchor_labels=ends == "cuts", compile=compiled)
+    anchor = "labels" if ends == "cuts" else "none"
+    settings = small(regularizer="ed", limit=None, ends=ends, anchor=anchor, compile=compiled)
     given = {"steps": 200, "examples": make_picture_examples("cuda"), "rate": 0.0, "weight": float}
     one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
     assert one == pytest.approx(two, rel=0.1)

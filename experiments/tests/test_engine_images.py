@@ -259,8 +259,8 @@ def test_further_tests_are_logged_unless_examples_are_held_out(tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"regularizer": "ed", "ends": "simple-half", "anchor_labels": False},
-        {"regularizer": "ed", "ends": "balanced", "anchor_labels": False},
+        {"regularizer": "ed", "ends": "simple-half", "anchor": "none"},
+        {"regularizer": "ed", "ends": "balanced", "anchor": "none"},
         {"regularizer": "ed", "ends": "cuts", "augment": "cutmix"},
         {"augment": "swap-simple-half"},
         {"augment": "crop-flip-cutmix"},

@@ -101,7 +101,7 @@ def test_ablations_share_their_runs_with_the_methods_and_differ_in_what_they_are
     ]
     assert tuned[0] == tuned[1]
     for (name, method), expected in {
-        ("random-pixels", "random-pixels"): {"ends", "anchor_labels"},
+        ("random-pixels", "random-pixels"): {"ends", "anchor"},
         ("basis", "legendre"): {"basis"},
         ("layers", "embedding"): {"at"},
         ("layers", "block-1"): {"at"},

@@ -14,6 +14,7 @@ from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
+from effdeg_lab.engine.teacher import Teacher
 from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -51,8 +52,9 @@ def finish(
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
     """Describe the training of a classifier for the loop."""
-    regularizer = make_regularizer(settings, examples)
-    per_epoch = len(examples.train) // settings.batch
+    teacher = None if settings.teacher is None else Teacher(model, settings.teacher)
+    regularizer = make_regularizer(settings, examples, teacher and teacher.model)
+    per_epoch = examples.count // settings.batch
     steps = settings.epochs * per_epoch
     schedules = Schedules(settings, steps=steps, weight=regularizer.weight)
     penalizes, adamw = regularizer.penalty is not None, settings.optimizer == "adamw"
@@ -79,7 +81,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         model=model,
         regularizer=regularizer,
         batch=examples.batch,
-        examples=len(examples.train),
+        examples=examples.count,
         batch_size=settings.batch,
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
@@ -89,6 +91,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
         evaluate=evaluate,
         describe=_describe,
+        teacher=teacher,
         clip=settings.clip,
         precision=settings.precision,
         compile=settings.compile,

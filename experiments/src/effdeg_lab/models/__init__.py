@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from effdeg.io import find_code
 from effdeg_lab.models.decoder import Decoder
-from effdeg_lab.models.resnet import ResNet18
+from effdeg_lab.models.resnet import ResNet9, ResNet18
 from effdeg_lab.models.vit import ViT
 from effdeg_lab.settings import suggest
 
-__all__ = ["MLP", "Decoder", "ResNet18", "ViT", "make_model"]
+__all__ = ["MLP", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
 
-_NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "mlp")
+_NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "resnet9", "mlp")
 
 
 class MLP(nn.Module):
@@ -36,8 +36,8 @@ class MLP(nn.Module):
 def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
-    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that
-    takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword.
+    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``resnet9``, ``mlp``, or ``package.module:callable``. A
+    callable that takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword.
     """
     if name == "mlp":
         return MLP(math.prod(shape), classes)
@@ -50,8 +50,8 @@ def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
         given = " × ".join(map(str, shape))
         raise ValueError(f"model={name!r} takes images, and the examples have the shape {given}: use model='mlp'.")
     channels, height, width = shape
-    if name == "resnet18":
-        return ResNet18(channels=channels, classes=classes)
+    if name in {"resnet18", "resnet9"}:
+        return (ResNet18 if name == "resnet18" else ResNet9)(channels=channels, classes=classes)
     pool: Literal["token", "mean"] = "mean" if name == "vit-tiny-mean" else "token"
     return ViT(size=(height, width), channels=channels, classes=classes, pool=pool)
 
