@@ -55,8 +55,8 @@ class Training(Settings):
     pairs: float = setting(0.5, above=0, most=1)  # paths, as a share of the batch (n_p)
     sampling: Literal["cosine", "chebyshev", "uniform"] = "cosine"  # where the nodes lie
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
-    # The values at the ends of paths: labels; the network's own outputs for the two examples, or the teacher's; or none,
-    # so that the network is run there as at all nodes. Examples without labels have no ends by labels: own ones instead.
+    # The values at the ends of paths. labels: those of the two examples; where there are none, as for self. self: the
+    # outputs of the network, or of its teacher, for the two examples. none: the network is run there as at other nodes.
     anchor: Literal["labels", "self", "none"] = "labels"
     end_gradients: bool = False  # through ends that are the network's own outputs
     degree_weights: Literal["degree", "square", "curvature"] = "degree"  # curvature: degree, but 0 for straight lines
