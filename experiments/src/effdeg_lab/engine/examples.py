@@ -52,6 +52,8 @@ class DeviceExamples:
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
         whole = Split(data.train_inputs.to(device), data.train_labels.to(device))
         self.train, self.further_tests = whole.first(count), dict[str, Split]()
+        # The true labels of training examples, where some of those that are trained on are known to be wrong.
+        self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:
