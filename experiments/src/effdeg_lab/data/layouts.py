@@ -44,12 +44,14 @@ class Labelled:
     mean: tuple[float, ...] = ()  # of the pixels in [0, 1], channel by channel; empty for features
     std: tuple[float, ...] = ()
     further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # changed test inputs, with the same classes
+    true_labels: Tensor | None = None  # of the training examples, where some of train_labels are known to be wrong
 
     def fingerprint(self) -> str:
         """Return a short hash of all examples and their classes, in their order."""
         found = hashlib.sha256()
         tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
-        for tensor in (*tensors, *self.further_tests.values()):
+        truth = () if self.true_labels is None else (self.true_labels,)
+        for tensor in (*tensors, *self.further_tests.values(), *truth):
             found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
             found.update(tensor.cpu().contiguous().numpy().data)  # without a copy, which may not fit into memory
         return found.hexdigest()[:16]
@@ -57,7 +59,10 @@ class Labelled:
     def shuffle(self) -> "Labelled":
         """Bring the training examples into a random order that is always the same."""
         order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
-        return replace(self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order])
+        truth = None if self.true_labels is None else self.true_labels[order]
+        return replace(
+            self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order], true_labels=truth
+        )
 
 
 def make_labelled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labelled:

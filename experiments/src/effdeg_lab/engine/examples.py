@@ -52,6 +52,8 @@ class DeviceExamples:
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
         whole = Split(data.train_inputs.to(device), data.train_labels.to(device))
         self.train, self.further_tests, self.count = whole.first(count), dict[str, Split](), count
+        # The true labels of training examples, where some of those that are trained on are known to be wrong.
+        self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:
@@ -67,6 +69,7 @@ class DeviceExamples:
         if settings.labelled is not None:
             self._labelled = _choose_labelled(self.train.labels, settings.labelled, self.classes, settings.seed)
             self.train = Split(self.train.inputs[self._labelled], self.train.labels[self._labelled])
+            self.truth = None if self.truth is None else self.truth[self._labelled]
 
     def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
         """Return training examples, cropped and normalized, their labels, and perhaps examples without labels.

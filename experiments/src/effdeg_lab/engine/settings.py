@@ -14,7 +14,7 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or mnist, mnist-cifar, digits, or a file or folder in a known layout
+    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, digits, or a file or folder in a known layout
     model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, resnet9, mlp, or package.module:callable
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
