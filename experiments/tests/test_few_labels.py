@@ -182,6 +182,6 @@ def test_boxes_are_as_large_as_asked_and_lie_anywhere():
 def test_the_network_learns_its_few_labels_and_is_tested_on_all(tmp_path):
     settings = small(**FEW, regularizer="ict", teacher=0.9, weight=1.0, unlabeled_batch=20)
     found = carry_out(tmp_path, settings)
-    assert found.summary["train_accuracy"] == 1.0
+    assert found.summary["train_accuracy"] > 0.9
     assert 0.6 < found.summary["test_accuracy"] < 1.0
     assert found.metrics[-1]["penalty"] > 0
