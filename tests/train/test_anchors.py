@@ -192,6 +192,20 @@ def test_a_teacher_with_the_same_weights_is_the_model_itself():
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
+    penalty, model, teacher = Penalty(anchor=anchor), mlp().double(), mlp(seed=5).double()
+    seen = []
+    torch.manual_seed(3)
+    outputs, degree = penalty(lambda x: seen.append(len(x)) or model(x), X, Y, unlabeled=U, teacher=teacher)
+    torch.manual_seed(3)
+    points = penalty.points(X, Y, unlabeled=U)
+    assert seen == [len(X) + len(points)]
+    ends = teacher(U if anchor == "labels" else torch.cat([X, U]))
+    torch.testing.assert_close(degree, penalty.degree(model(points.append_to(X)), points, ends=ends))
+    torch.testing.assert_close(outputs, model(X))
+
+
 def test_with_labels_a_teacher_runs_on_the_unlabeled_examples_only():
     seen = []
     Penalty.efficient()(mlp().double(), X, Y, unlabeled=U, teacher=lambda x: seen.append(x) or mlp().double()(x))
