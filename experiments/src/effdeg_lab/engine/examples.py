@@ -52,6 +52,7 @@ class DeviceExamples:
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
         whole = Split(data.train_inputs.to(device), data.train_labels.to(device))
         self.train, self.further_tests = whole.first(count), dict[str, Split]()
+        self.corrupted = None if settings.held_out else data.corrupted  # large: not on the device yet
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:
