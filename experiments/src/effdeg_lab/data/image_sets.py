@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from effdeg_lab.data.corruptions import find_corrupted
 from effdeg_lab.data.layouts import Array, Labelled, Scale, Split, explain_errors, find_parquet, make_labelled, read_all
 
 Load = Callable[[], Labelled]
@@ -29,6 +30,12 @@ CIFAR10N = {
 
 
 def find_cifar10(folder: Path) -> Load:
+    """Find CIFAR-10 in the data folder, and corrupted test images where it has them."""
+    load_images, load_corrupted = _find_cifar10(folder), find_corrupted(folder)
+    return lambda: replace(load_images(), corrupted=load_corrupted())
+
+
+def _find_cifar10(folder: Path) -> Load:
     """Find CIFAR-10 in the data folder: in ``cifar10``, the folders of its archives, or the folder itself."""
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
     places = [folder / place for place in ("cifar10", "cifar-10-batches-py", "cifar-10-batches-bin", "")]
@@ -75,7 +82,7 @@ def find_mnist_cifar(folder: Path) -> Load:
     twice): given the class, the halves are independent. The further tests have either half replaced by that of another
     test image, whatever its class.
     """
-    load_mnist, load_cifar10 = find_mnist(folder), find_cifar10(folder)
+    load_mnist, load_cifar10 = find_mnist(folder), _find_cifar10(folder)
 
     def load() -> Labelled:
         mnist, cifar = load_mnist(), load_cifar10()

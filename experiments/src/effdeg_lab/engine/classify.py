@@ -167,7 +167,8 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "seconds_per_epoch": loop.seconds / settings.epochs,
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "parameters": sum(each.numel() for each in task.model.parameters()),
-        "test_calibration_error": evaluation.measure_calibration(task.model, examples, settings),
+        **evaluation.score_test(task.model, examples, settings),
+        **evaluation.evaluate_corrupted(task.model, examples, settings),
         **evaluation.measure_degree(task.model, examples, settings),
     }
 

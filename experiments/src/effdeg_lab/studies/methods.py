@@ -14,6 +14,7 @@ from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import Study, StudyFigure
+from effdeg_lab.studies.probabilities import draw_scores, list_scores
 from effdeg_lab.tables import NOTHING, Table, bold_largest
 from effdeg_lab.verdicts import Verdict, judge, judge_all
 
@@ -69,21 +70,23 @@ class Methods(Study):
         return replace(verdict, word="not decided") if incomplete else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return accuracies at equal epochs, then what each method costs and reaches at equal time."""
-        return [_list_accuracies(results), *([_list_times(results)] if _is_timed(results) else [])]
+        """Return accuracies at equal epochs, what each method costs and reaches at equal time, and other scores."""
+        times = [_list_times(results)] if _is_timed(results) else []
+        return [_list_accuracies(results), *times, *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return accuracy and effective degree during training."""
+        """Return accuracy and effective degree during training, and scores at the end."""
+        scores = draw_scores(results)
         curves = [_read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
-            return []
+            return scores
         caption = f"{tested_on(results).capitalize()} accuracy by epochs"
         caption += ", by time" if _is_timed(results) else ""
         caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
         caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
         if _name_paper(results) == "paper" and any(each.method.paper for each in results.done):
             caption += " Hollow squares are the paper's accuracies after as many epochs."
-        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme))]
+        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)), *scores]
 
     def headline(self, run: Run) -> str:
         """Return the accuracy."""
@@ -227,6 +230,17 @@ def make_table(
 ) -> Table:
     """Make a table of named columns."""
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), tuple(notes), frozenset(bold))
+
+
+def list_all_scores(results: Results) -> list[Table]:
+    """Return the scores of probabilities and on corrupted images, and those at equal time where they are others."""
+    title = f"Probabilities and shifts, {tested_on(results)} examples: {results.heading}"
+    tables, at = list_scores(title, results.done), results.equal_time
+    if at is not None and any(epochs != results.epochs for _, epochs in at.found.values()):
+        title = f"Probabilities and shifts at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
+        found = [at.found[each.method.name][0] for each in results.methods if each.method.name in at.found]
+        tables += list_scores(title, found)
+    return tables
 
 
 def _list_accuracies(results: Results) -> Table:
