@@ -17,7 +17,7 @@ from effdeg_lab.runs import Run
 from effdeg_lab.settings import Settings, format_setting
 
 # Settings of scale that change what is recorded of a run, not how it ends.
-_RECORDING = {"evaluate_every", "measure_every", "measure_also"}
+_RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
 # A run counts as one of equal time if it took between these shares of the reference's time.
 _SHORTEST, _LONGEST = 0.8, 1.05
 

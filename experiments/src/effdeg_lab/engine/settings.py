@@ -81,6 +81,8 @@ class Training(Settings):
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)
+    # Training examples of which to score the labels at every evaluation; needs data with known wrong labels.
+    suspect: int = setting(0, scale=True, named=False, least=0)
     proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
     proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
 

@@ -4,7 +4,7 @@ import gc
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,19 @@ from effdeg_lab.engine.flat import FlatParameters
 from effdeg_lab.engine.teacher import Teacher
 
 State = dict[str, Any]
+
+
+class Memory(Protocol):
+    """What evaluations remember from one to the next; it is saved in checkpoints."""
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+
+    def restore(self, state: State) -> None:
+        """Go on from what a checkpoint kept."""
+
+    def summarize(self) -> State:
+        """Return what belongs into the summary of the run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +54,7 @@ class Task:
     evaluate: Callable[[int, float | None], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar
     teacher: Teacher | None = None  # an average of the model, updated after each step
+    memory: Memory | None = None  # of the evaluations
     clip: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     precision: str = "float32"  # or bf16, by autocast on a GPU
