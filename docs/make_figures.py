@@ -174,15 +174,16 @@ def shared() -> str:
 
 
 def baseline_costs() -> str:
-    """Tabulate what a training step costs with each baseline."""
-    case = _gpu("rival_costs")
+    """Tabulate what a training step costs with each baseline; each case has a plain step of its own to divide by."""
+    case, cases = _gpu("rival_costs"), json.loads((BENCHMARKS / "gpu.json").read_text())["cases"]
+    rows = {(row["method"], row["model"]): row for row in case["rows"]}
+    for name in ("relative_costs_resnet", "relative_costs_vit"):
+        for row in cases[name]["rows"] if name in cases else ():
+            rows.setdefault((row["method"], row["model"]), row)
     lines = [f"| step / plain step ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
-    for method in dict.fromkeys(row["method"] for row in case["rows"]):
-        found = {row["model"]: row for row in case["rows"] if row["method"] == method}
-        cells = [
-            f"**{found[kind]['ratio']:.2f}** ({found[kind]['milliseconds']:.2f} ms)"
-            for kind in ("ResNet-18", "ViT-Tiny")
-        ]
+    for method in dict.fromkeys(method for method, _ in rows):
+        found = [rows.get((method, kind)) for kind in ("ResNet-18", "ViT-Tiny")]
+        cells = [f"**{row['ratio']:.2f}** ({row['milliseconds']:.2f} ms)" if row else "" for row in found]
         lines.append(f"| `{method}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -301,6 +301,28 @@ def test_the_kernels_have_the_fastest_tiles(docs):
         assert tile.items() <= speed.find_tiles(name)[0].items(), name
 
 
+def test_costs_of_relatives_join_those_of_the_baselines(docs, tmp_path, monkeypatch):
+    make_figures = docs("make_figures")
+    monkeypatch.setattr(make_figures, "BENCHMARKS", tmp_path)
+
+    def case(model, **milliseconds):
+        rows = [
+            {"method": name, "model": model, "ratio": time / milliseconds["plain"], "milliseconds": time}
+            for name, time in milliseconds.items()
+        ]
+        return {"detail": "how", "rows": rows}
+
+    rivals = [case(model, plain=4.0, sam=8.0) for model in ("ResNet-18", "ViT-Tiny")]
+    cases = {"rival_costs": {"detail": "how", "rows": [row for each in rivals for row in each["rows"]]}}
+    cases["relative_costs_vit"] = case("ViT-Tiny", plain=5.0, regmixup=9.0)
+    (tmp_path / "gpu.json").write_text(json.dumps({"cases": cases}))
+    assert make_figures.baseline_costs().splitlines()[2:] == [
+        "| `plain` | **1.00** (4.00 ms) | **1.00** (4.00 ms) |",
+        "| `sam` | **2.00** (8.00 ms) | **2.00** (8.00 ms) |",
+        "| `regmixup` |  | **1.80** (9.00 ms) |",
+    ]
+
+
 def test_networks_at_once_are_shown_as_measured(docs, tmp_path, monkeypatch):
     speed = docs("speed")
     monkeypatch.setattr(speed, "RECORD", tmp_path / "gpu.json")
