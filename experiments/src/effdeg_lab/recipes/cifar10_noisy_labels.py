@@ -3,7 +3,6 @@
 from effdeg_lab.recipe import Method
 from effdeg_lab.recipes.cifar10_relatives import ED, SETTINGS, make_recipe
 
-
 RECIPE = make_recipe(
     name="cifar10-noisy-labels",
     title="CIFAR-10 with people's labels, up to 40% of them wrong",
