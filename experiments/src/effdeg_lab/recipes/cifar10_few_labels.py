@@ -4,6 +4,7 @@ from typing import Any
 
 from effdeg_lab.recipe import Method
 from effdeg_lab.recipes.cifar10_relatives import ALPHAS, SETTINGS, WEIGHTS, make_recipe
+from effdeg_lab.studies.relatives import Relatives
 
 UNLABELED: dict[str, Any] = {"batch": 128, "unlabeled_batch": 256}
 ICT: dict[str, Any] = {**UNLABELED, "regularizer": "ict", "teacher": 0.99, "weight": 30.0, "epochs": 6}
@@ -20,6 +21,7 @@ RECIPE = make_recipe(
     ),
     cost="7 s per run on one H200, 1.5 min to tune",
     settings=SETTINGS.change({"labelled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
+    study=Relatives(with_ed=("ed", "ed-self", "ed-teacher", "cutmix+ed-teacher")),
     methods=(
         Method("plain", "Plain", {"regularizer": "plain"}, tune={"weight_decay": (5e-4, 1e-3, 2e-3)}),
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}, tune=ALPHAS),

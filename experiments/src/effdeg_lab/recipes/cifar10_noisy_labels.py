@@ -2,6 +2,7 @@
 
 from effdeg_lab.recipe import Method
 from effdeg_lab.recipes.cifar10_relatives import ED, SETTINGS, make_recipe
+from effdeg_lab.studies.noisy_labels import NoisyLabels
 
 RECIPE = make_recipe(
     name="cifar10-noisy-labels",
@@ -10,6 +11,7 @@ RECIPE = make_recipe(
     expects="By small trials with 36% wrong labels, mixup is most accurate, and ED has the best likelihood.",
     cost="10 s per run on one H200",
     settings=SETTINGS.change({"data": "cifar10n-worst", "evaluate_every": 3, "suspect": 5000}),
+    study=NoisyLabels(candidate="ed"),
     methods=(
         Method("plain", "Plain", {"regularizer": "plain"}),
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}),

@@ -5,7 +5,7 @@ from typing import Any
 
 from effdeg_lab.engine import Training, train
 from effdeg_lab.recipe import Method, Recipe
-from effdeg_lab.studies.methods import Methods
+from effdeg_lab.studies.relatives import Relatives
 
 SETTINGS = Training(
     data="cifar10",
@@ -23,7 +23,7 @@ SETTINGS = Training(
     measure_paths=200,
     measure_nodes=64,
 )
-make_recipe = partial(Recipe, settings=SETTINGS, run=train, study=Methods())
+make_recipe = partial(Recipe, settings=SETTINGS, run=train)
 
 # Not in relation to the batch but to it and all points: a step runs 512 images plain and 1,024 with ED by 4 nodes.
 ED: dict[str, Any] = {"regularizer": "ed", "weight": 7.0, "epochs": 17}
@@ -41,6 +41,7 @@ RECIPE = make_recipe(
         "before temperatures are scaled."
     ),
     cost="10 s per run on one H200, 3 min to tune",
+    study=Relatives(with_ed=("ed", "ed-3", "ed-self", "ed-free", "ed-swapped", "mixup-ed", "cutmix-ed")),
     methods=(
         Method("plain", "Plain", {"regularizer": "plain"}, tune={"weight_decay": (2.5e-4, 5e-4, 1e-3)}),
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}, tune=ALPHAS),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from effdeg_lab.figures import colors_of, name_rows, open_figure
-from effdeg_lab.results import Difference, MethodRuns, Results
+from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.tables import NOTHING, Table
 
@@ -24,6 +24,13 @@ class Measure(NamedTuple):
     decimals: int = 3
     higher_is_better: bool = False
 
+    def write(self, spread: Spread | None) -> str:
+        """Write the mean over seeds and their standard deviation in the measure's unit."""
+        if spread is None:
+            return NOTHING
+        std = "" if spread.std is None else f" ± {spread.std / self.unit:.{self.decimals}f}"
+        return f"{spread.mean / self.unit:.{self.decimals}f}{std}"
+
 
 _NLL, _NLL_SCALED = Measure("NLL", "test_loss"), Measure("NLL, scaled", "test_loss_scaled")
 _BRIER, _BRIER_SCALED = Measure("Brier", "test_brier", 1.0, 4), Measure("Brier, scaled", "test_brier_scaled", 1.0, 4)
@@ -32,6 +39,8 @@ _ECE_SCALED = Measure("ECE, scaled, %", "test_calibration_error_scaled", 0.01, 2
 _AURC = Measure("AURC × 1000", "test_aurc", 0.001, 2)
 _CORRUPTED = Measure("corrupted, %", "corrupted_accuracy", 0.01, 2, higher_is_better=True)
 _COLUMNS = (_NLL, _NLL_SCALED, _BRIER, _ECE, _ECE_SCALED, _AURC, _CORRUPTED)
+MEASURES = (Measure("accuracy, %", "test_accuracy", 0.01, 2, higher_is_better=True), *_COLUMNS)
+"""What a classifier is judged by."""
 # The lower row has what scaling makes of the upper one; the last two have nothing to do with each other.
 _PANELS = ((_NLL, _BRIER, _ECE, _AURC), (_NLL_SCALED, _BRIER_SCALED, _ECE_SCALED, _CORRUPTED))
 _NOTES = (
@@ -57,8 +66,7 @@ def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
             continue
         compared = [] if measure is _CORRUPTED and len(used) > 1 else scored
         if len(compared) > 1:
-            best = min(compared, key=lambda each: _badness(measure, each))
-            bold.add((methods.index(best), len(columns)))
+            bold.add((methods.index(find_best(measure, compared)), len(columns)))
         columns[measure.title] = [_format(measure, each, compared) for each in methods]
     rows = tuple(zip(*columns.values(), strict=True))
     return [Table(title, tuple(columns), rows, tuple(notes), frozenset(bold))]
@@ -81,22 +89,19 @@ def _has_scores(methods: Sequence[MethodRuns]) -> bool:
     return any(_BRIER.key in (run.summary or {}) for each in methods for run in each.runs)
 
 
-def _badness(measure: Measure, each: MethodRuns) -> float:
-    mean = float(each.values(measure.key).mean())
-    return -mean if measure.higher_is_better else mean
+def find_best(measure: Measure, methods: Sequence[MethodRuns]) -> MethodRuns:
+    """Return the method with the best mean."""
+    sign = -1 if measure.higher_is_better else 1
+    return min(methods, key=lambda each: sign * float(each.values(measure.key).mean()))
 
 
 def _format(measure: Measure, each: MethodRuns, compared: Sequence[MethodRuns]) -> str:
     """Write a score, and a mark if it differs from that of the best of the other methods beyond chance."""
-    spread = each.spread(measure.key)
-    if spread is None:
-        return NOTHING
-    std = "" if spread.std is None else f" ± {spread.std / measure.unit:.{measure.decimals}f}"
-    text = f"{spread.mean / measure.unit:.{measure.decimals}f}{std}"
+    text = measure.write(each.spread(measure.key))
     others = [other for other in compared if other is not each]
-    if not others:
+    if text == NOTHING or not others:
         return text
-    best = min(others, key=lambda other: _badness(measure, other))
+    best = find_best(measure, others)
     difference = Difference.of(*(dict(one.values(measure.key)) for one in (each, best)))
     if difference.interval is None or difference.interval[0] <= 0 <= difference.interval[1]:
         return text
