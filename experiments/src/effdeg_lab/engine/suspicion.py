@@ -58,7 +58,8 @@ def score_labels(
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
     for shift in range(1, _SHIFTS + 1):
         first, second = order, order.roll(shift)
-        inner = [predict(torch.lerp(inputs[first], inputs[second], float(each))).softmax(1) for each in alpha[1:-1]]
+        ends = inputs[first], inputs[second]
+        inner = [predict(torch.lerp(*ends, each)).softmax(1) for each in alpha[1:-1].tolist()]
         values = torch.stack([probabilities[first], *inner, probabilities[second]], dim=1)
         for start, along in ((first, values), (second, values.flip(1))):
             anchored = torch.cat([targets[start, None], along[:, 1:]], dim=1)
@@ -101,16 +102,14 @@ class WrongLabels:
             self._best = {"best_test_accuracy": test_accuracy, "best_epoch": epoch}
         if not len(self._split):
             return {}
-        inputs = self._examples.normalize(self._split.inputs)
-        training = model.training
+        inputs, training = self._examples.normalize(self._split.inputs), model.training
+
+        def predict(points: Tensor) -> Tensor:
+            with autocast(points.device, self._precision):
+                return torch.cat([model(part).float() for part in torch.split(points, _CHUNK)])
+
         model.eval()
-        with autocast(inputs.device, self._precision):
-            self._last = score_labels(
-                lambda points: torch.cat([model(part).float() for part in torch.split(points, _CHUNK)]),
-                inputs,
-                self._split.labels,
-                seed=epoch,
-            )
+        self._last = score_labels(predict, inputs, self._split.labels, seed=epoch)
         model.train(training)
         self._sums = {name: score + self._sums.get(name, 0.0) for name, score in self._last.items()}
         return {"wrong_labels": self._measure()}
