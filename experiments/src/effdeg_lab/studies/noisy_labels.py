@@ -33,13 +33,13 @@ SCORES = {
     "loss": "loss",
     "margin": "margin",
     "degree": "ED",
-    "degree_of_label": "ED of the label",
-    "degree_of_label_alone": "ED of the label, its class alone",
+    "degree_within_label": "ED within a label",
+    "degree_of_label": "ED within a label, anchored",
     "mean_loss": "loss, mean over epochs",
     AREA_UNDER_MARGIN: "area under the margin",
     "mean_degree": "ED, mean over epochs",
-    "mean_degree_of_label": "ED of the label, mean over epochs",
-    "mean_degree_of_label_alone": "ED of the label, its class alone, mean over epochs",
+    "mean_degree_within_label": "ED within a label, mean over epochs",
+    "mean_degree_of_label": "ED within a label, anchored, mean over epochs",
 }
 """The scores of labels, by their names in summaries."""
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -149,6 +149,8 @@ def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
     notes = [
         "How likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over epochs, "
         "scores are those of the last epoch.",
+        "ED: of paths from the example to any others; within a label: to others with the same given label; anchored: "
+        "with the given label at the example.",
         "±: standard deviation over seeds. Differences from the area under the margin (Pleiss et al., 2020) have 95% "
         "intervals; * excludes zero.",
     ]
