@@ -1,7 +1,7 @@
 """Which training labels are wrong? Scores of given labels, and how well they find the wrong ones where truth is known.
 
-The effective degree enters by paths that start at an example. Between two examples with the same label, outputs have no
-reason to change. Where one of the labels is wrong, and most of all where a model knows it by heart, they do.
+The effective degree enters by paths that start at an example. The idea: between two examples with the same label, the
+outputs have no reason to change unless one of the labels is wrong, even if the model knows that label by heart.
 """
 
 import math
