@@ -1,11 +1,12 @@
 """Which training labels are wrong? Scores of given labels, and how well they find the wrong ones where truth is known.
 
-The effective degree enters by paths that start at an example: if a model has learned an example's label by heart,
-against its neighbors, then its outputs should bend near the example.
+The effective degree enters by paths that start at an example. The idea: between two examples with the same label, the
+outputs have no reason to change unless one of the labels is wrong, even if the model knows that label by heart.
 """
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State, autocast
 
-DEGREES = ("degree", "degree_of_label", "degree_of_label_alone")
+DEGREES = ("degree", "degree_within_label", "degree_of_label")
 """The scores by the effective degree."""
 # The interpolating polynomial on 8 nodes, of which the ends need no forward pass of their own. Every shift of a random
 # order joins each example to two others, so 2 shifts make 4 paths start at each.
@@ -34,9 +35,9 @@ def score_labels(
     """Score how suspicious the label of each example is; a score is larger where the label is more likely wrong.
 
     ``loss`` is the cross-entropy, ``margin`` the largest other logit minus that of the label. The others are effective
-    degrees of probabilities along paths that start at the example, averaged over paths: ``degree`` of the model's own
-    outputs, ``degree_of_label`` with the label instead of the output at the example itself, which a model that knows
-    the label by heart cannot hide, and ``degree_of_label_alone`` the same for the labelled class only.
+    degrees of probabilities, averaged over paths that start at the example: ``degree`` along paths to any others,
+    ``degree_within_label`` along paths to others with the same label, and ``degree_of_label`` along these as well, but
+    with the label instead of the output at the example itself. An example with a rare label may have paths to itself.
 
     Args:
         predict: Returns logits, without changing the model.
@@ -56,15 +57,19 @@ def score_labels(
     # Chebyshev's points of the second kind, which contain both ends and are the same from either of them.
     alpha = (1 - torch.linspace(0, math.pi, _NODES, dtype=torch.float64, device=labels.device).cos()) / 2
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    for shift in range(1, _SHIFTS + 1):
-        first, second = order, order.roll(shift)
-        inner = [predict(torch.lerp(inputs[first], inputs[second], float(each))).softmax(1) for each in alpha[1:-1]]
+    by_label = [order[labels[order] == each] for each in range(logits.shape[1])]
+    pairings = {"degree": [order], "degree_within_label": by_label}
+    for (name, groups), shift in product(pairings.items(), range(1, _SHIFTS + 1)):
+        first, second = torch.cat(groups), torch.cat([group.roll(shift) for group in groups])
+        ends = inputs[first], inputs[second]
+        inner = [predict(torch.lerp(*ends, each)).softmax(1) for each in alpha[1:-1].tolist()]
         values = torch.stack([probabilities[first], *inner, probabilities[second]], dim=1)
         for start, along in ((first, values), (second, values.flip(1))):
-            anchored = torch.cat([targets[start, None], along[:, 1:]], dim=1)
-            alone = anchored.gather(2, labels[start, None, None].expand(-1, _NODES, 1))
-            for name, each in zip(DEGREES, (along, anchored, alone), strict=True):
-                scores[name][start] += effective_degree(fit(each, alpha, _DEGREE)).to(others.dtype) / (2 * _SHIFTS)
+            measured = {name: along}
+            if groups is by_label:
+                measured["degree_of_label"] = torch.cat([targets[start, None], along[:, 1:]], dim=1)
+            for key, each in measured.items():
+                scores[key][start] += effective_degree(fit(each, alpha, _DEGREE)) / (2 * _SHIFTS)
     return scores
 
 
@@ -101,16 +106,14 @@ class WrongLabels:
             self._best = {"best_test_accuracy": test_accuracy, "best_epoch": epoch}
         if not len(self._split):
             return {}
-        inputs = self._examples.normalize(self._split.inputs)
-        training = model.training
+        inputs, training = self._examples.normalize(self._split.inputs), model.training
+
+        def predict(points: Tensor) -> Tensor:
+            with autocast(points.device, self._precision):
+                return torch.cat([model(part).float() for part in torch.split(points, _CHUNK)])
+
         model.eval()
-        with autocast(inputs.device, self._precision):
-            self._last = score_labels(
-                lambda points: torch.cat([model(part).float() for part in torch.split(points, _CHUNK)]),
-                inputs,
-                self._split.labels,
-                seed=epoch,
-            )
+        self._last = score_labels(predict, inputs, self._split.labels, seed=epoch)
         model.train(training)
         self._sums = {name: score + self._sums.get(name, 0.0) for name, score in self._last.items()}
         return {"wrong_labels": self._measure()}

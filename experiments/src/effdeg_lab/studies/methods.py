@@ -52,20 +52,22 @@ class Methods(Study):
         """Judge the paper's order, in the pairs that the paper's numbers distinguish."""
         candidate = results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
         if self.within is not None:
-            return _judge(results, candidate, results.methods[0], above=-self.within, below=self.within)
+            return judge_difference(results, candidate, results.methods[0], above=-self.within, below=self.within)
         reported = [each for each in results.methods if each.method.paper]
         done = sorted((each for each in reported if each.runs), key=_reported_mean, reverse=True)
         if len(done) < 2:
-            gain = _judge(results, candidate, results.methods[0])
+            gain = judge_difference(results, candidate, results.methods[0])
             return replace(gain, word="not decided" if reported else "no claim")
         # The first of several undecided pairs is the one that is shown.
         pairs = sorted(combinations(done, 2), key=lambda pair: {*pair} != {candidate, results.methods[0]})
         apart = [pair for pair in pairs if _reported_mean(pair[0]) - _reported_mean(pair[1]) > _reported_spread(*pair)]
         if apart:
-            verdict = judge_all(_judge(results, *pair, above=0.0) for pair in apart)
+            verdict = judge_all(judge_difference(results, *pair, above=0.0) for pair in apart)
         else:
             spreads = [(pair, _reported_spread(*pair)) for pair in pairs]
-            verdict = judge_all(_judge(results, *pair, above=-spread, below=spread) for pair, spread in spreads)
+            verdict = judge_all(
+                judge_difference(results, *pair, above=-spread, below=spread) for pair, spread in spreads
+            )
         incomplete = len(done) < len(reported) and verdict.word == "holds"
         return replace(verdict, word="not decided") if incomplete else verdict
 
@@ -77,7 +79,7 @@ class Methods(Study):
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return accuracy and effective degree during training, and scores at the end."""
         scores = draw_scores(results)
-        curves = [_read_curve(each, "epoch", "test_accuracy") for each in results.done]
+        curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
             return scores
         caption = f"{tested_on(results).capitalize()} accuracy by epochs"
@@ -93,7 +95,8 @@ class Methods(Study):
         return f"{100 * run.value('test_accuracy'):.2f}%"
 
 
-def _judge(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float) -> Verdict:
+def judge_difference(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float) -> Verdict:
+    """Judge how many points of accuracy one method is above another."""
     difference = results.difference(one, other)
     if difference is None:
         return Verdict("not decided")
@@ -120,7 +123,7 @@ def _is_timed(results: Results) -> bool:
 
 def _is_tracked(results: Results) -> bool:
     """Return whether the effective degree was measured during training."""
-    return any(_read_curve(each, "epoch", _DEGREE) is not None for each in results.done)
+    return any(read_curve(each, "epoch", _DEGREE) is not None for each in results.done)
 
 
 def tested_on(results: Results) -> str:
@@ -307,7 +310,7 @@ def write_sweep_command(recipe: Recipe) -> str:
     return f"effdeg-lab sweep {recipe.name}{' --data DIR' if needs_data else ''}"
 
 
-def _read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
+def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
     """Return what was logged during training, seeds × evaluations × 2; None if it was only at the end."""
     logs = [pd.json_normalize(run.metrics).reindex(columns=[along, what]).dropna().to_numpy(float) for run in each.runs]
     shared = min(map(len, logs))
@@ -331,7 +334,7 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
         ):
             labels = []
             for each in results.done:
-                curve, color = _read_curve(each, along, what), colors_of(results.recipe, theme)[each.method.name]
+                curve, color = read_curve(each, along, what), colors_of(results.recipe, theme)[each.method.name]
                 if curve is not None and (along == "epoch" or each.time() is not None):
                     for seed in curve / units:
                         axes.plot(*seed.T, color=color, lw=0.6, alpha=0.4)
