@@ -60,8 +60,8 @@ class NoisyLabels(Study):
 
     def claim(self, results: Results) -> Verdict:
         """Judge the lead of the candidate over the best other method, on every label set."""
-        parts = []
-        for part in split_by_data(results).values():
+        by_data, parts = split_by_data(results), list[Verdict]()
+        for part in by_data.values():
             candidate = part.find(self.candidate)
             others = [each for each in part.done if each is not candidate]
             if not candidate.runs or not others:
@@ -69,7 +69,8 @@ class NoisyLabels(Study):
                 continue
             best = max(others, key=lambda each: float(each.values(LAST).mean()))
             parts.append(judge_difference(part, candidate, best, above=0.0))
-        return judge_all(parts)
+        missing = {*results.recipe.grid.get("data", ())} - by_data.keys()
+        return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
 
     def tables(self, results: Results) -> list[Table]:
         """Return the accuracies on each label set, then how well scores find wrong labels, method by method."""
