@@ -19,7 +19,7 @@ from effdeg_lab.runs import RunFolder
 from effdeg_lab.studies import noisy_labels
 
 DIGITS = load("digits", None)
-SCORES = {"loss", "margin", *DEGREES}
+SCORES = {"loss", "margin", "nearby", *DEGREES}
 
 
 def make_noisy_digits():
@@ -41,7 +41,7 @@ def score_by_loops(model, inputs, labels, seed):
     count, nodes = len(labels), [(1 - math.cos(math.pi * each / 7)) / 2 for each in range(8)]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     alike = [[each for each in order if labels[each] == label] for label in sorted({*labels.tolist()})]
-    found = {name: [[] for _ in range(count)] for name in DEGREES}
+    found = {name: [[] for _ in range(count)] for name in (*DEGREES, "nearby")}
     for name, groups in (("degree", [order]), ("degree_within_label", alike)):
         joined = [
             (group[place], group[place - shift]) for group in groups for shift in (1, 2) for place in range(len(group))
@@ -52,9 +52,10 @@ def score_by_loops(model, inputs, labels, seed):
             found[name][start].append(measure(nodes, values))
             if name == "degree_within_label":
                 assert labels[start] == labels[end]
+                found["nearby"][start].append(1 - float(values[1:3, labels[start]].mean()))
                 values[0] = torch.eye(values.shape[1])[labels[start]]
                 found["degree_of_label"][start].append(measure(nodes, values))
-    assert {len(each) for degrees in found.values() for each in degrees} == {4}
+    assert {len(each) for scores in found.values() for each in scores} == {4}
     return {name: torch.tensor([sum(each) / 4 for each in values]) for name, values in found.items()}
 
 

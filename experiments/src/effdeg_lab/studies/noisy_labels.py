@@ -32,11 +32,13 @@ AREA_UNDER_MARGIN = "area_under_margin"
 SCORES = {
     "loss": "loss",
     "margin": "margin",
+    "nearby": "probability nearby",
     "degree": "ED",
     "degree_within_label": "ED within a label",
     "degree_of_label": "ED within a label, anchored",
     "mean_loss": "loss, mean over epochs",
     AREA_UNDER_MARGIN: "area under the margin",
+    "mean_nearby": "probability nearby, mean over epochs",
     "mean_degree": "ED, mean over epochs",
     "mean_degree_within_label": "ED within a label, mean over epochs",
     "mean_degree_of_label": "ED within a label, anchored, mean over epochs",
@@ -151,7 +153,8 @@ def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
         "How likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over epochs, "
         "scores are those of the last epoch.",
         "ED: of paths from the example to any others; within a label: to others with the same given label; anchored: "
-        "with the given label at the example.",
+        "with the given label at the example. Probability nearby: that of the label at the first points of these "
+        "paths, without degrees.",
         "±: standard deviation over seeds. Differences from the area under the margin (Pleiss et al., 2020) have 95% "
         "intervals; * excludes zero.",
     ]
