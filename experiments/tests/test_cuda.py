@@ -19,6 +19,7 @@ from effdeg_lab.engine import classify, train_together
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.engine.suspicion import score_labels
 from effdeg_lab.engine.together import StackedStep
 from effdeg_lab.models import make_model
 from effdeg_lab.studies import grokking
@@ -218,3 +219,13 @@ def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
             assert one[name] == pytest.approx(two[name], rel=2e-2)
         degrees = [entry[grokking.DEGREE]["value"] for entry in (one, two)]
         assert degrees[0] == pytest.approx(degrees[1], rel=2e-2)
+
+
+def test_labels_are_scored_as_on_a_cpu():
+    torch.manual_seed(0)
+    data, model = load("digits", None), make_model("mlp", shape=(64,), classes=10)
+    inputs, labels = 3 * data.train_inputs[:300], data.train_labels[:300]
+    expected = score_labels(model, inputs, labels, seed=1)
+    found = score_labels(model.to(GPU), inputs.to(GPU), labels.to(GPU), seed=1)
+    assert all(score.is_cuda for score in found.values())
+    assert_close({name: score.cpu() for name, score in found.items()}, expected, rtol=1e-3, atol=1e-4)

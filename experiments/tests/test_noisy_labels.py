@@ -58,9 +58,13 @@ def test_the_candidate_must_lead_on_every_label_set(leads, word):
         assert verdict.value == pytest.approx(100 * (leads[1] - 0.01))
 
 
-def test_a_label_set_without_the_candidate_decides_nothing():
+def test_a_label_set_without_the_candidate_or_without_any_run_decides_nothing():
     runs = [run for run in make_runs((0.03, 0.04)) if (run.method, run.settings["data"]) != ("ed", WORST)]
     assert RECIPE.study.claim(get_results(runs)).word == "not decided"
+    runs = [run for run in make_runs((0.03, 0.04)) if run.settings["data"] == WORST]
+    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
+    runs = [run for run in make_runs((0.03, -0.04)) if run.settings["data"] == WORST]
+    assert RECIPE.study.claim(get_results(runs)).word == "does not hold"
 
 
 def test_accuracies_of_the_last_and_of_the_best_epoch():

@@ -13,9 +13,13 @@ from effdeg_lab.data import load
 from effdeg_lab.engine import classify, together, train_together
 from effdeg_lab.engine.suspicion import DEGREES, area_under_roc, score_labels
 from effdeg_lab.models import make_model
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.results import collect
+from effdeg_lab.runs import RunFolder
+from effdeg_lab.studies import noisy_labels
 
 DIGITS = load("digits", None)
-SCORES = {"loss", "margin", *DEGREES}
+SCORES = {"loss", "margin", "nearby", *DEGREES}
 
 
 def make_noisy_digits():
@@ -37,7 +41,7 @@ def score_by_loops(model, inputs, labels, seed):
     count, nodes = len(labels), [(1 - math.cos(math.pi * each / 7)) / 2 for each in range(8)]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     alike = [[each for each in order if labels[each] == label] for label in sorted({*labels.tolist()})]
-    found = {name: [[] for _ in range(count)] for name in DEGREES}
+    found = {name: [[] for _ in range(count)] for name in (*DEGREES, "nearby")}
     for name, groups in (("degree", [order]), ("degree_within_label", alike)):
         joined = [
             (group[place], group[place - shift]) for group in groups for shift in (1, 2) for place in range(len(group))
@@ -48,9 +52,10 @@ def score_by_loops(model, inputs, labels, seed):
             found[name][start].append(measure(nodes, values))
             if name == "degree_within_label":
                 assert labels[start] == labels[end]
+                found["nearby"][start].append(1 - float(values[1:3, labels[start]].mean()))
                 values[0] = torch.eye(values.shape[1])[labels[start]]
                 found["degree_of_label"][start].append(measure(nodes, values))
-    assert {len(each) for degrees in found.values() for each in degrees} == {4}
+    assert {len(each) for scores in found.values() for each in scores} == {4}
     return {name: torch.tensor([sum(each) / 4 for each in values]) for name, values in found.items()}
 
 
@@ -162,6 +167,33 @@ def test_networks_trained_together_remember_their_own(tmp_path):
         alone = carry_out(tmp_path / "alone", settings)
         assert job.read().summary["wrong_labels"] == pytest.approx(alone.summary["wrong_labels"], abs=0.02)
     assert jobs[0].read().summary["wrong_labels"] != jobs[1].read().summary["wrong_labels"]
+
+
+@pytest.mark.usefixtures("_noisy")
+def test_the_study_reads_what_runs_leave(tmp_path):
+    recipe = Recipe(
+        name="noisy-digits",
+        title="Digits with wrong labels",
+        paper="none",
+        expects="nothing",
+        cost="nothing",
+        settings=small(suspect=60),
+        run=classify.train,
+        study=noisy_labels.NoisyLabels(candidate="ed"),
+        methods=(Method("plain", "Baseline"), Method("ed", "ED", {"regularizer": "ed"})),
+    )
+    for method in recipe.methods:
+        for seed in range(2):
+            carry_out(tmp_path, recipe.resolve(method, {"seed": seed}))
+    (results,) = collect(recipe, RunFolder(tmp_path).read())
+    accuracies, plain, ed = recipe.study.tables(results)
+    assert accuracies.title.startswith("digits (25.0% of the labels wrong): 4 epochs, seeds 0, 1")
+    assert [row[0] for row in accuracies.rows] == ["Baseline", "ED"]
+    for table in (plain, ed):  # every score has its AUROC
+        assert [row[0] for row in table.rows] == [*noisy_labels.SCORES.values()]
+        assert all("±" in row[1] for row in table.rows)
+    assert "ED minus Baseline" in recipe.study.claim(results).quantity
+    assert len(recipe.study.figures(results)[0].draw("light").axes) == 1
 
 
 @pytest.mark.usefixtures("_noisy")

@@ -24,6 +24,7 @@ DEGREES = ("degree", "degree_within_label", "degree_of_label")
 # The interpolating polynomial on 8 nodes, of which the ends need no forward pass of their own. Every shift of a random
 # order joins each example to two others, so 2 shifts make 4 paths start at each.
 _NODES, _DEGREE, _SHIFTS = 8, 7, 2
+_NEARBY = 2  # nodes next to the example
 _CHUNK = 1000
 _LISTED = 40
 
@@ -34,10 +35,11 @@ def score_labels(
 ) -> dict[str, Tensor]:
     """Score how suspicious the label of each example is; a score is larger where the label is more likely wrong.
 
-    ``loss`` is the cross-entropy, ``margin`` the largest other logit minus that of the label. The others are effective
+    ``loss`` is the cross-entropy, ``margin`` the largest other logit minus that of the label. Three are effective
     degrees of probabilities, averaged over paths that start at the example: ``degree`` along paths to any others,
     ``degree_within_label`` along paths to others with the same label, and ``degree_of_label`` along these as well, but
     with the label instead of the output at the example itself. An example with a rare label may have paths to itself.
+    ``nearby`` is a control without degrees: one minus the probability of the label at the first points of these paths.
 
     Args:
         predict: Returns logits, without changing the model.
@@ -51,6 +53,7 @@ def score_labels(
     scores = {
         "loss": cross_entropy(logits, labels, reduction="none"),
         "margin": others - logits.gather(1, ids).squeeze(1),
+        "nearby": torch.ones_like(others),
         **{name: torch.zeros_like(others) for name in DEGREES},
     }
     targets = one_hot(labels, logits.shape[1]).to(probabilities.dtype)
@@ -68,6 +71,8 @@ def score_labels(
             measured = {name: along}
             if groups is by_label:
                 measured["degree_of_label"] = torch.cat([targets[start, None], along[:, 1:]], dim=1)
+                near = (along[:, 1 : 1 + _NEARBY] * targets[start, None]).sum(2).mean(1)
+                scores["nearby"][start] -= near / (2 * _SHIFTS)
             for key, each in measured.items():
                 scores[key][start] += effective_degree(fit(each, alpha, _DEGREE)) / (2 * _SHIFTS)
     return scores

@@ -32,11 +32,13 @@ AREA_UNDER_MARGIN = "area_under_margin"
 SCORES = {
     "loss": "loss",
     "margin": "margin",
+    "nearby": "probability nearby",
     "degree": "ED",
     "degree_within_label": "ED within a label",
     "degree_of_label": "ED within a label, anchored",
     "mean_loss": "loss, mean over epochs",
     AREA_UNDER_MARGIN: "area under the margin",
+    "mean_nearby": "probability nearby, mean over epochs",
     "mean_degree": "ED, mean over epochs",
     "mean_degree_within_label": "ED within a label, mean over epochs",
     "mean_degree_of_label": "ED within a label, anchored, mean over epochs",
@@ -60,8 +62,8 @@ class NoisyLabels(Study):
 
     def claim(self, results: Results) -> Verdict:
         """Judge the lead of the candidate over the best other method, on every label set."""
-        parts = []
-        for part in split_by_data(results).values():
+        by_data, parts = split_by_data(results), list[Verdict]()
+        for part in by_data.values():
             candidate = part.find(self.candidate)
             others = [each for each in part.done if each is not candidate]
             if not candidate.runs or not others:
@@ -69,7 +71,8 @@ class NoisyLabels(Study):
                 continue
             best = max(others, key=lambda each: float(each.values(LAST).mean()))
             parts.append(judge_difference(part, candidate, best, above=0.0))
-        return judge_all(parts)
+        missing = {*results.recipe.grid.get("data", ())} - by_data.keys()
+        return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
 
     def tables(self, results: Results) -> list[Table]:
         """Return the accuracies on each label set, then how well scores find wrong labels, method by method."""
@@ -150,7 +153,8 @@ def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
         "How likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over epochs, "
         "scores are those of the last epoch.",
         "ED: of paths from the example to any others; within a label: to others with the same given label; anchored: "
-        "with the given label at the example.",
+        "with the given label at the example. Probability nearby: that of the label at the first points of these "
+        "paths, without degrees.",
         "±: standard deviation over seeds. Differences from the area under the margin (Pleiss et al., 2020) have 95% "
         "intervals; * excludes zero.",
     ]
