@@ -23,7 +23,9 @@ RECIPE = make_recipe(
     settings=SETTINGS.change({"labelled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
     study=Relatives(with_ed=("ed", "ed-self", "ed-teacher", "cutmix+ed-teacher")),
     methods=(
-        Method("plain", "Plain", {"regularizer": "plain"}, tune={"weight_decay": (5e-4, 1e-3, 2e-3)}),
+        Method(
+            "plain", "Plain", {"regularizer": "plain", "weight_decay": 5e-4}, tune={"weight_decay": (5e-4, 1e-3, 2e-3)}
+        ),
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}, tune=ALPHAS),
         Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}, tune=ALPHAS),
         Method("ict", "ICT", ICT, tune={"weight": (10.0, 30.0, 100.0)}),
