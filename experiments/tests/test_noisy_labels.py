@@ -11,7 +11,7 @@ from effdeg_lab.engine.suspicion import DEGREES
 from effdeg_lab.figures import colors_of
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import collect
-from effdeg_lab.studies.noisy_labels import SCORES, NoisyLabels, draw_suspicious, split_by_data
+from effdeg_lab.studies.noisy_labels import SCORES, NoisyLabels, draw_suspicious
 
 RECIPE = Recipe(
     name="noisy",
@@ -70,7 +70,7 @@ def test_a_label_set_without_the_candidate_or_without_any_run_decides_nothing():
 def test_accuracies_of_the_last_and_of_the_best_epoch():
     runs = [run for run in make_runs((0.03, 0.04)) if run.method != "mixup" or run.settings["data"] == AGGREGATE]
     first, second = RECIPE.study.tables(get_results(runs))
-    assert first.title == f"{AGGREGATE} (9.0% of the labels wrong): 20 epochs, seeds 0, 1, 2, Thinking Machine"
+    assert first.title == f"Accuracy (9.0% of the labels wrong): {AGGREGATE}, 20 epochs, seeds 0, 1, 2, Thinking Machine"
     assert second.title.startswith(f"{WORST} (40.0% of the labels wrong)")
     against = ("last: against Baseline", "best: against Baseline")
     assert first.columns == ("", "last epoch, %", against[0], "best epoch, %", against[1], "training, %", "step")
@@ -109,7 +109,7 @@ def test_scores_are_compared_with_the_area_under_the_margin_on_the_same_networks
 
 def test_label_sets_are_in_the_order_of_the_grid():
     runs = make_runs((0.1, 0.1))[::-1]
-    parts = split_by_data(get_results(runs))
+    parts = {part.point: part for part in get_results(runs).split()}
     assert list(parts) == [AGGREGATE, WORST]
     assert [len(each.runs) for part in parts.values() for each in part.methods] == [3] * 6
     assert {run.settings["data"] for each in parts[WORST].methods for run in each.runs} == {WORST}

@@ -56,8 +56,8 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
     tables = "methods random-pixels basis layers sampling components configurations"
     in_paper = [f"cifar10-{name}" for name in tables.split()] + ["mnist-cifar", "pnn", "cifar10-resnet18-pool"]
     others = (
-        "cifar10-contest cifar10-cost cifar10-estimators cifar10-fused cifar10-learning-rate cifar10-sensitivity "
-        "digits-estimators digits-methods"
+        "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
+        "cifar10-noisy-labels cifar10-relatives cifar10-sensitivity digits-estimators digits-methods"
     )
     expected = [*in_paper, "grokking", "cifar10-vit-pool", *others.split(), "estimator", "path-degrees"]
     assert list(all_recipes()) == expected

@@ -89,6 +89,11 @@ class MethodRuns:
         return frame.set_index(pd.Index([run.seed for run in self.runs], name="seed"))
 
     @property
+    def epochs(self) -> int:
+        """The epochs of the runs; 0 if they have none."""
+        return int(self.runs[0].settings.get("epochs", 0)) if self.runs else 0
+
+    @property
     def machines(self) -> tuple[str, ...]:
         """The machines that it was run on."""
         return tuple(dict.fromkeys(run.machine for run in self.runs))
@@ -146,6 +151,11 @@ class Results:
         return int(self.scale.get("epochs", 0))
 
     @property
+    def varies_epochs(self) -> bool:
+        """Whether methods have epochs of their own, as those that are to take equally long."""
+        return any("epochs" in each.method.changes for each in self.done)
+
+    @property
     def seeds(self) -> list[int]:
         """All seeds that were run."""
         return sorted({run.seed for each in self.methods for run in each.runs})
@@ -159,7 +169,7 @@ class Results:
     def heading(self) -> str:
         """Epochs, seeds and machines, in one line."""
         parts = [self.point] if self.point else []
-        parts += [f"{self.epochs} epochs"] if self.epochs else []
+        parts += [f"{self.epochs} epochs"] if self.epochs and not self.varies_epochs else []
         if self.seeds:
             parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {', '.join(map(str, self.seeds))}")
         return ", ".join([*parts, *self.machines])

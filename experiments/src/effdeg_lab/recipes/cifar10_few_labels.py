@@ -21,7 +21,7 @@ RECIPE = make_recipe(
     ),
     cost="7 s per run on one H200, 1.5 min to tune",
     settings=SETTINGS.change({"labelled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
-    study=Relatives(with_ed=("ed", "ed-self", "ed-teacher", "cutmix+ed-teacher")),
+    study=Relatives(with_ed=("ed", "ed-self", "ed-teacher", "mixup+ed-teacher")),
     methods=(
         Method(
             "plain", "Plain", {"regularizer": "plain", "weight_decay": 5e-4}, tune={"weight_decay": (5e-4, 1e-3, 2e-3)}
@@ -33,13 +33,14 @@ RECIPE = make_recipe(
         Method("ed-self", "ED, own ends", {**UNLABELED, **CURVATURE, "epochs": 4}, tune=WEIGHTS),
         Method("ed-teacher", "ED, ends by a teacher", TEACHER, tune=WEIGHTS),
         Method("cutmix+ict", "CutMix and ICT", {**ICT, "regularizer": "cutmix+ict"}),
-        Method("cutmix+ed-teacher", "CutMix and ED, ends by a teacher", {**TEACHER, "regularizer": "cutmix+ed"}),
+        Method("mixup+ict", "Mixup and ICT", {**ICT, "regularizer": "mixup+ict"}),
+        Method("mixup+ed-teacher", "Mixup and ED, ends by a teacher", {**TEACHER, "regularizer": "mixup+ed"}),
     ),
     departs=(
         "ResNet-9, trained for the time that a plain network takes for 18 × 195 steps of 256 labelled images. A step "
         "of ICT and of ED with images without labels has 128 labelled and 256 other images. ED on these counts "
         "curvature alone (degrees 2 and 3). One setting of each method is tuned with 1,000 labels on 5,000 held-out "
-        "images, by three runs of 5 epochs, and used for all numbers of labels; the last two methods use the "
+        "images, by three runs of 5 epochs, and used for all numbers of labels; the last three methods use the "
         "values of their recipe. The seed decides which images have labels."
     ),
     grid={"labelled": (250, 1000, 4000)},

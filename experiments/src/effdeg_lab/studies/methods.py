@@ -259,11 +259,13 @@ def _list_accuracies(results: Results) -> Table:
         f"against {methods[0].method.title}": list(map(format_difference, differences)),
         "training, %": [f"{100 * spread.mean:.2f}" if spread else NOTHING for spread in training],
         "ED": [format_degree(read_degree(each)) for each in methods],
+        **({"epochs": [str(each.epochs or NOTHING) for each in methods]} if results.varies_epochs else {}),
         **list_seeds(results, methods),
     }
     intervals = ["Differences have 95% intervals; * excludes zero."]
     notes = list_notes(results) + (intervals if any(each and each.interval for each in differences) else [])
-    return make_table(f"At equal epochs: {results.heading}", columns, notes, bold)
+    title = "Accuracy" if results.varies_epochs else "At equal epochs"
+    return make_table(f"{title}: {results.heading}", columns, notes, bold)
 
 
 def _list_times(results: Results) -> Table:
@@ -285,7 +287,7 @@ def _list_times(results: Results) -> Table:
         took = {name: f"took {format_duration(each.time())}" for name, each in at.longer.items()}
         absent = [took.get(each.method.name, "not run") for each in methods]
         columns["at equal time, %"] = list(map(format_points, reached, absent))
-        columns["in epochs"] = [str(pair[1]) if pair else NOTHING for pair in found]
+        columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in found]
         steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
         missing = [step for name, step in steps.items() if name not in at.found]
         # Nothing is the best while a cheaper method was not given the time.

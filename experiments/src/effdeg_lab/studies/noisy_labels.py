@@ -1,7 +1,7 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
@@ -62,7 +62,7 @@ class NoisyLabels(Study):
 
     def claim(self, results: Results) -> Verdict:
         """Judge the lead of the candidate over the best other method, on every label set."""
-        by_data, parts = split_by_data(results), list[Verdict]()
+        by_data, parts = _split(results), list[Verdict]()
         for part in by_data.values():
             candidate = part.find(self.candidate)
             others = [each for each in part.done if each is not candidate]
@@ -76,14 +76,14 @@ class NoisyLabels(Study):
 
     def tables(self, results: Results) -> list[Table]:
         """Return the accuracies on each label set, then how well scores find wrong labels, method by method."""
-        parts = split_by_data(results)
-        accuracies = [_list_accuracies(name, part) for name, part in parts.items()]
+        parts = _split(results)
+        accuracies = [_list_accuracies(part) for part in parts.values()]
         areas = [_list_areas(each.method.name, parts) for each in results.done]
         return accuracies + [table for table in areas if table is not None]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return accuracy during training: where wrong labels are learned, it falls."""
-        parts = {name: part for name, part in split_by_data(results).items() if _has_curves(part)}
+        parts = {name: part for name, part in _split(results).items() if _has_curves(part)}
         if not parts:
             return []
         caption = f"Accuracy on {tested_on(results)} images during training with wrong labels."
@@ -96,20 +96,11 @@ class NoisyLabels(Study):
         return f"{last:.2f}%" + (f" (best epoch {best:.2f}%)" if best >= 0 else "")
 
 
-def split_by_data(results: Results) -> dict[str, Results]:
-    """Return the results on each data set of the grid that was run."""
-    runs = [run for each in results.methods for run in each.runs]
-    found = {run.settings["data"] for run in runs}
-    names = dict.fromkeys(name for name in (*results.recipe.grid.get("data", ()), *sorted(found)) if name in found)
-
-    def pick(each: MethodRuns, name: str) -> MethodRuns:
-        kept = tuple(run for run in each.runs if run.settings["data"] == name)
-        return replace(each, runs=kept, state="not run" if each.runs and not kept else each.state)
-
-    return {name: replace(results, methods=tuple(pick(each, name) for each in results.methods)) for name in names}
+def _split(results: Results) -> dict[str, Results]:
+    return {part.point: part for part in results.split()}
 
 
-def _list_accuracies(name: str, results: Results) -> Table:
+def _list_accuracies(results: Results) -> Table:
     methods, first = results.methods, results.methods[0].method.title
     share = next((each.spread("wrong_share") for each in results.done), None)
     columns = {"": [each.method.title for each in methods]}
@@ -130,7 +121,7 @@ def _list_accuracies(name: str, results: Results) -> Table:
         f"The best epoch is chosen on the {tested_on(results)} images, as the literature reports it.",
         *(f"{each.method.title} failed: {each.failure}" for each in methods if each.failure),
     ]
-    return make_table(f"{name}{wrong}: {results.heading}", columns | list_seeds(results, methods), notes, bold)
+    return make_table(f"Accuracy{wrong}: {results.heading}", columns | list_seeds(results, methods), notes, bold)
 
 
 def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
