@@ -1,14 +1,17 @@
 """What proxies and baselines cost, on ResNet-18 and ViT-Tiny."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.steps import Loss
 from benchmarks.timing import device, interleaved, seconds
-from effdeg import baselines, proxies
+from effdeg import Penalty, baselines, proxies
 from effdeg_lab.engine.step import CapturedStep
 from effdeg_lab.models import ResNet18, ViT
 
@@ -17,6 +20,21 @@ Data = tuple[Tensor, Tensor]
 MODELS: dict[str, Callable[[], nn.Module]] = {"ResNet-18": ResNet18, "ViT-Tiny": ViT}
 ALONG_PATHS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation")
 METHODS = ("plain", "mixup", "sam", "asam", "jacobian", "ed")
+# With as many unlabeled examples as labeled ones where these are named.
+RELATIVES = (
+    "plain",
+    "mixup",
+    "cutmix",
+    "regmixup",
+    "ict, unlabeled",
+    "ed",
+    "ed, anchor=self",
+    "ed, unlabeled, teacher",
+)
+SETTINGS: dict[str, Record] = {
+    **{name: {"classes": 10} for name in ("mixup", "cutmix", "regmixup")},
+    "ed, anchor=self": {"anchor": "self"},
+}
 
 
 def proxy_costs() -> Record:
@@ -60,18 +78,35 @@ def shared_outputs() -> Record:
 
 def rival_costs() -> Record:
     """Time every rival's training step, in units of a plain step."""
-    rows = []
-    for kind in MODELS:
-        steps = {name: _step(kind, name) for name in METHODS}
-        times = dict(
-            zip(steps, interleaved(*steps.values(), repeats=20 if device().type == "cuda" else 3), strict=True)
-        )
-        rows += [
-            {"method": name, "model": kind, "ratio": time / times["plain"], "milliseconds": 1e3 * time}
-            for name, time in times.items()
-        ]
+    rows = [row for kind in MODELS for row in _time_steps(kind, METHODS)]
     how = "bf16 autocast, captured in a CUDA graph, compiled but for jacobian" if device().type == "cuda" else "eager"
     return {"name": "step of a rival / plain step", "detail": f"batch of {_batch()}; AdamW; {how}", "rows": rows}
+
+
+def relative_costs_resnet() -> Record:
+    """Time training steps of the penalty and its relatives, in units of a plain step."""
+    return _time_relatives("ResNet-18")
+
+
+def relative_costs_vit() -> Record:
+    """The same for ViT-Tiny: a case of its own, as compiling takes minutes."""
+    return _time_relatives("ViT-Tiny")
+
+
+def _time_relatives(kind: str) -> Record:
+    how = "bf16 autocast, captured in a CUDA graph, compiled" if device().type == "cuda" else "eager"
+    detail = f"batch of {_batch()}, and as many unlabeled where named; AdamW; {how}"
+    return {"name": "step of a relative / plain step", "detail": detail, "rows": _time_steps(kind, RELATIVES)}
+
+
+def _time_steps(kind: str, names: Sequence[str]) -> list[Record]:
+    """Time a step of each method in turn; the first is the unit."""
+    steps = [_step(kind, name) for name in names]
+    times = interleaved(*steps, repeats=20 if device().type == "cuda" else 3)
+    return [
+        {"method": name, "model": kind, "ratio": time / times[0], "milliseconds": 1e3 * time}
+        for name, time in zip(names, times, strict=True)
+    ]
 
 
 def _shared(kind: str, names: tuple[str, ...]) -> Record:
@@ -118,13 +153,16 @@ def _step(kind: str, name: str) -> Callable[[], object]:
     on_gpu = device().type == "cuda"
     model = MODELS[kind]().to(device()).train()
     x, y = torch.randn(_batch(), 3, 32, 32, device=device()), torch.randint(10, (_batch(),), device=device())
-    method = baselines.method(name, classes=10) if name == "mixup" else baselines.method(name)
+    unlabeled = "unlabeled" in name
+    method = baselines.method("plain" if unlabeled else name.partition(",")[0], **SETTINGS.get(name, {}))
     options = {"lr": torch.tensor(1e-3, device=device()), "fused": True, "capturable": True} if on_gpu else {"lr": 1e-3}
     optimizer = method.optimizer(model, torch.optim.AdamW, weight_decay=0.1, **options)
+    teacher = copy.deepcopy(model).eval().requires_grad_(False)
+    compute = _make_unlabeled_loss(name, model, teacher, x) if unlabeled else partial(_method_loss, method, model)
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(device().type, torch.bfloat16, enabled=on_gpu):
-            return method.loss(model, x, y, cross_entropy)
+            return compute(x, y)
 
     if on_gpu and name != "jacobian":
         # The compiled code of one method must not turn into that of any.
@@ -141,12 +179,40 @@ def _step(kind: str, name: str) -> Callable[[], object]:
             return value
 
         optimizer.step(closure)  # type: ignore[arg-type]
+        if unlabeled:
+            torch._foreach_lerp_(list(teacher.parameters()), [each.detach() for each in model.parameters()], 1e-3)
 
     return CapturedStep(model, step) if on_gpu else step
+
+
+def _method_loss(method: baselines.Method, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return method.loss(model, x, y, cross_entropy)
+
+
+def _make_unlabeled_loss(name: str, model: nn.Module, teacher: nn.Module, like: Tensor) -> Loss:
+    """Make the loss of a method that uses unlabeled examples and a teacher."""
+    unlabeled = torch.randn_like(like)
+    ict = partial(baselines.ICT(teacher), unlabeled=unlabeled)
+    penalty = ict if name.startswith("ict") else partial(Penalty.efficient(), unlabeled=unlabeled, teacher=teacher)
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        outputs, value = penalty(model, x, y)
+        total: Tensor = cross_entropy(outputs, y) + 7.0 * value
+        return total
+
+    return loss
 
 
 def _batch() -> int:
     return 256 if device().type == "cuda" else 32
 
 
-CASES = [proxy_costs, shared_paths, shared_paths_with_kinks, shared_outputs, rival_costs]
+CASES = [
+    proxy_costs,
+    shared_paths,
+    shared_paths_with_kinks,
+    shared_outputs,
+    rival_costs,
+    relative_costs_resnet,
+    relative_costs_vit,
+]

@@ -74,7 +74,7 @@ def profile_step(replay: Callable[[], object], run: Callable[[], object], millis
 
     Both are recorded in one session, since a second one in the same process may record nothing.
     """
-    with profile() as profiler:
+    with profile(acc_events=True) as profiler:
         for name, step in (("replayed", replay), ("uncaptured", run)):
             with record_function(name):
                 synchronize()

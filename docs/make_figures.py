@@ -3,6 +3,7 @@
     python docs/make_figures.py                 # everything; trains the demo's networks
     python docs/make_figures.py lab grokking    # figures of effdeg-lab's runs and of a recipe alone, in seconds
     python docs/make_figures.py speed           # the figure of a step's time
+    python docs/make_figures.py relatives       # the figure of the penalty's relatives
     python docs/make_figures.py tables          # no figures
 
 Tables and numbers are always filled in. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``;
@@ -21,6 +22,7 @@ from typing import Any
 import along_training
 import bounds
 import lab_tables
+import relatives
 import speed
 from matplotlib.figure import Figure
 
@@ -73,6 +75,7 @@ def draw() -> None:
         pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
     draw_lab()
     draw_speed()
+    draw_relatives()
     draw_studies(STUDIES)
 
 
@@ -171,15 +174,16 @@ def shared() -> str:
 
 
 def baseline_costs() -> str:
-    """Tabulate what a training step costs with each baseline."""
-    case = _gpu("rival_costs")
+    """Tabulate what a training step costs with each baseline; each case has a plain step of its own to divide by."""
+    case, cases = _gpu("rival_costs"), json.loads((BENCHMARKS / "gpu.json").read_text())["cases"]
+    rows = {(row["method"], row["model"]): row for row in case["rows"]}
+    for name in ("relative_costs_resnet", "relative_costs_vit"):
+        for row in cases[name]["rows"] if name in cases else ():
+            rows.setdefault((row["method"], row["model"]), row)
     lines = [f"| step / plain step ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
-    for method in dict.fromkeys(row["method"] for row in case["rows"]):
-        found = {row["model"]: row for row in case["rows"] if row["method"] == method}
-        cells = [
-            f"**{found[kind]['ratio']:.2f}** ({found[kind]['milliseconds']:.2f} ms)"
-            for kind in ("ResNet-18", "ViT-Tiny")
-        ]
+    for method in dict.fromkeys(method for method, _ in rows):
+        found = [rows.get((method, kind)) for kind in ("ResNet-18", "ViT-Tiny")]
+        cells = [f"**{row['ratio']:.2f}** ({row['milliseconds']:.2f} ms)" if row else "" for row in found]
         lines.append(f"| `{method}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -205,6 +209,12 @@ def draw_speed() -> None:
     """Draw where the time of a training step goes, if it was profiled."""
     for theme in THEMES if speed.read_rows("step_profile") else ():
         speed.plot(theme).savefig(FIGURES / f"{speed.NAME}-{theme}.png")
+
+
+def draw_relatives() -> None:
+    """Draw the losses, targets and points of the penalty and its relatives."""
+    for theme in THEMES:
+        relatives.plot(theme).savefig(FIGURES / f"{relatives.NAME}-{theme}.png")
 
 
 def earlier_runs() -> str:
@@ -243,6 +253,7 @@ def render_pages() -> dict[Path, str]:
         "proxy_costs": proxy_costs,
         "shared": shared,
         "baseline_costs": baseline_costs,
+        "relatives": relatives.make_table,
         "speedups-vit": lambda: speed.make_speedup_table("vit"),
         "speedups-resnet": lambda: speed.make_speedup_table("resnet"),
         "step-profile": speed.make_profile,
@@ -318,7 +329,9 @@ def main(names: list[str]) -> None:
         draw_lab()
     if "speed" in names:
         draw_speed()
-    draw_studies(name for name in names if name not in {"lab", "speed", "tables"})
+    if "relatives" in names:
+        draw_relatives()
+    draw_studies(name for name in names if name not in {"lab", "speed", "relatives", "tables"})
     for page, text in render_pages().items():
         page.write_text(text)
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
+from torch import nn
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import together
+from benchmarks import comparisons, together
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("proxy_cost", 2)])
@@ -37,3 +39,38 @@ def _refuse_two(make, case, count):
     if count == 2:
         raise RuntimeError("no room for two\nat all")
     return make(case, count)
+
+
+class Recording(nn.Sequential):
+    """A small model that notes how many examples each call runs, and whether it is in training."""
+
+    calls: list[tuple[int, bool]]
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+
+    def forward(self, x):
+        Recording.calls.append((len(x), self.training))
+        return super().forward(x)
+
+
+def test_steps_of_relatives_run_what_they_should(monkeypatch):
+    """On 4 examples, and 4 unlabeled ones, which the teacher runs too."""
+    monkeypatch.setattr(comparisons, "device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(comparisons, "_batch", lambda: 4)
+    monkeypatch.setitem(comparisons.MODELS, "ViT-Tiny", Recording)
+    seen = {}
+    for name in comparisons.RELATIVES:
+        Recording.calls = []
+        comparisons._step("ViT-Tiny", name)()
+        seen[name] = sorted(Recording.calls, reverse=True)
+    once, twice, teacher = [(4, True)], [(8, True)], (4, False)
+    assert seen == {
+        **dict.fromkeys(("plain", "mixup", "cutmix"), once),
+        **dict.fromkeys(("regmixup", "ed", "ed, anchor=self"), twice),
+        "ict, unlabeled": [*twice, teacher],
+        "ed, unlabeled, teacher": [(16, True), teacher],
+    }
+    rows = comparisons.relative_costs_vit()["rows"]
+    assert [row["method"] for row in rows] == [*comparisons.RELATIVES]
+    assert rows[0]["ratio"] == 1

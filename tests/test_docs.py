@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from effdeg_lab import Run, all_recipes
 
@@ -86,6 +87,47 @@ def test_the_tutorial_runs():
     names = {}
     exec("\n".join(_python_blocks(ROOT / "docs" / "getting-started.md")), names)
     assert names["comparison"].ranking == ["simple", "plain"]
+
+
+def test_every_relative_of_the_penalty_runs_in_the_loop_of_its_page(docs):
+    (block,) = _python_blocks(ROOT / "docs" / "relatives.md")
+    members = [each.code for each in docs("relatives").MEMBERS if each.code.startswith("method(")]
+    assert len(members) == 9
+    for code in members:
+        changed = re.sub(r"^way = method\(.*\)", f"way = {code}", block, flags=re.MULTILINE)
+        names = {}
+        exec(changed, names)
+        assert f"way = {code}" in changed
+        assert 0 < names["loss"] < math.inf
+
+
+def test_the_relatives_cost_what_their_formulas_say(docs):
+    """With half as many pairs as examples, 3 or 4 nodes, and as many unlabeled examples as labeled ones."""
+    costs = {each.name.strip("*"): docs("relatives").count_examples(each.code) for each in docs("relatives").MEMBERS}
+    assert costs.pop("ED with labels, 3 nodes") == (1 + 0.5 * 1, 0)
+    assert costs.pop("ED without anchors") == (1 + 0.5 * 4, 0)
+    assert costs.pop("plain") == costs.pop("mixup") == (1, 0)
+    assert costs.pop("ICT") == costs.pop("ED with a teacher") == (2, 1)
+    assert len(costs) == 5
+    assert set(costs.values()) == {(2, 0)}
+
+
+def test_the_figure_of_the_relatives_shows_their_targets(docs):
+    relatives = docs("relatives")
+    slopes = torch.arange(-2, 15, dtype=torch.float64) / 10
+    least = {anchor: relatives.find_degrees(slopes, anchor) for anchor in ("labels", "self", None)}
+    assert [round(float(slopes[each.index(min(each))]), 1) for each in least.values()] == [1.0, 0.4, 0.0]
+    p = torch.arange(1, 20, dtype=torch.float64) / 20
+    found = {
+        name: [loss(torch.stack([torch.zeros(()), logit])[None]).item() for logit in torch.logit(p)]
+        for name, loss in relatives.find_losses().items()
+    }
+    assert len(found) == 5
+    for name, losses in found.items():
+        assert float(p[losses.index(min(losses))]) == pytest.approx(0.3), name
+    # |Δ| over both classes is 2, and 2 |p − t| in both; α (1 − α) is 0.21.
+    assert found["absolute: L1 mixup"] == pytest.approx([2 * abs(each - 0.3) for each in p.tolist()])
+    assert found["ED, 3 nodes"] == pytest.approx([1 + 2 * abs(each - 0.3) / 0.84 for each in p.tolist()])
 
 
 def test_the_readme_is_short():
@@ -257,6 +299,28 @@ def test_the_kernels_have_the_fastest_tiles(docs):
     assert set(chosen) == set(speed.KERNELS)
     for name, tile in chosen.items():
         assert tile.items() <= speed.find_tiles(name)[0].items(), name
+
+
+def test_costs_of_relatives_join_those_of_the_baselines(docs, tmp_path, monkeypatch):
+    make_figures = docs("make_figures")
+    monkeypatch.setattr(make_figures, "BENCHMARKS", tmp_path)
+
+    def case(model, **milliseconds):
+        rows = [
+            {"method": name, "model": model, "ratio": time / milliseconds["plain"], "milliseconds": time}
+            for name, time in milliseconds.items()
+        ]
+        return {"detail": "how", "rows": rows}
+
+    rivals = [case(model, plain=4.0, sam=8.0) for model in ("ResNet-18", "ViT-Tiny")]
+    cases = {"rival_costs": {"detail": "how", "rows": [row for each in rivals for row in each["rows"]]}}
+    cases["relative_costs_vit"] = case("ViT-Tiny", plain=5.0, regmixup=9.0)
+    (tmp_path / "gpu.json").write_text(json.dumps({"cases": cases}))
+    assert make_figures.baseline_costs().splitlines()[2:] == [
+        "| `plain` | **1.00** (4.00 ms) | **1.00** (4.00 ms) |",
+        "| `sam` | **2.00** (8.00 ms) | **2.00** (8.00 ms) |",
+        "| `regmixup` |  | **1.80** (9.00 ms) |",
+    ]
 
 
 def test_networks_at_once_are_shown_as_measured(docs, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from effdeg_lab.engine import classify, train_together
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.engine.suspicion import score_labels
 from effdeg_lab.engine.together import StackedStep
 from effdeg_lab.models import make_model
 from effdeg_lab.studies import grokking
@@ -77,7 +78,7 @@ def test_flat_parameters_train_as_separate_ones_do(regularizer, precision):
     )
 
 
-@pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor_labels": False}])
+@pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor": "none"}])
 def test_the_penalty_is_captured_wherever_its_paths_are(settings):
     # The draws of a graph are not those of the same step without it, so only their means are alike.
     settings = small(regularizer="ed", **settings)
@@ -88,7 +89,8 @@ def test_the_penalty_is_captured_wherever_its_paths_are(settings):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("ends", ["simple-half", "cuts", "balanced"])
 def test_penalties_with_other_ends_are_captured(ends, compiled):
-    settings = small(regularizer="ed", limit=None, ends=ends, anchor_labels=ends == "cuts", compile=compiled)
+    anchor = "labels" if ends == "cuts" else "none"
+    settings = small(regularizer="ed", limit=None, ends=ends, anchor=anchor, compile=compiled)
     given = {"steps": 200, "examples": make_picture_examples("cuda"), "rate": 0.0, "weight": float}
     one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
     assert one == pytest.approx(two, rel=0.1)
@@ -217,3 +219,13 @@ def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
             assert one[name] == pytest.approx(two[name], rel=2e-2)
         degrees = [entry[grokking.DEGREE]["value"] for entry in (one, two)]
         assert degrees[0] == pytest.approx(degrees[1], rel=2e-2)
+
+
+def test_labels_are_scored_as_on_a_cpu():
+    torch.manual_seed(0)
+    data, model = load("digits", None), make_model("mlp", shape=(64,), classes=10)
+    inputs, labels = 3 * data.train_inputs[:300], data.train_labels[:300]
+    expected = score_labels(model, inputs, labels, seed=1)
+    found = score_labels(model.to(GPU), inputs.to(GPU), labels.to(GPU), seed=1)
+    assert all(score.is_cuda for score in found.values())
+    assert_close({name: score.cpu() for name, score in found.items()}, expected, rtol=1e-3, atol=1e-4)

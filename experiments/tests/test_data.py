@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import struct
+import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -302,6 +303,81 @@ def test_mnist_cifar_stacks_zeros_on_automobiles_and_ones_on_trucks(tmp_path):
     assert all(new != old for new, old in zip(to_bytes(halves[1]), to_bytes(own[1]), strict=True))
 
 
+HUMAN = {
+    "aggregate": "aggre_label",
+    "random1": "random_label1",
+    "random2": "random_label2",
+    "random3": "random_label3",
+    "worst": "worse_label",
+}
+
+
+def draw_human_labels():
+    """Make label sets of CIFAR's training images by their names: each has other wrong labels."""
+    clean, rng = CIFAR[0][1], np.random.default_rng(8)
+    return {"clean": clean} | {name: np.where(rng.random(20) < 0.4, rng.integers(0, 10, 20), clean) for name in HUMAN}
+
+
+def write_human_arrays(folder, labels):
+    folder.mkdir()
+    np.savez(folder / "cifar10n.npz", **{name: each.astype(np.uint8) for name, each in labels.items()})
+
+
+def write_human_release(folder, labels, moved=False):
+    folder.mkdir()
+    content = io.BytesIO()
+    torch.save({{"clean": "clean_label", **HUMAN}[name]: each for name, each in labels.items()}, content)
+    with zipfile.ZipFile(content) as stored, zipfile.ZipFile(folder / "CIFAR-10_human.pt", "w") as written:
+        for name in stored.namelist():
+            # numpy 1 and numpy 2 name the same function differently; their files must be read by either.
+            names = (b"numpy._core.multiarray", b"numpy.core.multiarray")
+            part = stored.read(name)
+            new, old = (pickle.dumps(each.decode(), protocol=2)[2:-1] for each in names)
+            written.writestr(name, part.replace(*names).replace(new, old) if moved else part)
+
+
+@pytest.mark.parametrize(
+    "write_all", [write_human_arrays, write_human_release, partial(write_human_release, moved=True)]
+)
+def test_what_people_called_the_images_of_cifar10(tmp_path, write_all):
+    write_pickles(tmp_path, *CIFAR)
+    with pytest.raises(FileNotFoundError, match=r"cifar10n-worst was not found: expected .*CIFAR-10_human.pt, .*npz"):
+        check("cifar10n-worst", tmp_path)
+    labels = draw_human_labels()
+    write_all(tmp_path / "cifar10n", labels)
+    for name in HUMAN:
+        check(f"cifar10n-{name}", tmp_path)
+        loaded = load(f"cifar10n-{name}", tmp_path)
+        assert_holds(replace(loaded, train_labels=loaded.true_labels), *CIFAR)
+        np.testing.assert_array_equal(loaded.train_labels, labels[name])
+        np.testing.assert_array_equal(loaded.true_labels, labels["clean"])
+        shuffled = loaded.shuffle()
+        assert sort(shuffled.train_inputs, shuffled.true_labels) == sort(*CIFAR[0])
+    assert loaded.fingerprint() != replace(loaded, true_labels=None).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clean": np.roll(CIFAR[0][1], 1)}, "its clean labels are not those of the training images in .*, in order"),
+        ({"worst": np.full(20, 10)}, "the labels of cifar10n-worst are not 20 numbers below 10"),
+        ({"worst": np.zeros(19)}, "the labels of cifar10n-worst are not 20 numbers below 10"),
+    ],
+)
+def test_labels_of_other_images_are_refused(tmp_path, changes, words):
+    write_pickles(tmp_path, *CIFAR)
+    write_human_arrays(tmp_path / "cifar10n", draw_human_labels() | changes)
+    with pytest.raises(ValueError, match=rf"cifar10n.npz: {words}"):
+        load("cifar10n-worst", tmp_path)
+
+
+def test_published_labels_run_no_code(tmp_path):
+    write_pickles(tmp_path, *CIFAR)
+    torch.save({"clean_label": Runs()}, tmp_path / "CIFAR-10_human.pt")
+    with pytest.raises(ValueError, match=r"CIFAR-10_human.pt cannot be read as .* CIFAR-10N: it holds something other"):
+        load("cifar10n-worst", tmp_path)
+
+
 @pytest.mark.skipif("EFFDEG_DATA" not in os.environ, reason="EFFDEG_DATA names no folder of data sets")
 @pytest.mark.parametrize(
     ("name", "fingerprint"),
@@ -320,3 +396,12 @@ def test_real_data_are_those_that_the_committed_results_were_made_with(monkeypat
         labels = dict(zip(own, loaded.test_labels.tolist(), strict=True))
         right = np.array([labels[each] for each in given]) == loaded.test_labels.numpy()
         assert round(100 * right.mean(), 1) == 49.5
+
+
+@pytest.mark.skipif("EFFDEG_DATA" not in os.environ, reason="EFFDEG_DATA names no folder of data sets")
+def test_as_many_labels_are_wrong_as_the_authors_say(monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", USERS_CACHE) if USERS_CACHE else monkeypatch.delenv("EFFDEG_CACHE")
+    for name, share in (("aggregate", 9.03), ("worst", 40.21)):
+        loaded = load(f"cifar10n-{name}", Path(os.environ["EFFDEG_DATA"]))
+        wrong = (loaded.train_labels != loaded.true_labels).double().mean()
+        assert 100 * float(wrong) == pytest.approx(share, abs=0.03)

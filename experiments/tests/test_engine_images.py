@@ -243,6 +243,16 @@ def _pictures(monkeypatch):
     monkeypatch.setattr(classify, "load", lambda *_: make_pictures())
 
 
+def test_true_labels_stay_with_their_examples():
+    pictures = make_pictures()
+    noisy = replace(pictures, train_labels=1 - pictures.train_labels, true_labels=pictures.train_labels)
+    for settings in ({"limit": 50}, {"limit": None, "held_out": 100}):
+        examples = DeviceExamples(noisy, small(**settings), torch.device("cpu"))
+        assert torch.equal(examples.truth, 1 - examples.train.labels)
+        assert torch.equal(examples.truth, pictures.train_labels[: len(examples.train)])
+    assert DeviceExamples(pictures, small(), torch.device("cpu")).truth is None
+
+
 @pytest.mark.usefixtures("_pictures")
 def test_further_tests_are_logged_unless_examples_are_held_out(tmp_path):
     done = carry_out(tmp_path, small(lr=5e-3))
@@ -259,8 +269,8 @@ def test_further_tests_are_logged_unless_examples_are_held_out(tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"regularizer": "ed", "ends": "simple-half", "anchor_labels": False},
-        {"regularizer": "ed", "ends": "balanced", "anchor_labels": False},
+        {"regularizer": "ed", "ends": "simple-half", "anchor": "none"},
+        {"regularizer": "ed", "ends": "balanced", "anchor": "none"},
         {"regularizer": "ed", "ends": "cuts", "augment": "cutmix"},
         {"augment": "swap-simple-half"},
         {"augment": "crop-flip-cutmix"},

@@ -56,8 +56,8 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
     tables = "methods random-pixels basis layers sampling components configurations"
     in_paper = [f"cifar10-{name}" for name in tables.split()] + ["mnist-cifar", "pnn", "cifar10-resnet18-pool"]
     others = (
-        "cifar10-contest cifar10-cost cifar10-estimators cifar10-fused cifar10-learning-rate cifar10-sensitivity "
-        "digits-estimators digits-methods"
+        "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
+        "cifar10-noisy-labels cifar10-relatives cifar10-sensitivity digits-estimators digits-methods"
     )
     expected = [*in_paper, "grokking", "cifar10-vit-pool", *others.split(), "estimator", "path-degrees"]
     assert list(all_recipes()) == expected
@@ -71,7 +71,7 @@ def test_every_recipe_says_what_it_is_its_methods_differ_and_every_run_is_possib
     module = importlib.import_module(f"effdeg_lab.recipes.{recipe.name.replace('-', '_')}")
     assert module.RECIPE is recipe
     assert all((recipe.title, recipe.paper, recipe.expects, recipe.cost))
-    longest = 120 if recipe.name == "cifar10-methods" else 60  # the others share its settings
+    longest = 120 if recipe.name in {"cifar10-methods", "cifar10-relatives"} else 60  # the others share its settings
     assert len(inspect.getsource(module).splitlines()) <= longest
     reported = sorted(f"{each.name} {each.paper}" for each in recipe.methods if each.paper is not None)
     assert reported == sorted(filter(None, PAPER.get(recipe.name.removeprefix("cifar10-"), "").split(", ")))
@@ -101,7 +101,7 @@ def test_ablations_share_their_runs_with_the_methods_and_differ_in_what_they_are
     ]
     assert tuned[0] == tuned[1]
     for (name, method), expected in {
-        ("random-pixels", "random-pixels"): {"ends", "anchor_labels"},
+        ("random-pixels", "random-pixels"): {"ends", "anchor"},
         ("basis", "legendre"): {"basis"},
         ("layers", "embedding"): {"at"},
         ("layers", "block-1"): {"at"},

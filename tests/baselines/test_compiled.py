@@ -33,11 +33,15 @@ def regularize(x, y, alpha):
     return RegMixup(alpha, classes=4)(MODEL, x, y)
 
 
+def regularize_by_brier(x, y, alpha):
+    return RegMixup(alpha, classes=4, loss="brier")(MODEL, x, y)
+
+
 def follow_the_teacher(x, y, alpha):
     return ICT(TEACHER, alpha=alpha)(MODEL, x[:5], unlabeled=x)
 
 
-@pytest.mark.parametrize("function", [cut, regularize, follow_the_teacher])
+@pytest.mark.parametrize("function", [cut, regularize, regularize_by_brier, follow_the_teacher])
 def test_relatives_of_mixup_are_traced_as_a_whole(function):
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     for rows, alpha in ((12, 0.3), (12, 0.3), (7, 0.3), (12, 2.0)):

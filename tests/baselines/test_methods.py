@@ -108,6 +108,8 @@ PENALTIES = {
     "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor="labels"), 7.0),
     "jacobian": ({"projections": 2}, JacobianPenalty(2), 0.01),
     "regmixup": ({"alpha": 20.0, "classes": 4}, RegMixup(20.0, classes=4), 1.0),
+    # The same name in upper case, for other settings.
+    "REGMIXUP": ({"loss": "brier", "classes": 4}, RegMixup(classes=4, loss="brier"), 1.0),
 }
 
 
@@ -258,6 +260,7 @@ def test_a_method_can_be_read_and_copied(name):
         ("manifold-mixup", {"at": [3]}, TypeError, "at=3 must be the name of a layer or a module"),
         ("cutmix", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("regmixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ("regmixup", {"loss": "mse"}, ValueError, "loss='mse' is not known"),
         ("mixup+embedding-mixup", {"at": "1"}, ValueError, "both act on the batch"),
         ("embedding-mixup+ed", {"at": "1"}, ValueError, "both act on the loss"),
         ("ed+ed", {}, ValueError, "joins 'ed' and 'ed'"),

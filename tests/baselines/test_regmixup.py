@@ -14,23 +14,34 @@ from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
 from tests.models import TwoInputs, mlp
 
+LOSSES = ("cross-entropy", "brier", "l1")
 
-def mixed_loss_slowly(model, share, partners):
-    """Return λ CE(f(x̃), y) + (1 - λ) CE(f(x̃), y of the partner), one example at a time."""
+
+def mixed_loss_slowly(model, share, partners, loss):
+    """Return the loss on the mixed batch, one example and one class at a time.
+
+    The cross-entropy is λ CE(f(x̃), y) + (1 - λ) CE(f(x̃), y of the partner).
+    """
     losses = []
     for number, partner in enumerate(partners.tolist()):
         point = share * X[number] + (1 - share) * X[partner]
         logs = model(point[None])[0].log_softmax(0)
-        losses.append(-share * logs[Y[number]] - (1 - share) * logs[Y[partner]])
-    return sum(losses) / len(losses)
+        if loss == "cross-entropy":
+            losses.append(-share * logs[Y[number]] - (1 - share) * logs[Y[partner]])
+            continue
+        for label, log in enumerate(logs):
+            error = log.exp() - share * (label == Y[number]) - (1 - share) * (label == Y[partner])
+            losses.append(error * error if loss == "brier" else error.abs())
+    return sum(losses) / len(partners)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("alpha", [0.3, 10.0, 20.0])
-def test_one_example_at_a_time(alpha):
+def test_one_example_at_a_time(alpha, loss):
     model, twin = mlp().double(), mlp().double()
     share, partners = drawn(alpha=alpha)
-    outputs, mixed = RegMixup(alpha, classes=4)(model, X, Y)
-    expected = mixed_loss_slowly(twin, share, partners)
+    outputs, mixed = RegMixup(alpha, classes=4, loss=loss)(model, X, Y)
+    expected = mixed_loss_slowly(twin, share, partners, loss)
     torch.testing.assert_close(outputs, twin(X))
     torch.testing.assert_close(mixed, expected)
     (cross_entropy(outputs, Y) + mixed).backward()
@@ -95,10 +106,29 @@ def test_soft_labels_and_labels_of_sequences(kind):
     torch.testing.assert_close(outputs, model(x))
 
 
-def test_half_precision_is_summed_in_single():
+@pytest.mark.parametrize("loss", LOSSES)
+def test_half_precision_is_summed_in_single(loss):
     with torch.autocast("cpu", torch.bfloat16):
-        outputs, value = RegMixup(classes=4)(mlp(), X.float(), Y)
+        outputs, value = RegMixup(classes=4, loss=loss)(mlp(), X.float(), Y)
     assert (outputs.dtype, value.dtype) == (torch.bfloat16, torch.float32)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_where_there_is_no_label_the_own_output_is_the_label(loss):
+    model = mlp().double()
+    value = RegMixup(classes=4, loss=loss)(model, X, torch.full_like(Y, -100))[1]
+    assert value == 0
+    share, partners = drawn(alpha=10.0)
+    some = torch.where(torch.arange(12) < 6, Y, -100)
+    value = RegMixup(classes=4, loss=loss)(model, X, some)[1]
+    kept = (some >= 0)[:, None] * one_hot(Y, 4).double()
+    soft = share * kept + (1 - share) * kept[partners]
+    logits = model(share * X + (1 - share) * X[partners])
+    filled = soft + (1 - soft.sum(1, keepdim=True)) * logits.softmax(1)
+    error = filled - logits.softmax(1)
+    expected = {"brier": error.square().sum(), "l1": error.abs().sum(), "cross-entropy": None}[loss]
+    expected = -(soft * logits.log_softmax(1)).sum() if expected is None else expected
+    torch.testing.assert_close(value, expected / 12)
 
 
 def test_several_models_under_vmap():
@@ -118,7 +148,7 @@ def test_several_models_under_vmap():
 
 def test_it_can_be_read_and_copied_and_has_no_state():
     way = RegMixup(20.0, classes=4)
-    assert repr(way) == "RegMixup(alpha=20.0, classes=4)"
+    assert repr(way) == "RegMixup(alpha=20.0, classes=4, loss='cross-entropy')"
     assert not way.state_dict()
     for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
         values = []
@@ -135,6 +165,8 @@ def test_it_can_be_read_and_copied_and_has_no_state():
         ({"alpha": "1"}, TypeError, "alpha='1' must be a number"),
         ({"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
         ({"generator": 3}, TypeError, "generator=3 must be"),
+        ({"loss": "briar"}, ValueError, "loss='briar' is not known. Did you mean 'brier'"),
+        ({"loss": None}, ValueError, "loss=None is not known. Choose from: 'cross-entropy', 'brier', 'l1'"),
     ],
 )
 def test_bad_settings(settings, kind, message):

@@ -8,7 +8,9 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from effdeg import Penalty
+from effdeg.baselines import ICT, RegMixup
 from effdeg.functional import effective_degree, fit
+from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y, same_draw
 from tests.models import mlp
 
@@ -43,6 +45,18 @@ def test_cheap_ed_is_l1_mixup():
     torch.testing.assert_close(degree, expected, rtol=1e-6, atol=1e-6)
     for ours, by_hand in zip(gradients_of(degree, model), gradients_of(expected, model), strict=True):
         torch.testing.assert_close(ours, by_hand, rtol=1e-6, atol=1e-6)
+
+
+def test_cheap_ed_at_the_points_of_l1_mixup_is_its_loss():
+    """With its pairs and λ: summed over classes |Δ|/2, and the loss of L1 mixup divided by 4λ(1 − λ)."""
+    model, labels, penalty = mlp().double(), one_hot(Y, 4).double(), Penalty.cheap(damping=0.0)
+    share, partners = drawn(alpha=10.0)
+    loss = RegMixup(10.0, classes=4, loss="l1")(model, X, Y)[1]
+    alpha = torch.tensor([0.0, share, 1.0], dtype=torch.float64).expand(12, -1)
+    points = penalty.points(X, Y, pairs=torch.stack([torch.arange(12), partners], dim=1), alpha=alpha)
+    degree = penalty.degree(model(points.inputs), points)
+    constant = (labels - labels[partners]).abs().sum(1).mean() / 2
+    torch.testing.assert_close(4 * degree, constant + loss / (4 * share * (1 - share)), rtol=1e-6, atol=1e-6)
 
 
 def draw_cubics(paths=50):
@@ -80,6 +94,38 @@ def test_ed_with_four_nodes_is_least_at_mixups_target_only():
             moved = target.clone()
             moved[path] += size * (noise[path] - 0.5)
             assert penalty.degree(moved.reshape(-1, 1), points) > least
+
+
+def test_cheap_curvature_with_a_teacher_is_ict_with_a_weighted_l1_loss():
+    """Per output |p(x) − t(x)| / (1 − x²), where t is ICT's target: α q(x₁) + (1 − α) q(x₂) of the teacher's q."""
+    model, teacher = mlp().double(), mlp(seed=1).double()
+    penalty = Penalty(anchor="self", degree=2, nodes=3, weights=(0, 0, 2), damping=0.0)
+    points = same_draw(penalty, X)
+    _, degree = penalty(model, X, teacher=teacher)
+    alpha, (first, second) = points.alpha[:, 1:2], points.pairs.unbind(1)
+    with torch.no_grad():
+        ends = teacher(X).softmax(-1)
+    target = alpha * ends[first] + (1 - alpha) * ends[second]
+    error = (model(alpha * X[first] + (1 - alpha) * X[second]).softmax(-1) - target).abs()
+    expected = (error / (4 * alpha * (1 - alpha))).mean()
+    torch.testing.assert_close(degree, expected, rtol=1e-6, atol=1e-6)
+    for ours, by_hand in zip(gradients_of(degree, model), gradients_of(expected, model), strict=True):
+        torch.testing.assert_close(ours, by_hand, rtol=1e-6, atol=1e-6)
+
+
+def test_cheap_curvature_at_the_points_of_ict_is_its_error():
+    """Two probabilities differ from their targets by the same amount, so the degree of each path has its error."""
+    model, teacher = mlp(outputs=2).double(), mlp(outputs=2, seed=1).double()
+    share, partners = drawn()
+    consistency = ICT(teacher)(model, X, unlabeled=X)[1]
+    penalty = Penalty(anchor="self", degree=2, nodes=3, weights=(0, 0, 2), damping=0.0)
+    errors = []
+    for number, partner in enumerate(partners.tolist()):
+        alpha = torch.tensor([[0.0, share, 1.0]], dtype=torch.float64)
+        points = penalty.points(X, pairs=torch.tensor([[number, partner]]), alpha=alpha)
+        degree = penalty.degree(model(points.append_to(X)), points, ends=teacher(X))
+        errors.append(4 * share * (1 - share) * degree)
+    torch.testing.assert_close(torch.stack(errors).square().mean(), consistency, rtol=1e-6, atol=1e-6)
 
 
 # The model's own outputs at the ends.
@@ -190,6 +236,20 @@ def test_a_teacher_with_the_same_weights_is_the_model_itself():
         degree = Penalty.efficient()(model, X, Y, unlabeled=U, **given)[1]
         results.append((degree, gradients_of(degree, model)))
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
+    penalty, model, teacher = Penalty(anchor=anchor), mlp().double(), mlp(seed=5).double()
+    seen = []
+    torch.manual_seed(3)
+    outputs, degree = penalty(lambda x: seen.append(len(x)) or model(x), X, Y, unlabeled=U, teacher=teacher)
+    torch.manual_seed(3)
+    points = penalty.points(X, Y, unlabeled=U)
+    assert seen == [len(X) + len(points)]
+    ends = teacher(U if anchor == "labels" else torch.cat([X, U]))
+    torch.testing.assert_close(degree, penalty.degree(model(points.append_to(X)), points, ends=ends))
+    torch.testing.assert_close(outputs, model(X))
 
 
 def test_with_labels_a_teacher_runs_on_the_unlabeled_examples_only():

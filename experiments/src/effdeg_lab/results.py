@@ -17,7 +17,7 @@ from effdeg_lab.runs import Run
 from effdeg_lab.settings import Settings, format_setting
 
 # Settings of scale that change what is recorded of a run, not how it ends.
-_RECORDING = {"evaluate_every", "measure_every", "measure_also"}
+_RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
 # A run counts as one of equal time if it took between these shares of the reference's time.
 _SHORTEST, _LONGEST = 0.8, 1.05
 
@@ -89,6 +89,11 @@ class MethodRuns:
         return frame.set_index(pd.Index([run.seed for run in self.runs], name="seed"))
 
     @property
+    def epochs(self) -> int:
+        """The epochs of the runs; 0 if they have none."""
+        return int(self.runs[0].settings.get("epochs", 0)) if self.runs else 0
+
+    @property
     def machines(self) -> tuple[str, ...]:
         """The machines that it was run on."""
         return tuple(dict.fromkeys(run.machine for run in self.runs))
@@ -128,6 +133,7 @@ class Results:
     scale: Mapping[str, Any]  # the settings of scale that all these runs share
     methods: tuple[MethodRuns, ...]  # every method of the recipe, run or not
     equal_time: EqualTime | None = None  # None if the reference was not run, or nothing else
+    point: str = ""  # of the grid that these runs are at, as "labelled 250"; empty if they are at all of its points
 
     @property
     def done(self) -> list[MethodRuns]:
@@ -145,6 +151,11 @@ class Results:
         return int(self.scale.get("epochs", 0))
 
     @property
+    def varies_epochs(self) -> bool:
+        """Whether methods have epochs of their own, as those that are to take equally long."""
+        return any("epochs" in each.method.changes for each in self.done)
+
+    @property
     def seeds(self) -> list[int]:
         """All seeds that were run."""
         return sorted({run.seed for each in self.methods for run in each.runs})
@@ -157,7 +168,8 @@ class Results:
     @property
     def heading(self) -> str:
         """Epochs, seeds and machines, in one line."""
-        parts = [f"{self.epochs} epochs"] if self.epochs else []
+        parts = [self.point] if self.point else []
+        parts += [f"{self.epochs} epochs"] if self.epochs and not self.varies_epochs else []
         if self.seeds:
             parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {', '.join(map(str, self.seeds))}")
         return ", ".join([*parts, *self.machines])
@@ -174,6 +186,25 @@ class Results:
         self.recipe.method(name)  # raises with suggestions if there is none
         return next(each for each in self.methods if each.method.name == name)
 
+    def split(self) -> list["Results"]:
+        """Return the results at each point of the grid that was run; these results themselves without a grid."""
+        kind, axes = type(self.recipe.settings), list(self.recipe.grid)
+        runs = [run for each in self.methods for run in each.runs]
+        found = _group(runs, kind, axes) if axes else []
+        found.sort(key=lambda group: [*map(_place_of, self.recipe.grid.values(), group[0].values())])
+
+        def pick(each: MethodRuns, at: Sequence[Run]) -> MethodRuns:
+            kept = tuple(run for run in each.runs if run in at)
+            return replace(each, runs=kept, state="not run" if each.runs and not kept else each.state)
+
+        def name(values: Mapping[str, Any]) -> str:
+            return ", ".join(str(value) if axis == "data" else f"{axis} {value}" for axis, value in values.items())
+
+        return [
+            replace(self, methods=tuple(pick(each, at) for each in self.methods), point=name(values))
+            for values, at in found
+        ] or [self]
+
     def difference(
         self, one: MethodRuns, other: MethodRuns | None = None, key: str = "test_accuracy"
     ) -> Difference | None:
@@ -181,6 +212,10 @@ class Results:
         other = other or self.methods[0]
         values = [dict(each.values(key).dropna()) for each in (one, other)]
         return None if one is other or not all(values) else Difference.of(*values)
+
+
+def _place_of(values: Sequence[Any], value: Any) -> int:
+    return values.index(value) if value in values else len(values)
 
 
 def _write(value: Any) -> str:

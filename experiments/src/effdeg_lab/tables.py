@@ -11,7 +11,7 @@ from rich.markup import escape
 NOTHING = "–"
 
 _MATH = {"±": "pm", "×": "times", "≤": "le", "★": "star", "α": "alpha", "η": "eta", "λ": "lambda", "ρ": "rho"}
-_MATH |= {"τ": "tau", "Ψ": "Psi", "½": "frac{1}{2}", "¼": "frac{1}{4}", "⅛": "frac{1}{8}"}
+_MATH |= {"†": "dagger", "τ": "tau", "Ψ": "Psi", "½": "frac{1}{2}", "¼": "frac{1}{4}", "⅛": "frac{1}{8}"}
 _NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
 _LATEX = str.maketrans(
     {sign: f"$\\{name}$" for sign, name in _MATH.items()}

@@ -1,28 +1,35 @@
 """RegMixup: train on the batch and on mixup of it, in one forward pass."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.outputs import shaped_values
-from effdeg._utils.checks import check_generator
+from effdeg._utils.checks import check_choice, check_generator
 from effdeg._utils.tree import Tree, has_rows, tensors, tree_map
 from effdeg.baselines._mixup import check_alpha, check_classes, check_no_labels, mixup
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments and the keywords of a model."""
 
+MixedLoss = Literal["cross-entropy", "brier", "l1"]
+"""How a model is compared with the mixed labels."""
+
 
 class RegMixup(nn.Module):
-    """The cross-entropy of a model on mixup of a batch, to be added to that on the batch itself (Pinto et al., 2022).
+    """The loss of a model on mixup of a batch, to be added to that on the batch itself (Pinto et al., 2022).
 
     With x̃ and ỹ from :func:`mixup`, the loss is CE(f(x), y) + η CE(f(x̃), ỹ), where η = 1 in the paper. This returns
     f(x) and CE(f(x̃), ỹ), both from one forward pass of twice the batch, in which BatchNorm sees one batch. As the
     examples themselves are trained on too, λ can be close to ½ (a large α) without a loss of accuracy. The authors'
     code averages the two terms: its loss is half of this one.
+
+    Other losses on the mixed batch make this Brier mixup, Σ (p − ỹ)², and L1 mixup, Σ |p − ỹ|, where p = softmax f(x̃)
+    and the sum is over classes. L1 mixup is what :class:`effdeg.Penalty` is with labels at the ends of paths and 3
+    nodes, up to the weights along the path.
 
     Example:
         >>> import torch
@@ -37,6 +44,8 @@ class RegMixup(nn.Module):
     Args:
         alpha: α of λ ~ Beta(α, α); the paper uses 10 and 20.
         classes: The number of classes, if the labels are ids.
+        loss: ``"cross-entropy"``, ``"brier"`` or ``"l1"``, the mean over the mixed examples. An id of -100 asks for
+            nothing: the model's own probabilities take its share of a mixed label.
         generator: The source of randomness, as in :func:`mixup`.
 
     Raises:
@@ -45,13 +54,19 @@ class RegMixup(nn.Module):
     """
 
     def __init__(
-        self, alpha: float = 10.0, *, classes: int | None = None, generator: torch.Generator | None = None
+        self,
+        alpha: float = 10.0,
+        *,
+        classes: int | None = None,
+        loss: MixedLoss = "cross-entropy",
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         check_alpha(alpha)
         check_classes(classes)
+        check_choice("loss", loss, get_args(MixedLoss))
         check_generator(generator)
-        self.alpha, self.classes, self.generator = alpha, classes, generator
+        self.alpha, self.classes, self.loss, self.generator = alpha, classes, loss, generator
 
     def forward(self, model: Callable[..., Any], x: Tree, y: Tensor, **model_kwargs: Any) -> tuple[Any, Tensor]:
         """Run a model on a batch and on mixup of it.
@@ -63,7 +78,7 @@ class RegMixup(nn.Module):
             **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
-            The model's output for the batch, and the cross-entropy on the mixed batch: a scalar.
+            The model's output for the batch, and the loss on the mixed batch: a scalar.
 
         Raises:
             TypeError: If the batch holds no floating-point tensor to mix, or an argument is given twice.
@@ -80,11 +95,20 @@ class RegMixup(nn.Module):
                 f"the model returned logits of shape {tuple(logits.shape)} for soft labels of shape "
                 f"{tuple(soft.shape)}: both must be examples × … × classes. Check classes=… and the labels (y)."
             )
-        return outputs, -(soft * logits.log_softmax(-1)).sum(-1).mean()
+        return outputs, self._compare(logits, soft).sum(-1).mean()
+
+    def _compare(self, logits: Tensor, soft: Tensor) -> Tensor:
+        """Return the loss of each example and class."""
+        if self.loss == "cross-entropy":
+            return -(soft * logits.log_softmax(-1))
+        # Labels sum to 1, or to less if an id was -100: what is missing is filled with the model's own probabilities,
+        # as it is by the cross-entropy, whose gradient with respect to the logits is this difference.
+        difference = soft.sum(-1, keepdim=True) * logits.softmax(-1) - soft
+        return difference.square() if self.loss == "brier" else difference.abs()
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        return f"alpha={self.alpha}, classes={self.classes}"
+        return f"alpha={self.alpha}, classes={self.classes}, loss={self.loss!r}"
 
 
 def run_joined(model: Callable[..., Any], first: Call, second: Call) -> tuple[Any, Any]:

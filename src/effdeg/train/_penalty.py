@@ -179,10 +179,10 @@ class Penalty(nn.Module):
         """Run a model on a batch and the points of its paths, in one forward pass.
 
         Unlabeled examples ride in the same pass: as large a share of them is joined by paths of their own, and the
-        penalty is the mean over all paths. The ends of these are anchored by the teacher or, without one, by the
-        model's own outputs, also if those of the batch are anchored by labels; with ``anchor=None`` they are not. In
-        eager mode a warning is given if outputs on unlabeled examples, which are looked at every 50 calls, have become
-        constant.
+        penalty is the mean over all paths. The ends of these are anchored by the teacher, so that only the points
+        between them are run, or, without a teacher, by the model's own outputs, also if those of the batch are anchored
+        by labels; with ``anchor=None`` they are not. In eager mode a warning is given if outputs on unlabeled examples,
+        which are looked at every 50 calls, have become constant.
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
@@ -247,9 +247,10 @@ class Penalty(nn.Module):
             batch = batch.append(as_arguments(unlabeled))
         self._check(batch, model)
         ends = None if teacher is None else self._run_teacher(teacher, batch)
-        points = self._points(batch)
-        arguments, keywords = points.append_to((arguments, keywords))
         at, batchnorm = self.settings.at, self.settings.batchnorm
+        # A layer's output for the unlabeled examples is needed where paths join it; else only their values are.
+        points = self._points(batch, riding=batch.unlabeled if teacher is None or at is not None else 0)
+        arguments, keywords = points.append_to((arguments, keywords))
         returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
         if not isinstance(batch.model_labels, Tensor):
             check_no_loss(returned)
@@ -308,7 +309,7 @@ class Penalty(nn.Module):
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
         self._check(batch, None)
-        return self._points(batch, pairs, alpha)
+        return self._points(batch, pairs, alpha, riding=batch.unlabeled)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
         """Draw the pairs of examples that a call would join, for paths whose ends are made of them.
@@ -367,10 +368,12 @@ class Penalty(nn.Module):
         rows = shaped_values(values, settings.output, points=possible, look=look)
         if look:
             self._looked_at_outputs = True
-        if points.unlabeled:
-            self._collapse.look(rows[: -len(points)][-points.unlabeled :])
         pairs, nodes = points.alpha.shape
         along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
+        if points.unlabeled:
+            # The outputs for these examples or, where a teacher runs on them, those between them.
+            between = along[-self.settings.count_pairs(points.unlabeled) :].flatten(0, 1)
+            self._collapse.look(rows[: -len(points)][-points.riding :] if points.riding else between)
         if along.shape[1] < nodes:
             outer = self._ends(rows, points, ends)
             along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
@@ -443,7 +446,9 @@ class Penalty(nn.Module):
         count = self.settings.count_pairs(examples)
         return draw_pairs_of_batch(examples, count, device=device, generator=self.settings.generator)
 
-    def _points(self, batch: TrainingBatch, pairs: Tensor | None = None, alpha: Tensor | None = None) -> Points:
+    def _points(
+        self, batch: TrainingBatch, pairs: Tensor | None = None, alpha: Tensor | None = None, *, riding: int
+    ) -> Points:
         settings = self.settings
         device = tensors(batch.inputs)[0].device
         own_pairs, own_alpha = pairs, alpha
@@ -470,13 +475,14 @@ class Penalty(nn.Module):
         if settings.anchor == "labels":
             labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
         return Points(
-            inputs=batch.points(pairs, alpha[:, inner], between=settings.at is None),
+            inputs=batch.points(pairs, alpha[:, inner], between=settings.at is None, riding=riding),
             pairs=pairs,
             alpha=alpha,
             inner=inner,
             labels=labels,
             batch=batch.labeled,
             unlabeled=batch.unlabeled,
+            riding=riding,
         )
 
     def _ends(self, rows: Tensor, points: Points, given: Any) -> Tensor:
@@ -495,7 +501,7 @@ class Penalty(nn.Module):
                     f"{points.total} rows."
                 )
             # With anchored labels a teacher is asked about the last examples only, those without.
-            places = points.pairs[labeled:] - (points.examples - len(source))
+            places = points.pairs[labeled:] - (points.batch + points.unlabeled - len(source))
             parts.append(source[places].reshape(len(places), 2, -1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -512,7 +518,7 @@ class Penalty(nn.Module):
 
     def _teacher_values(self, returned: Any, rows: Tensor, points: Points) -> Tensor:
         """Return what a teacher returned as values, one row for each example that it was asked about."""
-        asked = points.examples if points.labels is None else points.unlabeled
+        asked = points.unlabeled + (points.batch if points.labels is None else 0)
         values = shaped_values(returned, self.settings.output, points=asked).detach()
         if values.shape[1:] != rows.shape[1:]:
             raise ValueError(

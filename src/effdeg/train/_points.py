@@ -30,7 +30,8 @@ class Points:
         inner: The nodes that are points. At the others, the outer two, labels or the batch's outputs are the values.
         labels: With anchored labels those of the two examples of each path in the batch, else None.
         batch: The number of examples in the batch.
-        unlabeled: The number of unlabeled examples that ride with it.
+        unlabeled: The number of unlabeled examples.
+        riding: How many of these are run with the batch: all, or none if a teacher runs on them instead.
 
     Example:
         >>> import torch, effdeg
@@ -52,6 +53,7 @@ class Points:
     labels: Tensor | None
     batch: int
     unlabeled: int = 0
+    riding: int = 0
 
     def __len__(self) -> int:
         """Count the points."""
@@ -64,8 +66,8 @@ class Points:
 
     @property
     def examples(self) -> int:
-        """The number of examples, those of the batch and unlabeled ones."""
-        return self.batch + self.unlabeled
+        """The number of examples that are run, those of the batch and unlabeled ones."""
+        return self.batch + self.riding
 
     def append_to(self, x: Tree) -> Tree:
         """Join the batch, the unlabeled examples and the points, in this order."""
@@ -171,8 +173,8 @@ class TrainingBatch:
         """Return the inputs of the unlabeled examples alone."""
         return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
 
-    def points(self, pairs: Tensor, alpha: Tensor, *, between: bool) -> Tree:
-        """Make what is appended to the batch: unlabeled examples, and points.
+    def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, riding: int) -> Tree:
+        """Make what is appended to the batch: unlabeled examples, if they are run with it, and points.
 
         These lie between the examples, or are, for paths that begin at a layer, stand-ins for them.
         """
@@ -181,7 +183,7 @@ class TrainingBatch:
             if not has_rows(leaf, self.size):
                 return leaf
             made = make_points(name, leaf)
-            return torch.cat([leaf[self.labeled :], made]) if self.unlabeled else made
+            return torch.cat([leaf[self.labeled :], made]) if riding else made
 
         def make_points(name: str, leaf: Tensor) -> Any:
             if name == "labels" and leaf is self.model_labels:

@@ -1,5 +1,6 @@
-"""CIFAR-10 and MNIST, as their authors or the Hugging Face hub publish them, and MNIST–CIFAR, which is made of both."""
+"""CIFAR-10, people's labels of it, and MNIST, as they are published, and MNIST–CIFAR, which is made of both."""
 
+import codecs
 import gzip
 import io
 import pickle
@@ -13,18 +14,57 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from effdeg_lab.data.corruptions import find_corrupted
 from effdeg_lab.data.layouts import Array, Labelled, Scale, Split, explain_errors, find_parquet, make_labelled, read_all
 
 Load = Callable[[], Labelled]
 Reader = Callable[[Path], Split]
+CIFAR10N = {
+    "cifar10n-aggregate": "aggre_label",
+    "cifar10n-random1": "random_label1",
+    "cifar10n-random2": "random_label2",
+    "cifar10n-random3": "random_label3",
+    "cifar10n-worst": "worse_label",
+}
+"""The label sets of CIFAR-10N, by their keys in its authors' file."""
 
 
 def find_cifar10(folder: Path) -> Load:
+    """Find CIFAR-10 in the data folder, and corrupted test images where it has them."""
+    load_images, load_corrupted = _find_cifar10(folder), find_corrupted(folder)
+    return lambda: replace(load_images(), corrupted=load_corrupted())
+
+
+def _find_cifar10(folder: Path) -> Load:
     """Find CIFAR-10 in the data folder: in ``cifar10``, the folders of its archives, or the folder itself."""
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
     places = [folder / place for place in ("cifar10", "cifar-10-batches-py", "cifar-10-batches-bin", "")]
     scale = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     return _find("cifar10", places, names, {"": _read_pickle, ".bin": _read_binary}, scale)
+
+
+def find_cifar10n(folder: Path, name: str) -> Load:
+    """Find CIFAR-10 and one of the label sets that people gave its training images (CIFAR-10N; Wei et al., 2022).
+
+    The labels are in ``cifar10n`` or the folder itself: in ``CIFAR-10_human.pt``, as published, or in ``cifar10n.npz``,
+    with arrays that are named like the label sets. The test labels are CIFAR-10's own.
+    """
+    load_cifar10 = find_cifar10(folder)
+    files = [folder / place / file for place in ("cifar10n", "") for file in ("CIFAR-10_human.pt", "cifar10n.npz")]
+    file = next((each for each in files if each.is_file()), None)
+    if file is None:
+        raise FileNotFoundError(f"{name} was not found: expected one of {', '.join(map(str, files))}.")
+
+    def load() -> Labelled:
+        data, labels = load_cifar10(), _read_human_labels(file)
+        clean, given = labels["clean_label"], labels[CIFAR10N[name]]
+        if not torch.equal(clean, data.train_labels):
+            raise ValueError(f"{file}: its clean labels are not those of the training images in {folder}, in order.")
+        if given.shape != clean.shape or not bool(((given >= 0) & (given < data.classes)).all()):
+            raise ValueError(f"{file}: the labels of {name} are not {len(clean)} numbers below {data.classes}.")
+        return replace(data, train_labels=given, true_labels=data.train_labels)
+
+    return load
 
 
 def find_mnist(folder: Path) -> Load:
@@ -42,7 +82,7 @@ def find_mnist_cifar(folder: Path) -> Load:
     twice): given the class, the halves are independent. The further tests have either half replaced by that of another
     test image, whatever its class.
     """
-    load_mnist, load_cifar10 = find_mnist(folder), find_cifar10(folder)
+    load_mnist, load_cifar10 = find_mnist(folder), _find_cifar10(folder)
 
     def load() -> Labelled:
         mnist, cifar = load_mnist(), load_cifar10()
@@ -86,6 +126,32 @@ def _read_pickle(file: Path) -> Split:
     with explain_errors(file, "a pickled batch of CIFAR-10"):
         batch = _ArrayUnpickler(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         return batch[b"data"].reshape(-1, 3, 32, 32), np.array(batch[b"labels"])
+
+
+def _read_human_labels(file: Path) -> dict[str, Tensor]:
+    """Read the label sets of CIFAR-10N by their published keys."""
+    keys = {"clean": "clean_label"} | {name.removeprefix("cifar10n-"): key for name, key in CIFAR10N.items()}
+    with explain_errors(file, "the labels of CIFAR-10N"):
+        if file.suffix == ".npz":
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+                arrays = {key: stored[name] for name, key in keys.items()}
+        else:
+            arrays = _load_arrays(file)
+        return {key: torch.from_numpy(arrays[key].astype(np.int64)) for key in keys.values()}
+
+
+def _load_arrays(file: Path) -> dict[str, Array]:
+    """Load what ``torch.save`` wrote of a dictionary of arrays of whole numbers; runs no code that it may bring."""
+    make: Any = np.zeros(0).__reduce__()[0]
+    numbers = [type(np.dtype(f"{kind}{size}")) for kind in "iu" for size in (1, 2, 4, 8)]
+    # numpy 2 has moved the function that makes arrays, which files of either version name.
+    places = [(make, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    try:
+        with torch.serialization.safe_globals([*places, np.ndarray, np.dtype, codecs.encode, *numbers]):
+            loaded: dict[str, Array] = torch.load(file, weights_only=True)
+    except pickle.UnpicklingError as error:  # torch advises to load it all the same
+        raise ValueError("it holds something other than arrays of whole numbers.") from error
+    return loaded
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -44,12 +44,15 @@ class Labelled:
     mean: tuple[float, ...] = ()  # of the pixels in [0, 1], channel by channel; empty for features
     std: tuple[float, ...] = ()
     further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # changed test inputs, with the same classes
+    true_labels: Tensor | None = None  # of the training examples, where some of train_labels are known to be wrong
+    corrupted: "Corrupted | None" = None
 
     def fingerprint(self) -> str:
-        """Return a short hash of all examples and their classes, in their order."""
+        """Return a short hash of all examples and their classes, in their order, without corrupted ones."""
         found = hashlib.sha256()
         tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
-        for tensor in (*tensors, *self.further_tests.values()):
+        truth = () if self.true_labels is None else (self.true_labels,)
+        for tensor in (*tensors, *self.further_tests.values(), *truth):
             found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
             found.update(tensor.cpu().contiguous().numpy().data)  # without a copy, which may not fit into memory
         return found.hexdigest()[:16]
@@ -57,7 +60,18 @@ class Labelled:
     def shuffle(self) -> "Labelled":
         """Bring the training examples into a random order that is always the same."""
         order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
-        return replace(self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order])
+        truth = None if self.true_labels is None else self.true_labels[order]
+        return replace(
+            self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order], true_labels=truth
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Corrupted:
+    """Corrupted test images, which a trained network may be tested on as well; runs with and without them are equal."""
+
+    severity: int  # of 1 to 5
+    images: Mapping[str, tuple[Tensor, Tensor]]  # by the name of the corruption, images as bytes, and their labels
 
 
 def make_labelled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labelled:
@@ -113,15 +127,20 @@ def find_layout(path: Path) -> Read:
 
 def find_parquet(folder: Path) -> Read | None:
     """Find ``train-*.parquet`` and ``test-*.parquet``, as on the Hugging Face hub; None if there is neither."""
-    train, test = (sorted(folder.glob(f"{split}-*.parquet")) for split in ("train", "test"))
-    if not train and not test:
+    if not any(any(folder.glob(f"{split}-*.parquet")) for split in ("train", "test")):
         return None
-    for split, files in (("train", train), ("test", test)):
-        parts = re.search(r"-of-0*(\d+)\.parquet$", files[0].name) if files else None
-        expected = int(parts[1]) if parts else 1
-        if len(files) < expected:
-            raise FileNotFoundError(f"{folder} is incomplete: {len(files)} of {expected} {split}-*.parquet are there.")
-    return lambda: (_read_tables(train), _read_tables(test))
+    train, test = find_shards(folder, "train"), find_shards(folder, "test")
+    return lambda: (read_tables(train), read_tables(test))
+
+
+def find_shards(folder: Path, name: str) -> list[Path]:
+    """Find ``NAME-*.parquet``, of which there may be as many as their names say: ``train-00000-of-00003.parquet``."""
+    files = sorted(folder.glob(f"{name}-*.parquet"))
+    parts = re.search(r"-of-0*(\d+)\.parquet$", files[0].name) if files else None
+    expected = int(parts[1]) if parts else 1
+    if len(files) < expected:
+        raise FileNotFoundError(f"{folder} is incomplete: {len(files)} of {expected} {name}-*.parquet are there.")
+    return files
 
 
 @contextmanager
@@ -139,7 +158,7 @@ def read_all(read: Callable[[Path], Split], files: Sequence[Path]) -> Split:
     return np.concatenate(inputs), np.concatenate(labels)
 
 
-def _read_tables(files: Sequence[Path]) -> Split:
+def read_tables(files: Sequence[Path]) -> Split:
     """Read Parquet files, or what was decoded from them before: kept in EFFDEG_CACHE or else ``~/.cache/effdeg``."""
     seen = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     name = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:32]

@@ -14,6 +14,8 @@ from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
+from effdeg_lab.engine.suspicion import WrongLabels
+from effdeg_lab.engine.teacher import Teacher
 from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -51,8 +53,15 @@ def finish(
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
     """Describe the training of a classifier for the loop."""
-    regularizer = make_regularizer(settings, examples)
-    per_epoch = len(examples.train) // settings.batch
+    if settings.suspect and examples.truth is None:
+        raise ValueError(
+            f"suspect={settings.suspect} needs data with known wrong labels, such as cifar10n-worst; those of "
+            f"{settings.data} are not known: set suspect=0."
+        )
+    memory = None if examples.truth is None else WrongLabels(examples, settings)
+    teacher = None if settings.teacher is None else Teacher(model, settings.teacher)
+    regularizer = make_regularizer(settings, examples, teacher and teacher.model)
+    per_epoch = examples.count // settings.batch
     steps = settings.epochs * per_epoch
     schedules = Schedules(settings, steps=steps, weight=regularizer.weight)
     penalizes, adamw = regularizer.penalty is not None, settings.optimizer == "adamw"
@@ -73,13 +82,15 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         entry = {"epoch": epoch, **found, "penalty": penalty, "weight": weight, "lr": schedules.rate(step - 1)}
         if is_due(epoch, settings.measure_every):
             entry["effective_degree"] = evaluation.follow_degree(model, examples)
+        if memory is not None:
+            entry |= memory.look(model, epoch, found["test_accuracy"])
         return entry
 
     return Task(
         model=model,
         regularizer=regularizer,
         batch=examples.batch,
-        examples=len(examples.train),
+        examples=examples.count,
         batch_size=settings.batch,
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
@@ -89,6 +100,8 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
         evaluate=evaluate,
         describe=_describe,
+        teacher=teacher,
+        memory=memory,
         clip=settings.clip,
         precision=settings.precision,
         compile=settings.compile,
@@ -164,8 +177,10 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "seconds_per_epoch": loop.seconds / settings.epochs,
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "parameters": sum(each.numel() for each in task.model.parameters()),
-        "test_calibration_error": evaluation.measure_calibration(task.model, examples, settings),
+        **evaluation.score_test(task.model, examples, settings),
+        **evaluation.evaluate_corrupted(task.model, examples, settings),
         **evaluation.measure_degree(task.model, examples, settings),
+        **({} if task.memory is None else task.memory.summarize()),
     }
 
 

@@ -1,5 +1,6 @@
-"""What a run looks at: accuracy and loss, calibration, the effective degree, and proxies of generalization."""
+"""What a run looks at: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
 
+import statistics
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import Measurement, Trace, proxies
 from effdeg_lab.engine.examples import DeviceExamples, Split
+from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
 
@@ -32,13 +34,27 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
     return found
 
 
-def measure_calibration(model: nn.Module, examples: DeviceExamples, settings: Training) -> float:
-    """Return the expected calibration error on the test examples, in 15 bins."""
-    # Importing it takes seconds.
-    from torchmetrics.functional.classification import multiclass_calibration_error
+def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
+    """Score the predicted probabilities of the test examples."""
+    logits = torch.cat(_predict(model, examples, examples.test, settings.precision))
+    return score_probabilities(logits, examples.test.labels)
 
-    outputs = torch.cat(_predict(model, examples, examples.test, settings.precision)).softmax(1)
-    return float(multiclass_calibration_error(outputs, examples.test.labels, num_classes=examples.classes, n_bins=15))
+
+def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
+    """Return the accuracy on test images with each corruption, their mean, and what they are; nothing without them."""
+    if examples.corrupted is None:
+        return {}
+    found, device = dict[str, float](), examples.test.labels.device
+    for kind, (images, labels) in examples.corrupted.images.items():
+        # One kind at a time: all of them would take half a gigabyte.
+        split = Split(images.to(device).contiguous(), labels.to(device))
+        found[kind] = _score(model, examples, split, settings.precision)[0]
+    return {
+        "corrupted": found,
+        "corrupted_accuracy": statistics.fmean(found.values()),
+        "corrupted_severity": examples.corrupted.severity,
+        "corrupted_images": sum(len(labels) for _, labels in examples.corrupted.images.values()),
+    }
 
 
 def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:

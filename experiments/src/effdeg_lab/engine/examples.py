@@ -51,7 +51,10 @@ class DeviceExamples:
             raise ValueError(f"augment={settings.augment!r} is for images; {settings.data} has features: use none.")
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
         whole = Split(data.train_inputs.to(device), data.train_labels.to(device))
-        self.train, self.further_tests = whole.first(count), dict[str, Split]()
+        self.train, self.further_tests, self.count = whole.first(count), dict[str, Split](), count
+        # The true labels of training examples, where some of those that are trained on are known to be wrong.
+        self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
+        self.corrupted = None if settings.held_out else data.corrupted  # large: not on the device yet
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:
@@ -62,10 +65,23 @@ class DeviceExamples:
         self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in (data.mean, data.std))
         self._augment = settings.augment
         self._images = add_border(self.train.inputs, self._augment)
+        self._labels, self._labelled = self.train.labels, None
+        self._unlabeled_batch = settings.unlabeled_batch
+        if settings.labelled is not None:
+            self._labelled = _choose_labelled(self.train.labels, settings.labelled, self.classes, settings.seed)
+            self.train = Split(self.train.inputs[self._labelled], self.train.labels[self._labelled])
+            self.truth = None if self.truth is None else self.truth[self._labelled]
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return training examples, cropped and normalized, and their labels."""
-        return self.normalize(crop_batch(self._images, indices, self._augment)), self.train.labels[indices]
+    def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
+        """Return training examples, cropped and normalized, their labels, and perhaps examples without labels.
+
+        Where few examples have labels, these are taken in turn by indices of all.
+        """
+        chosen = indices if self._labelled is None else self._labelled[indices % len(self._labelled)]
+        found = self._crop(chosen), self._labels[chosen]
+        if not self._unlabeled_batch:
+            return found
+        return *found, self._crop(torch.randint(self.count, (self._unlabeled_batch,), device=indices.device))
 
     def normalize(self, inputs: Tensor) -> Tensor:
         """Turn bytes into what a model is given; features stay as they are."""
@@ -76,8 +92,23 @@ class DeviceExamples:
         noise = torch.rand_like(inputs)
         return self._standardize(noise) if self._pixels else noise
 
+    def _crop(self, indices: Tensor) -> Tensor:
+        return self.normalize(crop_batch(self._images, indices, self._augment))
+
     def _standardize(self, pixels: Tensor) -> Tensor:
         return (pixels - self._mean) / self._std
+
+
+def _choose_labelled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
+    """Choose examples to have labels, as many of each class, or one more of some if that does not come out even."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    of_classes = [order[labels.cpu()[order] == each] for each in range(classes)]
+    wanted = [count // classes + (each < count % classes) for each in range(classes)]
+    if short := [each for each in range(classes) if len(of_classes[each]) < wanted[each]]:
+        available = len(of_classes[short[0]])
+        raise ValueError(f"labelled={count} takes {wanted[short[0]]} examples of each class; one has {available}.")
+    chosen = torch.cat([found[:number] for found, number in zip(of_classes, wanted, strict=True)])
+    return chosen[torch.randperm(count, generator=torch.Generator().manual_seed(seed))].to(labels.device)
 
 
 def add_border(images: Tensor, augment: str) -> Tensor:
@@ -114,6 +145,24 @@ def draw_cuts(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
     right = ((torch.arange(width, device=device) + 0.5) / width).expand(height, width)
     part = (torch.where(across, down, right) < place) ^ beyond
     return part, part.float().mean((1, 2, 3))
+
+
+def draw_boxes(shares: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw a box in images of this size for each share of their pixels, wherever it fits.
+
+    Returns its pixels, count × 1 × height × width, and their share, which differs by what a pixel rounds.
+    """
+    height, width = images.shape[-2:]
+    side = shares.sqrt()
+    corners = torch.rand(2, len(shares), device=images.device) * (1 - side)
+
+    def within(corner: Tensor, size: int) -> Tensor:
+        centers = (torch.arange(size, device=images.device) + 0.5) / size
+        return (centers > corner[:, None]) & (centers < (corner + side)[:, None])
+
+    rows, columns = (within(corner, size) for corner, size in zip(corners, (height, width), strict=True))
+    box = rows[:, None, :, None] & columns[:, None, None, :]
+    return box, box.float().mean((1, 2, 3))
 
 
 def soften(labels: Tensor, classes: int) -> Tensor:

@@ -102,6 +102,8 @@ class Loop:
             "penalized": self.penalized,
             "random": gather(random),
         }
+        if self._task.memory is not None:
+            state["memory"] = self._task.memory.state()
         if self.first_process:
             self._job.save(state)
         self._saved = time.perf_counter()
@@ -139,6 +141,8 @@ class Loop:
             return
         self.step, self.seconds, self.last = state["step"], state["seconds"], state["last"]
         self.penalized = state["penalized"]
+        if self._task.memory is not None:
+            self._task.memory.restore(state["memory"])
         if self._job.progress and self.first_process:
             print(f"continuing at step {self.step}")
         states = state["random"]

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from effdeg import Penalty, Points, baselines
-from effdeg.baselines import Method, method
+from effdeg.baselines import ICT, Method, method
 from effdeg_lab.engine.examples import (
     JOINING,
     DeviceExamples,
     cutmix,
+    draw_boxes,
     draw_cuts,
     find_simple_half,
     soften,
@@ -20,20 +21,40 @@ from effdeg_lab.engine.examples import (
 )
 from effdeg_lab.engine.settings import Training
 
-_PENALTY = ("nodes", "degree", "pairs", "sampling", "basis", "components", "at", "batchnorm")
-_SETTINGS = {"mixup": ("alpha",), "sam": ("rho",), "asam": ("rho", "eta"), "jacobian": ("projections",), "ed": _PENALTY}
+_SETTINGS = {
+    "mixup": ("alpha",),
+    "cutmix": ("alpha",),
+    "regmixup": ("alpha",),
+    "sam": ("rho",),
+    "asam": ("rho", "eta"),
+    "jacobian": ("projections",),
+    "ed": ("nodes", "degree", "pairs", "sampling", "basis", "components", "at", "batchnorm", "end_gradients"),
+}
+_NOT_HERE = {
+    "embedding-mixup": "is for token ids, and there is no such data here",
+    "manifold-mixup": "chooses another layer at every step, which cannot be captured in one graph",
+}
 
 
-def make_regularizer(settings: Training, examples: DeviceExamples | None = None) -> Method:
+def make_regularizer(
+    settings: Training, examples: DeviceExamples | None = None, teacher: nn.Module | None = None
+) -> Method:
     """Make the regularizer of a run; without examples only to check it, as other ends of paths depend on them."""
     name = settings.regularizer
     parts = name.split("+")
-    if "embedding-mixup" in parts:
-        raise ValueError("regularizer=embedding-mixup is for token ids, and there is no such data here.")
+    for part in {*parts} & {*_NOT_HERE}:
+        raise ValueError(f"regularizer={part} {_NOT_HERE[part]}.")
+    _check_unlabeled(settings, parts)
+    if "ict" in parts:
+        return _make_ict(settings, examples, teacher)
     given: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
     if "ed" in parts:
-        given["anchor"] = "labels" if settings.anchor_labels else None
-    if "mixup" in parts:
+        given["anchor"] = None if settings.anchor == "none" else settings.anchor
+        curved = [k if k > 1 else 0.0 for k in range(settings.degree + 1)]
+        given["weights"] = curved if settings.degree_weights == "curvature" else settings.degree_weights
+    if "regmixup" in parts:
+        given["loss"] = settings.mixed_loss
+    if {"mixup", "cutmix", "regmixup"} & {*parts}:
         given["classes"] = 10 if examples is None else examples.classes
     if "jacobian" in parts:
         given["share"] = settings.jacobian_share
@@ -42,6 +63,8 @@ def make_regularizer(settings: Training, examples: DeviceExamples | None = None)
         made = method(name, weight=settings.weight, **given)
     if settings.ends != "data":
         _check_ends(settings, made.penalty)
+    if settings.loss_on != "examples":
+        _check_points(settings)
     if settings.augment in JOINING and made.mix is not None:
         raise ValueError(f"augment={settings.augment} and regularizer={name} both mix the batch: use one of them.")
     if examples is None:
@@ -51,6 +74,12 @@ def make_regularizer(settings: Training, examples: DeviceExamples | None = None)
         if settings.ends != "random-pixels" and len(examples.shape) != 3:
             raise ValueError(f"ends={settings.ends} is for images; {settings.data} has features.")
         made = replace(made, penalty=PenaltyToEnds(settings.ends, made.penalty, examples))
+    if settings.loss_on != "examples":
+        assert isinstance(made.penalty, Penalty)
+        if settings.loss_on == "boxes" and len(examples.shape) != 3:
+            raise ValueError(f"loss_on=boxes is for images; {settings.data} has features.")
+        loss = LossOnPoints(made.penalty, examples.classes, boxes=settings.loss_on == "boxes")
+        made = replace(made, penalty=loss)
     if settings.augment.endswith("cutmix"):
         cut = baselines.cutmix if settings.augment == "crop-flip-cutmix" else cutmix
         made = replace(made, mix=partial(cut, classes=examples.classes))
@@ -63,6 +92,28 @@ def can_compile_penalty(settings: Training) -> bool:
     """Return whether the penalty can be compiled: one that differentiates twice or hooks a layer cannot."""
     hooks = settings.at is not None or settings.batchnorm == "frozen"
     return not hooks and "jacobian" not in settings.regularizer.split("+")
+
+
+class LossOnPoints(nn.Module):
+    """The effective degree of the very points that are trained on in place of the batch, with their mixed labels."""
+
+    def __init__(self, penalty: Penalty, classes: int, *, boxes: bool) -> None:
+        super().__init__()
+        self.penalty, self._classes, self._boxes = penalty, classes, boxes
+
+    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the outputs at the points, their effective degree, and their labels."""
+        soft = soften(y, self._classes)
+        points = self.penalty.points(x, soft)
+        if self._boxes:
+            inner = points.alpha[:, 1:-1]
+            first, second = points.pairs.repeat_interleave(inner.shape[1], dim=0).unbind(1)
+            part, share = draw_boxes(1 - inner.flatten(), x)
+            # Pixels are whole: the share of the first image is not quite what was drawn.
+            alpha = torch.cat([points.alpha[:, :1], (1 - share).view_as(inner), points.alpha[:, -1:]], dim=1)
+            points = replace(points, inputs=torch.where(part, x[second], x[first]), alpha=alpha)
+        outputs = model(points.inputs)
+        return outputs, self.penalty.degree(outputs, points), points.interpolate(soft)
 
 
 class PenaltyToEnds(nn.Module):
@@ -101,13 +152,49 @@ class PenaltyToEnds(nn.Module):
         return self.penalty.points(torch.cat([one, other]), labels, pairs=pairs)
 
 
+def _make_ict(settings: Training, examples: DeviceExamples | None, teacher: nn.Module | None) -> Method:
+    """Make ICT, alone or with a method that mixes the examples with labels."""
+    others = "+".join(part for part in settings.regularizer.split("+") if part != "ict") or "plain"
+    made = make_regularizer(settings.change({"regularizer": others, "unlabeled_batch": 0, "teacher": None}), examples)
+    if made.penalty is not None:
+        raise ValueError(f"regularizer={settings.regularizer} has two penalties: join ict with mixup or cutmix only.")
+    penalty = None if teacher is None else ICT(teacher, alpha=settings.alpha)
+    return replace(made, name=settings.regularizer, penalty=penalty, weight=settings.weight or 0.0)
+
+
+def _check_unlabeled(settings: Training, parts: list[str]) -> None:
+    """Raise unless examples without labels and a teacher have a use."""
+    uses = "ict" in parts or ("ed" in parts and settings.anchor != "none")
+    if "ict" in parts and (settings.teacher is None or settings.weight is None):
+        raise ValueError("regularizer=ict needs a teacher, such as teacher=0.99, and the weight of its penalty.")
+    if settings.teacher is not None and not (uses and ("ict" in parts or settings.gives_own_ends)):
+        raise ValueError(
+            f"teacher={settings.teacher:g} gives the values at ends of paths that have no label: use regularizer=ict, "
+            "or ed with anchor=self or an unlabeled_batch."
+        )
+    if settings.unlabeled_batch and not ("ict" in parts or "ed" in parts):
+        raise ValueError(
+            f"unlabeled_batch={settings.unlabeled_batch} is for regularizer=ed and ict; {settings.regularizer} needs "
+            "labels."
+        )
+    if settings.unlabeled_batch and (settings.ends != "data" or settings.loss_on != "examples"):
+        raise ValueError("unlabeled_batch goes with ends=data and loss_on=examples only.")
+
+
+def _check_points(settings: Training) -> None:
+    if settings.regularizer != "ed" or settings.anchor != "labels" or settings.ends != "data":
+        raise ValueError(f"loss_on={settings.loss_on} goes with regularizer=ed, anchor=labels and ends=data only.")
+    if settings.at is not None or settings.batchnorm == "frozen" or settings.sampling == "chebyshev":
+        raise ValueError(f"loss_on={settings.loss_on} goes with at=none, batchnorm=joint and cosine or uniform nodes.")
+
+
 def _check_ends(settings: Training, penalty: nn.Module | None) -> None:
     ends = settings.ends
     if not isinstance(penalty, Penalty):
         raise ValueError(f"ends={ends} is about the paths of regularizer=ed, not of {settings.regularizer}.")
-    if ends == "cuts" and not settings.anchor_labels:
-        raise ValueError("ends=cuts mixes the labels at the ends of its paths: set anchor_labels=true.")
-    if ends != "cuts" and settings.anchor_labels:
-        raise ValueError(f"ends={ends} joins images that have no labels: set anchor_labels=false.")
+    if ends == "cuts" and settings.anchor != "labels":
+        raise ValueError("ends=cuts mixes the labels at the ends of its paths: set anchor=labels.")
+    if ends != "cuts" and settings.anchor != "none":
+        raise ValueError(f"ends={ends} joins images that have no labels: set anchor=none.")
     if settings.sampling == "uniform" or settings.at is not None or settings.batchnorm == "frozen":
         raise ValueError(f"ends={ends} goes with sampling=cosine or chebyshev, at=none and batchnorm=joint only.")

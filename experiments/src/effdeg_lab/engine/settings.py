@@ -14,12 +14,16 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or mnist, mnist-cifar, digits, or a file or folder in a known layout
-    model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, mlp, or package.module:callable
-    regularizer: str = "plain"  # a name of effdeg.baselines.names(), or several joined by +
+    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, digits, or a file or folder in a known layout
+    model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, resnet9, mlp, or package.module:callable
+    regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
     batch: int = setting(256, least=1)  # examples per step, over all processes
     limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
+    # Only so many training examples have labels, as many of each class; the seed decides which. A step has ``batch`` of
+    # them, and an epoch as many steps as if all had labels.
+    labelled: int | None = setting(None, least=1)
+    unlabeled_batch: int = setting(0, least=0)  # training examples per step without their labels, for ed and ict
     held_out: int = setting(0, least=0)  # training examples to test on instead of the test set: for tuning
     optimizer: Literal["adamw", "sgd"] = "adamw"
     lr: float = setting(1e-3, above=0)  # the highest learning rate
@@ -51,7 +55,16 @@ class Training(Settings):
     pairs: float = setting(0.5, above=0, most=1)  # paths, as a share of the batch (n_p)
     sampling: Literal["cosine", "chebyshev", "uniform"] = "cosine"  # where the nodes lie
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
-    anchor_labels: bool = True  # put the labels at the ends of paths
+    # The values at the ends of paths. labels: those of the two examples; where there are none, as for self. self: the
+    # outputs of the network, or of its teacher, for the two examples. none: the network is run there as at other nodes.
+    anchor: Literal["labels", "self", "none"] = "labels"
+    end_gradients: bool = False  # through ends that are the network's own outputs
+    degree_weights: Literal["degree", "square", "curvature"] = "degree"  # curvature: degree, but 0 for straight lines
+    teacher: float | None = setting(None, above=0, most=1)  # the decay of an average of the network, for ends and ict
+    # Where the loss is taken. points: at the points of paths instead, with labels mixed as by mixup, so that the
+    # examples themselves are not run. boxes: the same with a box of one image in the other, as by CutMix.
+    loss_on: Literal["examples", "points", "boxes"] = "examples"
+    mixed_loss: Literal["cross-entropy", "brier", "l1"] = "cross-entropy"  # of regmixup at the mixed examples
     components: int | None = None  # principal components of the outputs; by default all outputs as they are
     at: str | None = None  # the layer at which the paths live; by default the inputs
     batchnorm: Literal["joint", "frozen"] = "joint"  # what BatchNorm makes of the points
@@ -68,8 +81,15 @@ class Training(Settings):
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)
+    # Training examples of which to score the labels at every evaluation; needs data with known wrong labels.
+    suspect: int = setting(0, scale=True, named=False, least=0)
     proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
     proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
+
+    @property
+    def gives_own_ends(self) -> bool:
+        """Whether ends of paths have the outputs of the network or of its teacher as their values."""
+        return self.anchor == "self" or (self.anchor == "labels" and self.unlabeled_batch > 0)
 
     def together_key(self) -> str | None:
         """Return a hash of all but the seed, the rate, the weight decay and the weight of the penalty.
@@ -79,7 +99,7 @@ class Training(Settings):
         """
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
-        if parts - {"plain", "mixup", "ed"} or hooked:
+        if parts - {"plain", "mixup", "ed"} or hooked or self.labelled or self.teacher or self.loss_on != "examples":
             return None
         # A penalty of no weight is not computed at all.
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash

@@ -4,17 +4,32 @@ import gc
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from effdeg.baselines import Method
+from effdeg import Penalty
+from effdeg.baselines import ICT, Method
 from effdeg_lab.engine.flat import FlatParameters
+from effdeg_lab.engine.teacher import Teacher
 
 State = dict[str, Any]
+
+
+class Memory(Protocol):
+    """What evaluations remember from one to the next; it is saved in checkpoints."""
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+
+    def restore(self, state: State) -> None:
+        """Go on from what a checkpoint kept."""
+
+    def summarize(self) -> State:
+        """Return what belongs into the summary of the run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +38,9 @@ class Task:
 
     model: nn.Module  # on its device, with its first weights
     regularizer: Method
-    batch: Callable[[Tensor], tuple[Tensor, Tensor]]  # returns the training examples of given indices, and their labels
+    # Returns the training examples of given indices, their labels and, if the penalty has a use for them, more examples
+    # without labels.
+    batch: Callable[[Tensor], tuple[Tensor, ...]]
     examples: int
     batch_size: int  # over all processes; an epoch leaves out what does not fill a batch
     steps: int
@@ -36,6 +53,8 @@ class Task:
     # It must leave torch's random numbers alone.
     evaluate: Callable[[int, float | None], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar
+    teacher: Teacher | None = None  # an average of the model, updated after each step
+    memory: Memory | None = None  # of the evaluations
     clip: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     precision: str = "float32"  # or bf16, by autocast on a GPU
@@ -85,14 +104,21 @@ class Objective(nn.Module):
     def __init__(self, model: nn.Module, task: Task, *, penalized: bool) -> None:
         super().__init__()
         self.model, self.penalty = model, task.regularizer.penalty if penalized else None
-        self._criterion = task.loss
+        self._criterion, self._options = task.loss, dict[str, Any]()
+        if task.teacher is not None and isinstance(self.penalty, Penalty):
+            self._options["teacher"] = task.teacher.model
 
-    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor, *unlabeled: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, with the penalty in it, and the penalty."""
         if self.penalty is None:
             return self._criterion(self.model(x), y), torch.zeros_like(weight)
-        outputs, value = self.penalty(self.model, x, y)
-        return self._criterion(outputs, y) + weight * value, value.detach().float()
+        options = self._options
+        if unlabeled or isinstance(self.penalty, ICT):
+            # Where all examples have labels, ICT is given them without.
+            options = {**options, "unlabeled": unlabeled[0] if unlabeled else x}
+        # What takes the loss elsewhere than on the batch returns the labels there as well.
+        outputs, value, *labels = self.penalty(self.model, x, y, **options)
+        return self._criterion(outputs, labels[0] if labels else y) + weight * value, value.detach().float()
 
 
 class Step:
@@ -162,11 +188,14 @@ class Step:
         optimizer = self.optimizer.state_dict()["state"]
         if self._flat is not None:
             optimizer = self._flat.split_state(optimizer)
-        return {"model": self._model.state_dict(), "optimizer": optimizer, "penalties": self.penalties}
+        state = {"model": self._model.state_dict(), "optimizer": optimizer, "penalties": self.penalties}
+        return state if self._task.teacher is None else {**state, "teacher": self._task.teacher.state_dict()}
 
     def restore(self, state: State) -> None:
         """Put a state back into the memory that graphs have captured; an empty one of the optimizer starts anew."""
         self._model.load_state_dict(state["model"])
+        if self._task.teacher is not None:
+            self._task.teacher.restore(state.get("teacher"), self._model)
         self.penalties.copy_(state["penalties"])
         own, optimizer = self.optimizer.state_dict(), state["optimizer"]
         if self._flat is not None:
@@ -188,12 +217,13 @@ class Step:
         self._steps.clear()
 
     def _run(self, penalized: bool) -> None:
-        x, y = self._task.regularizer.batch(*self._batch(self._indices))
+        x, y, *unlabeled = self._batch(self._indices)
+        x, y = self._task.regularizer.batch(x, y)
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
             parameters = {} if self._flat is None else self._flat.unflatten()
-            loss, penalty = self._losses[penalized](parameters, x, y, self._weight)
+            loss, penalty = self._losses[penalized](parameters, x, y, self._weight, *unlabeled)
             loss.backward()  # type: ignore[no-untyped-call]
             if self._task.clip is not None:
                 trained = [each for group in self.optimizer.param_groups for each in group["params"]]
@@ -202,10 +232,10 @@ class Step:
             return loss
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
+        if self._task.teacher is not None:
+            self._task.teacher.update(self._model)
 
-    def _make_loss(
-        self, penalized: bool
-    ) -> Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def _make_loss(self, penalized: bool) -> Callable[..., tuple[Tensor, Tensor]]:
         objective = Objective(self._wrapper, self._task, penalized=penalized)
 
         def loss(parameters: dict[str, Tensor], *batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,7 +256,7 @@ class Step:
             torch.random.fork_rng([self._device] if self._on_gpu else []),
             autocast(self._device, self._task.precision),
         ):
-            x, y = self._task.batch(self._indices[:2])
+            x, y, *_ = self._task.batch(self._indices[:2])
             loss = self._task.loss(functional_call(self._model, buffers, (x,)), y)
         gradients = torch.autograd.grad(loss, given, allow_unused=True)
         return [each for each, gradient in zip(given, gradients, strict=True) if gradient is not None]

@@ -3,19 +3,20 @@
 import copy
 import inspect
 import math
+import re
 from typing import Literal
 
 from torch import Tensor, nn
 
 from effdeg.io import find_code
 from effdeg_lab.models.decoder import Decoder
-from effdeg_lab.models.resnet import ResNet18
+from effdeg_lab.models.resnet import ResNet9, ResNet18
 from effdeg_lab.models.vit import ViT
 from effdeg_lab.settings import suggest
 
-__all__ = ["MLP", "Decoder", "ResNet18", "ViT", "make_model"]
+__all__ = ["MLP", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
 
-_NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "mlp")
+_NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "resnet9", "mlp")
 
 
 class MLP(nn.Module):
@@ -36,22 +37,25 @@ class MLP(nn.Module):
 def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
-    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``mlp``, or ``package.module:callable``. A callable that
-    takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword.
+    Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``resnet9``, ``mlp``, or ``package.module:callable``. A
+    callable that takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword. The first
+    convolution of ``resnet9-8`` has 8 channels instead of 64, and all others an eighth of theirs.
     """
     if name == "mlp":
         return MLP(math.prod(shape), classes)
     if ":" in name:
         image = {"channels": shape[0]} if len(shape) == 3 else {}
         return _make_from_code(name, {"classes": classes, "num_classes": classes, **image})
-    if name not in _NAMES:
+    residual = re.fullmatch(r"resnet(9|18)(?:-([1-9]\d*))?", name)
+    if name not in _NAMES and not residual:
         raise ValueError(f"model={name!r} is not known. {suggest(name, _NAMES)} Your own is package.module:callable.")
     if len(shape) != 3:
         given = " × ".join(map(str, shape))
         raise ValueError(f"model={name!r} takes images, and the examples have the shape {given}: use model='mlp'.")
     channels, height, width = shape
-    if name == "resnet18":
-        return ResNet18(channels=channels, classes=classes)
+    if residual:
+        kind = ResNet18 if residual[1] == "18" else ResNet9
+        return kind(width=int(residual[2] or 64), channels=channels, classes=classes)
     pool: Literal["token", "mean"] = "mean" if name == "vit-tiny-mean" else "token"
     return ViT(size=(height, width), channels=channels, classes=classes, pool=pool)
 

@@ -24,7 +24,7 @@ SETTINGS = Training(
 # The methods that the ablations share, so that their runs are done once.
 PLAIN = {"regularizer": "plain"}
 ED = {"regularizer": "ed", "weight": 7.0, "nodes": 4, "degree": 3, "pairs": 0.5, "sampling": "cosine"}
-NO_ANCHORS = {**ED, "anchor_labels": False}
+NO_ANCHORS = {**ED, "anchor": "none"}
 MIXUP_ED = {**ED, "regularizer": "mixup+ed", "alpha": 1.0}
 # Taken on a quarter of every fourth batch, without ED's ramp.
 JACOBIAN = {"regularizer": "jacobian", "weight": 0.01, "ramp": 0.0, "jacobian_share": 0.25, "every": 4}

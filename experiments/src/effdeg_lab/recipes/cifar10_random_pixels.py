@@ -4,7 +4,7 @@ from effdeg_lab.recipe import Method, Reported
 from effdeg_lab.recipes.cifar10_methods import DEPARTS, ED, PLAIN, make_recipe
 from effdeg_lab.studies.methods import Methods
 
-RANDOM_PIXELS = {**ED, "ends": "random-pixels", "anchor_labels": False}
+RANDOM_PIXELS = {**ED, "ends": "random-pixels", "anchor": "none"}
 
 RECIPE = make_recipe(
     name="cifar10-random-pixels",

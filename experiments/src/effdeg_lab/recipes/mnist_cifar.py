@@ -10,7 +10,7 @@ from effdeg_lab.recipe import Method
 from effdeg_lab.recipes.cifar10_methods import DEPARTS, ED, PLAIN, SETTINGS, make_recipe
 from effdeg_lab.studies.mnist_cifar import Accuracies, MnistCifar
 
-BALANCED = {**ED, "weight": 3.0, "pairs": 0.25, "ends": "balanced", "anchor_labels": False}
+BALANCED = {**ED, "weight": 3.0, "pairs": 0.25, "ends": "balanced", "anchor": "none"}
 
 RECIPE = make_recipe(
     name="mnist-cifar",
@@ -32,7 +32,7 @@ RECIPE = make_recipe(
         Method("cuts", "ED, cuts", {**ED, "ends": "cuts"}),
         Method("balanced", "ED, balanced", BALANCED),
         Method("swapped", "Simple half swapped", {**PLAIN, "augment": "swap-simple-half"}),
-        Method("simple-half", "ED, simple half", {**ED, "ends": "simple-half", "anchor_labels": False}),
+        Method("simple-half", "ED, simple half", {**ED, "ends": "simple-half", "anchor": "none"}),
     ),
     departs=(
         f"{DEPARTS} The paper does not say how long this experiment trains, on how many images, with which weight and "

@@ -14,6 +14,7 @@ from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import Study, StudyFigure
+from effdeg_lab.studies.probabilities import draw_scores, list_scores
 from effdeg_lab.tables import NOTHING, Table, bold_largest
 from effdeg_lab.verdicts import Verdict, judge, judge_all
 
@@ -51,46 +52,51 @@ class Methods(Study):
         """Judge the paper's order, in the pairs that the paper's numbers distinguish."""
         candidate = results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
         if self.within is not None:
-            return _judge(results, candidate, results.methods[0], above=-self.within, below=self.within)
+            return judge_difference(results, candidate, results.methods[0], above=-self.within, below=self.within)
         reported = [each for each in results.methods if each.method.paper]
         done = sorted((each for each in reported if each.runs), key=_reported_mean, reverse=True)
         if len(done) < 2:
-            gain = _judge(results, candidate, results.methods[0])
+            gain = judge_difference(results, candidate, results.methods[0])
             return replace(gain, word="not decided" if reported else "no claim")
         # The first of several undecided pairs is the one that is shown.
         pairs = sorted(combinations(done, 2), key=lambda pair: {*pair} != {candidate, results.methods[0]})
         apart = [pair for pair in pairs if _reported_mean(pair[0]) - _reported_mean(pair[1]) > _reported_spread(*pair)]
         if apart:
-            verdict = judge_all(_judge(results, *pair, above=0.0) for pair in apart)
+            verdict = judge_all(judge_difference(results, *pair, above=0.0) for pair in apart)
         else:
             spreads = [(pair, _reported_spread(*pair)) for pair in pairs]
-            verdict = judge_all(_judge(results, *pair, above=-spread, below=spread) for pair, spread in spreads)
+            verdict = judge_all(
+                judge_difference(results, *pair, above=-spread, below=spread) for pair, spread in spreads
+            )
         incomplete = len(done) < len(reported) and verdict.word == "holds"
         return replace(verdict, word="not decided") if incomplete else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return accuracies at equal epochs, then what each method costs and reaches at equal time."""
-        return [_list_accuracies(results), *([_list_times(results)] if _is_timed(results) else [])]
+        """Return accuracies at equal epochs, what each method costs and reaches at equal time, and other scores."""
+        times = [_list_times(results)] if _is_timed(results) else []
+        return [_list_accuracies(results), *times, *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return accuracy and effective degree during training."""
-        curves = [_read_curve(each, "epoch", "test_accuracy") for each in results.done]
+        """Return accuracy and effective degree during training, and scores at the end."""
+        scores = draw_scores(results)
+        curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
-            return []
+            return scores
         caption = f"{tested_on(results).capitalize()} accuracy by epochs"
         caption += ", by time" if _is_timed(results) else ""
         caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
         caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
         if _name_paper(results) == "paper" and any(each.method.paper for each in results.done):
             caption += " Hollow squares are the paper's accuracies after as many epochs."
-        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme))]
+        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)), *scores]
 
     def headline(self, run: Run) -> str:
         """Return the accuracy."""
         return f"{100 * run.value('test_accuracy'):.2f}%"
 
 
-def _judge(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float) -> Verdict:
+def judge_difference(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float) -> Verdict:
+    """Judge how many points of accuracy one method is above another."""
     difference = results.difference(one, other)
     if difference is None:
         return Verdict("not decided")
@@ -117,7 +123,7 @@ def _is_timed(results: Results) -> bool:
 
 def _is_tracked(results: Results) -> bool:
     """Return whether the effective degree was measured during training."""
-    return any(_read_curve(each, "epoch", _DEGREE) is not None for each in results.done)
+    return any(read_curve(each, "epoch", _DEGREE) is not None for each in results.done)
 
 
 def tested_on(results: Results) -> str:
@@ -229,6 +235,17 @@ def make_table(
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), tuple(notes), frozenset(bold))
 
 
+def list_all_scores(results: Results) -> list[Table]:
+    """Return the scores of probabilities and on corrupted images, and those at equal time where they are others."""
+    title = f"Probabilities and shifts, {tested_on(results)} examples: {results.heading}"
+    tables, at = list_scores(title, results.done), results.equal_time
+    if at is not None and any(epochs != results.epochs for _, epochs in at.found.values()):
+        title = f"Probabilities and shifts at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
+        found = [at.found[each.method.name][0] for each in results.methods if each.method.name in at.found]
+        tables += list_scores(title, found)
+    return tables
+
+
 def _list_accuracies(results: Results) -> Table:
     methods, papers = results.methods, [each.method.paper for each in results.methods]
     columns = {"": [each.method.title for each in methods]}
@@ -242,11 +259,13 @@ def _list_accuracies(results: Results) -> Table:
         f"against {methods[0].method.title}": list(map(format_difference, differences)),
         "training, %": [f"{100 * spread.mean:.2f}" if spread else NOTHING for spread in training],
         "ED": [format_degree(read_degree(each)) for each in methods],
+        **({"epochs": [str(each.epochs or NOTHING) for each in methods]} if results.varies_epochs else {}),
         **list_seeds(results, methods),
     }
     intervals = ["Differences have 95% intervals; * excludes zero."]
     notes = list_notes(results) + (intervals if any(each and each.interval for each in differences) else [])
-    return make_table(f"At equal epochs: {results.heading}", columns, notes, bold)
+    title = "Accuracy" if results.varies_epochs else "At equal epochs"
+    return make_table(f"{title}: {results.heading}", columns, notes, bold)
 
 
 def _list_times(results: Results) -> Table:
@@ -268,7 +287,7 @@ def _list_times(results: Results) -> Table:
         took = {name: f"took {format_duration(each.time())}" for name, each in at.longer.items()}
         absent = [took.get(each.method.name, "not run") for each in methods]
         columns["at equal time, %"] = list(map(format_points, reached, absent))
-        columns["in epochs"] = [str(pair[1]) if pair else NOTHING for pair in found]
+        columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in found]
         steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
         missing = [step for name, step in steps.items() if name not in at.found]
         # Nothing is the best while a cheaper method was not given the time.
@@ -293,7 +312,7 @@ def write_sweep_command(recipe: Recipe) -> str:
     return f"effdeg-lab sweep {recipe.name}{' --data DIR' if needs_data else ''}"
 
 
-def _read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
+def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
     """Return what was logged during training, seeds × evaluations × 2; None if it was only at the end."""
     logs = [pd.json_normalize(run.metrics).reindex(columns=[along, what]).dropna().to_numpy(float) for run in each.runs]
     shared = min(map(len, logs))
@@ -317,7 +336,7 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
         ):
             labels = []
             for each in results.done:
-                curve, color = _read_curve(each, along, what), colors_of(results.recipe, theme)[each.method.name]
+                curve, color = read_curve(each, along, what), colors_of(results.recipe, theme)[each.method.name]
                 if curve is not None and (along == "epoch" or each.time() is not None):
                     for seed in curve / units:
                         axes.plot(*seed.T, color=color, lw=0.6, alpha=0.4)

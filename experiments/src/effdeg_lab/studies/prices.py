@@ -47,7 +47,7 @@ class Prices(m.Methods):
         return judge(quantity, short.value, short.interval, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the methods by the price of their step."""
+        """Return the methods by the price of their step, and their other scores."""
         methods = sorted(results.methods, key=lambda each: _price(results, each))
         best, whole, rough = _find_best(results), self._full_gain(results), m.is_rough(results)
         gains = [results.difference(each) for each in methods]
@@ -64,7 +64,7 @@ class Prices(m.Methods):
         star = f"★ The most accurate at {LIMIT} times the plain step or less."
         notes = [full, *([star] if best else []), *m.list_notes(results), *([m.ROUGH] if rough else [])]
         bold = [(methods.index(best), column) for column in range(4)] if best and not rough else []
-        return [m.make_table(f"By price: {results.heading}", columns, notes, bold)]
+        return [m.make_table(f"By price: {results.heading}", columns, notes, bold), *m.list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return accuracy against price."""

@@ -1,0 +1,214 @@
+"""Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
+from effdeg_lab.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.runs import Run
+from effdeg_lab.studies import Study, StudyFigure
+from effdeg_lab.studies.methods import (
+    format_difference,
+    format_points,
+    format_price,
+    judge_difference,
+    list_seeds,
+    make_table,
+    measure_price,
+    read_curve,
+    tested_on,
+)
+from effdeg_lab.tables import NOTHING, Table, bold_largest
+from effdeg_lab.verdicts import Verdict, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAST, BEST = "test_accuracy", "best_test_accuracy"
+AREA_UNDER_MARGIN = "area_under_margin"
+SCORES = {
+    "loss": "loss",
+    "margin": "margin",
+    "nearby": "probability nearby",
+    "degree": "ED",
+    "degree_within_label": "ED within a label",
+    "degree_of_label": "ED within a label, anchored",
+    "mean_loss": "loss, mean over epochs",
+    AREA_UNDER_MARGIN: "area under the margin",
+    "mean_nearby": "probability nearby, mean over epochs",
+    "mean_degree": "ED, mean over epochs",
+    "mean_degree_within_label": "ED within a label, mean over epochs",
+    "mean_degree_of_label": "ED within a label, anchored, mean over epochs",
+}
+"""The scores of labels, by their names in summaries."""
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+"""The classes of CIFAR-10."""
+_COLUMNS = 10
+
+
+@dataclass(frozen=True)
+class NoisyLabels(Study):
+    """Compares methods that are trained with wrong labels, and scores that are to find these.
+
+    The recipe's grid has the label sets, as ``data``. The claim is that on every one of them the candidate ends more
+    accurate than the best of the other methods.
+    """
+
+    candidate: str  # the method of interest
+    needs: ClassVar[str | None] = LAST
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the lead of the candidate over the best other method, on every label set."""
+        by_data, parts = _split(results), list[Verdict]()
+        for part in by_data.values():
+            candidate = part.find(self.candidate)
+            others = [each for each in part.done if each is not candidate]
+            if not candidate.runs or not others:
+                parts.append(Verdict("not decided"))
+                continue
+            best = max(others, key=lambda each: float(each.values(LAST).mean()))
+            parts.append(judge_difference(part, candidate, best, above=0.0))
+        missing = {*results.recipe.grid.get("data", ())} - by_data.keys()
+        return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the accuracies on each label set, then how well scores find wrong labels, method by method."""
+        parts = _split(results)
+        accuracies = [_list_accuracies(part) for part in parts.values()]
+        areas = [_list_areas(each.method.name, parts) for each in results.done]
+        return accuracies + [table for table in areas if table is not None]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Return accuracy during training: where wrong labels are learned, it falls."""
+        parts = {name: part for name, part in _split(results).items() if _has_curves(part)}
+        if not parts:
+            return []
+        caption = f"Accuracy on {tested_on(results)} images during training with wrong labels."
+        caption += "" if len(results.seeds) == 1 else " Thin lines are single seeds."
+        return [StudyFigure("accuracy", caption, lambda theme: _plot_accuracies(parts, theme))]
+
+    def headline(self, run: Run) -> str:
+        """Return the accuracy at the end and, if it is known, that of the best epoch."""
+        last, best = 100 * run.value(LAST), 100 * run.value(BEST)
+        return f"{last:.2f}%" + (f" (best epoch {best:.2f}%)" if best >= 0 else "")
+
+
+def _split(results: Results) -> dict[str, Results]:
+    return {part.point: part for part in results.split()}
+
+
+def _list_accuracies(results: Results) -> Table:
+    methods, first = results.methods, results.methods[0].method.title
+    share = next((each.spread("wrong_share") for each in results.done), None)
+    columns = {"": [each.method.title for each in methods]}
+    bold = frozenset[tuple[int, int]]()
+    for title, key in (("last", LAST), ("best", BEST)):
+        spreads = [each.spread(key) for each in methods]
+        bold |= bold_largest(spreads, len(columns))
+        absent = [each.state if key == LAST else NOTHING for each in methods]
+        columns[f"{title} epoch, %"] = list(map(format_points, spreads, absent))
+        differences = [results.difference(each, key=key) for each in methods]
+        columns[f"{title}: against {first}"] = list(map(format_difference, differences))
+    columns["training, %"] = [format_points(each.spread("train_accuracy")) for each in methods]
+    columns["step"] = [format_price(measure_price(results, each)) for each in methods]
+    wrong = f" ({100 * share.mean:.1f}% of the labels wrong)" if share else ""
+    notes = [
+        f"Accuracies on {tested_on(results)} images, those of training on the given labels; ±: standard deviation over "
+        "seeds. Differences have 95% intervals; * excludes zero.",
+        f"The best epoch is chosen on the {tested_on(results)} images, as the literature reports it.",
+        *(f"{each.method.title} failed: {each.failure}" for each in methods if each.failure),
+    ]
+    return make_table(f"Accuracy{wrong}: {results.heading}", columns | list_seeds(results, methods), notes, bold)
+
+
+def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
+    """Return how well scores find wrong labels with the networks of one method; None if none were scored."""
+    scored = {name: each for name, part in parts.items() if _read_area(each := part.find(method), AREA_UNDER_MARGIN)}
+    if not scored:
+        return None
+    columns, bold = {"": list(SCORES.values())}, frozenset[tuple[int, int]]()
+    for name, each in scored.items():
+        areas = [_read_area(each, score) for score in SCORES]
+        bold |= bold_largest(areas, len(columns))
+        columns[name] = list(map(format_points, areas))
+        columns[f"against the area, {name}"] = [
+            format_difference(_compare(each, score) if area else None)
+            for score, area in zip(SCORES, areas, strict=True)
+        ]
+    trained = next(iter(scored.values())).method.title
+    title = f"Which score finds wrong labels, by networks trained with {trained}: AUROC, %"
+    notes = [
+        "How likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over epochs, "
+        "scores are those of the last epoch.",
+        "ED: of paths from the example to any others; within a label: to others with the same given label; anchored: "
+        "with the given label at the example. Probability nearby: that of the label at the first points of these "
+        "paths, without degrees.",
+        "±: standard deviation over seeds. Differences from the area under the margin (Pleiss et al., 2020) have 95% "
+        "intervals; * excludes zero.",
+    ]
+    return make_table(title, columns, notes, bold)
+
+
+def _read_area(each: MethodRuns, score: str) -> Spread | None:
+    return each.spread(f"wrong_labels.{score}")
+
+
+def _compare(each: MethodRuns, score: str) -> Difference | None:
+    """Compare a score with the area under the margin on the same networks."""
+    found = [dict(each.values(f"wrong_labels.{name}")) for name in (score, AREA_UNDER_MARGIN)]
+    return None if score == AREA_UNDER_MARGIN else Difference.of(*found)
+
+
+def _has_curves(results: Results) -> bool:
+    return any(read_curve(each, "epoch", LAST) is not None for each in results.done)
+
+
+def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> "Figure":
+    with open_figure(theme, (5.2 * len(parts), 3.9)) as (look, figure):
+        for axes, (name, results) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts.items(), strict=True):
+            labels, lowest = list[Label](), list[float]()
+            colors = colors_of(results.recipe, theme)
+            for each in results.done:
+                if (curve := read_curve(each, "epoch", LAST)) is None:
+                    continue
+                color, points = colors[each.method.name], curve * (1, 100)
+                for seed in points:
+                    axes.plot(*seed.T, color=color, lw=0.6, alpha=0.4)
+                mean = points.mean(0)
+                axes.plot(*mean.T, "o-", color=color, markevery=[-1], ms=5, lw=1.6)
+                labels.append(Label(f"{each.method.title} {mean[-1, 1]:.2f}", mean[-1, 0], mean[-1, 1], color))
+                lowest.append(float(mean[len(mean) // 2 :, 1].min()))
+            # Show the fall after the best epoch, not the rise from nothing.
+            axes.set_ylim(max(axes.get_ylim()[0], min(lowest) - 0.5 * (axes.get_ylim()[1] - min(lowest)) - 1))
+            axes.set(title=f"{tested_on(results)} accuracy, %: {name}", xlabel="epoch")
+            add_grid(axes, look)
+            label_ends(axes, labels)
+    return figure
+
+
+def draw_suspicious(images: Tensor, listed: Sequence[Mapping[str, int]], theme: str, title: str = "") -> "Figure":
+    """Draw the images that a score suspects most, each under its given label; if that is wrong, the true one is below.
+
+    Args:
+        images: All training images, as bytes.
+        listed: An entry of ``suspicious`` in the summary of a run: places, given and true labels, in order.
+        theme: ``"light"`` or ``"dark"``.
+        title: Of the figure.
+    """
+    rows = -(-len(listed) // _COLUMNS)
+    with open_figure(theme, (0.95 * _COLUMNS, 1.3 * rows + 0.3)) as (look, figure):
+        grid = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
+        for axes in grid:
+            axes.axis("off")
+        for axes, each in zip(grid, listed, strict=False):
+            axes.imshow(images[each["example"]].movedim(0, -1).numpy())
+            wrong = each["given"] != each["true"]
+            axes.set_title(CLASSES[each["given"]], loc="center", fontsize=7.5, pad=2)
+            color = look.complex if wrong else look.ink
+            text = CLASSES[each["true"]] if wrong else "is right"
+            axes.text(0.5, -0.05, text, color=color, fontsize=7.5, ha="center", va="top", transform=axes.transAxes)
+        figure.suptitle(title, fontsize=9.5)
+    return figure
