@@ -69,7 +69,7 @@ def test_steps_of_relatives_run_what_they_should(monkeypatch):
         **dict.fromkeys(("plain", "mixup", "cutmix"), once),
         **dict.fromkeys(("regmixup", "ed", "ed, anchor=self"), twice),
         "ict, unlabeled": [*twice, teacher],
-        "ed, unlabeled, teacher": [(16, True), teacher],
+        "ed, unlabeled, teacher": [(12, True), teacher],
     }
     rows = comparisons.relative_costs_vit()["rows"]
     assert [row["method"] for row in rows] == [*comparisons.RELATIVES]

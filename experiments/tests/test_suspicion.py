@@ -187,7 +187,7 @@ def test_the_study_reads_what_runs_leave(tmp_path):
             carry_out(tmp_path, recipe.resolve(method, {"seed": seed}))
     (results,) = collect(recipe, RunFolder(tmp_path).read())
     accuracies, plain, ed = recipe.study.tables(results)
-    assert accuracies.title.startswith("digits (25.0% of the labels wrong): 4 epochs, seeds 0, 1")
+    assert accuracies.title.startswith("Accuracy (25.0% of the labels wrong): 4 epochs, seeds 0, 1")
     assert [row[0] for row in accuracies.rows] == ["Baseline", "ED"]
     for table in (plain, ed):  # every score has its AUROC
         assert [row[0] for row in table.rows] == [*noisy_labels.SCORES.values()]
