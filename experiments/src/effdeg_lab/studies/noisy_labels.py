@@ -97,7 +97,9 @@ class NoisyLabels(Study):
 
 
 def _split(results: Results) -> dict[str, Results]:
-    return {part.point: part for part in results.split()}
+    """Return the results on each label set, by its name."""
+    data = str(results.recipe.settings.to_dict()["data"])
+    return {part.point or data: part for part in results.split()}
 
 
 def _list_accuracies(results: Results) -> Table:
