@@ -70,7 +70,8 @@ def test_a_label_set_without_the_candidate_or_without_any_run_decides_nothing():
 def test_accuracies_of_the_last_and_of_the_best_epoch():
     runs = [run for run in make_runs((0.03, 0.04)) if run.method != "mixup" or run.settings["data"] == AGGREGATE]
     first, second = RECIPE.study.tables(get_results(runs))
-    assert first.title == f"Accuracy (9.0% of the labels wrong): {AGGREGATE}, 20 epochs, seeds 0, 1, 2, Thinking Machine"
+    wrong = "9.0% of the labels wrong"
+    assert first.title == f"Accuracy ({wrong}): {AGGREGATE}, 20 epochs, seeds 0, 1, 2, Thinking Machine"
     assert second.title.startswith(f"Accuracy (40.0% of the labels wrong): {WORST}")
     against = ("last: against Baseline", "best: against Baseline")
     assert first.columns == ("", "last epoch, %", against[0], "best epoch, %", against[1], "training, %", "step")
