@@ -158,7 +158,7 @@ class Relatives(Methods):
                     values[0],
                     names[1],
                     values[1],
-                    _write(lead),
+                    format_lead(lead),
                 ))
         if not rows:
             return []
@@ -206,7 +206,8 @@ def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRun
     return judge(quantity, lead.value, lead.interval, above=0.0)
 
 
-def _write(lead: Difference) -> str:
+def format_lead(lead: Difference) -> str:
+    """Write a lead with its interval."""
     if lead.interval is None:
         return f"{lead.value:+.3g}" if lead.value else NOTHING
     return f"{lead.value:+.3g} ({lead.interval[0]:+.3g} to {lead.interval[1]:+.3g})"
