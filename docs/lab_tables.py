@@ -67,7 +67,8 @@ def fill(mark: str) -> str:
             with the gap of a pool, with ``; fit`` among the models that fit; or
             ``number RECIPE; summary; METHOD; KEY``, the mean of a number over a method's runs; or
             ``number RECIPE; lead; METHOD; OTHER; MEASURE``, by how much a method is better than another, with an
-            interval, with ``; POINT`` at a point of the grid; or
+            interval, or ``number RECIPE; seeds; METHOD; KEY``, a number of each run, both with ``; POINT`` at a point
+            of the grid; or
             ``number benchmark; CASE``, its ratio, with ``; VARIANT; METHOD; COLUMN`` that of a row; or
             ``number benchmark; engine_speedups``, a step with the penalty in plain steps of the fastest engine; or
             one of the tables below.
@@ -136,13 +137,21 @@ def find_number(name: str, *where: str) -> str:
         return f"{spread.mean:.3f}"
     if where[0] == "lead":
         return compare(name, *where[1:])
+    if where[0] == "seeds":
+        *others, last = (f"{value:.3g}" for value in at_point(name, *where[3:]).find(where[1]).values(where[2]))
+        return f"{', '.join(others)} and {last}"
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
 
 
+def at_point(name: str, point: str = "") -> Results:
+    """Return the results of a recipe at a point of its grid, as ``labelled 250``; all of them without a grid."""
+    return next(each for each in results(name).split() if each.point == point)
+
+
 def compare(name: str, one: str, other: str, title: str, point: str = "") -> str:
     """Return by how much a method is better than another in a measure, with an interval."""
-    part = next(each for each in results(name).split() if each.point == point)
+    part = at_point(name, point)
     measure = next(each for each in MEASURES if each.title == title)
     return format_lead(find_lead(measure, part.find(one), part.find(other)))
 
@@ -200,8 +209,8 @@ def make_results() -> str:
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {_count_seeds('cifar10-relatives')} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
-    for table, labels in ((2, "250 labels, 3 seeds"), (5, "1,000 labels"), (8, "4,000 labels")):
-        lines.append(_format_accuracies(labels, "cifar10-few-labels", table, 1))
+    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
+        lines.append(_format_accuracies(f"{labels:,} labels, 3 seeds", "cifar10-few-labels", 3 * place + 2, 1))
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
     setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
