@@ -44,9 +44,15 @@ def runs() -> list[Run]:
 
 @cache
 def results(name: str) -> Results:
-    """Return the results of a recipe at the scale that says most, or, for ``RECIPE@EPOCHS``, at that length."""
-    name, _, epochs = name.partition("@")
-    return next(each for each in collect(find_recipe(name), runs()) if not epochs or each.epochs == int(epochs))
+    """Return the results of a recipe at the scale that says most.
+
+    ``RECIPE@EPOCHS`` is at that length, ``RECIPE@SETTING=VALUE,…`` of the runs with these settings.
+    """
+    name, _, at = name.partition("@")
+    recipe = find_recipe(name)
+    if "=" in at:
+        return collect(recipe, runs(), recipe.settings.parse(at.split(","), option="the mark"))[0]
+    return next(each for each in collect(recipe, runs()) if not at or each.epochs == int(at))
 
 
 @cache
@@ -60,8 +66,8 @@ def fill(mark: str) -> str:
     """Return what belongs between a mark of a page and its end.
 
     Args:
-        mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` at that length; ``verdict
-            RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
+        mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` or ``RECIPE@SETTING=VALUE,…`` as
+            in :func:`results`; ``verdict RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or

@@ -250,6 +250,8 @@ def test_numbers_within_sentences_are_those_of_the_records(docs):
     error = find_number("cifar10-contest", "summary", "ed", "test_calibration_error")
     assert error == f"{summary['test_calibration_error']:.3f}"
     assert find_number("cifar10-contest", "1", "ED", "2") == f"{100 * summary['test_accuracy']:.2f}"
+    at_length, with_settings = (find_number(f"cifar10-methods@{at}", "1", "ED", "2") for at in ("300", "epochs=300"))
+    assert at_length == with_settings != find_number("cifar10-methods", "1", "ED", "2")
     rows = json.loads((ROOT / "results/benchmarks/gpu.json").read_text())["cases"]["engine_speedups"]["rows"]
     (ed, plain) = (
         next(row["milliseconds"] for row in rows if row["variant"].endswith("flat, fused") and row["method"] == method)
