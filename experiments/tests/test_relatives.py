@@ -1,6 +1,7 @@
 """Where ED is ahead of its relatives, on runs that are made up."""
 
 import pytest
+from scipy.stats import t
 from toy_results import BASE, ED, METHODS, Toy, make_run
 
 from effdeg_lab.recipe import Method, Recipe
@@ -76,8 +77,11 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
     verdict = RECIPE.study.claim(collect(RECIPE, make_runs(ACCURACIES, losses))[0])
     assert verdict.word == word
     if word == "holds":
-        assert verdict.quantity == "NLL (batch 10), lead of ED by half over Mixup:"
+        many = "interval for 8 comparisons"  # of accuracy, NLL, Brier score and ECE at two points
+        assert verdict.quantity == f"NLL (batch 10), lead of ED by half over Mixup ({many}):"
         assert verdict.value == pytest.approx(0.102)
+        # Student's t at 1 − 0.025/8 with two degrees of freedom, times the standard error.
+        assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
 
 
 def test_without_both_sides_there_is_no_map():

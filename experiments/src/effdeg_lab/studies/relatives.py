@@ -1,5 +1,6 @@
 """ED and its relatives: a map of where a method built on ED is ahead of the best that is not."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle
@@ -30,20 +31,21 @@ class Relatives(Methods):
     """Compares methods that are built on ED with all others, in accuracy, probabilities and shifts.
 
     The claim is that in at least one of these, at one point of the grid at least, the best method with ED is ahead of
-    the best without, by an interval above zero.
+    the best without, by an interval above zero, which is the wider the more comparisons there are.
     """
 
     with_ed: tuple[str, ...] = field(kw_only=True)  # the methods that are built on ED
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead that ED has somewhere: the one with the best verdict, of these the first."""
-        found = [
-            _judge(part, measure, *pair)
+        """Judge the lead that ED has somewhere, by intervals that all hold at once: the one that is clearest."""
+        pairs = [
+            (part, measure, *pair)
             for part in results.split()
             for measure in MEASURES
             if (pair := self._find_best(part, measure))
         ]
-        return max(found, key=lambda each: get_args(Word).index(each.word), default=Verdict("not decided"))
+        found = [_judge(*pair, comparisons=len(pairs)) for pair in pairs]
+        return max(found, key=_rank, default=Verdict("not decided"))
 
     def tables(self, results: Results) -> list[Table]:
         """Return the map, then accuracies, costs and scores at every point of the grid."""
@@ -171,10 +173,11 @@ class Relatives(Methods):
         return [Table("Where ED is ahead", head, tuple(rows), notes, frozenset(bold))]
 
 
-def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns) -> Difference:
+def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons: int = 1) -> Difference:
     """Return by how much a method is better than another, in the measure's unit."""
     sign = 1 if measure.higher_is_better else -1
-    return Difference.of(*(dict(sign * each.values(measure.key) / measure.unit) for each in (one, other)))
+    values = (dict(sign * each.values(measure.key) / measure.unit) for each in (one, other))
+    return Difference.of(*values, comparisons=comparisons)
 
 
 def _rename(figure: StudyFigure, point: str) -> StudyFigure:
@@ -199,11 +202,18 @@ def _plot_panel(axes: "Axes", shown: Sequence[tuple[int, str, Difference]], grou
         axes.plot(lead.value, place, "o", ms=6, color=color, mfc=color if ahead else ground)
 
 
-def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRuns) -> Verdict:
-    lead = find_lead(measure, one, other)
+def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRuns, *, comparisons: int) -> Verdict:
+    lead = find_lead(measure, one, other, comparisons)
     where = f" ({results.point})" if results.point else ""
-    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}:"
+    of_many = f" (interval for {comparisons} comparisons)" if comparisons > 1 else ""
+    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}{of_many}:"
     return judge(quantity, lead.value, lead.interval, above=0.0)
+
+
+def _rank(verdict: Verdict) -> tuple[int, float]:
+    """Sort by the verdict, then by how far the lower end of the interval is up, in widths of the interval."""
+    low, high = verdict.interval or (-math.inf, math.inf)
+    return get_args(Word).index(verdict.word), low / (high - low) if math.isfinite(low) else low
 
 
 def format_lead(lead: Difference) -> str:
