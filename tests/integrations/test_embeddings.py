@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import effdeg
 from effdeg import Penalty
-from effdeg._models.layers import base_model, find_embeddings, find_layer
+from effdeg._models.layers import advice_for_integers, base_model, find_embeddings, find_layer
 from effdeg.integrations import _calls
 from tests.train.test_parallel import SHARDS_ON_CPU
 
@@ -162,6 +162,7 @@ def test_a_model_of_peft(options):
     targets = ["query"] if options else ["query", "word_embeddings"]
     model = peft.get_peft_model(bert(), peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=targets, **options))
     assert find_embeddings(model) == "base_model.model.bert.embeddings"
+    assert "such as at='0.base_model.model.bert.embeddings'." in advice_for_integers(nn.Sequential(model))
     with _calls.join_calls(model, Penalty(anchor="labels"), LABELS) as degrees:
         outputs = model(**sentences(labels=LABELS))
     degrees[0].backward()
@@ -249,7 +250,7 @@ def test_the_choice_is_logged_once_and_a_layer_that_is_named_stays(tmp_path, cap
         assert caplog.messages == []
         chosen = [first_degree(model, batch, seeded(), tmp_path) for _ in range(2)]
     assert caplog.messages == [
-        "effdeg: the penalty's paths lie at the embeddings of BertForSequenceClassification, at='bert.embeddings'."
+        "the penalty's paths lie at the embeddings of BertForSequenceClassification, at='bert.embeddings'."
     ]
     assert torch.equal(*chosen)
     assert torch.equal(chosen[0], first_degree(model, batch, seeded(at="bert.embeddings"), tmp_path))
@@ -311,6 +312,8 @@ def test_what_has_no_one_place_is_refused_and_the_candidates_are_named(model, mo
 def test_a_penalty_of_its_own_names_the_layer_but_does_not_choose_it():
     with pytest.raises(TypeError, match=r"such as at='base_model\.model\.bert\.embeddings'\."):
         Penalty()(Adapted(bert()), sentences())
+    with pytest.raises(TypeError, match=r"such as at='0\.base_model\.model\.bert\.embeddings'\."):
+        Penalty()(nn.Sequential(Adapted(bert())), sentences())
     with pytest.raises(TypeError, match=r"such as at='bert\.embeddings'\."):
         effdeg.measure(bert(), sentences(), paths=4)
 

@@ -62,7 +62,7 @@ def _choose_layer(
         return None
     layer = find_embeddings(model)
     if layer is not None:
-        _log_once(f"effdeg: the penalty's paths lie at the embeddings of {type(model).__name__}, at={layer!r}.")
+        _log_once(f"the penalty's paths lie at the embeddings of {type(model).__name__}, at={layer!r}.")
     return layer
 
 
