@@ -366,3 +366,20 @@ def test_lightning_puts_paths_at_the_embeddings_too(part):
     (cross_entropy(outputs.logits, LABELS) + 0.5 * degree).backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     torch.testing.assert_close(dict(module.net.named_parameters()), dict(model.named_parameters()))
+
+
+def test_a_language_model_whose_output_layer_has_the_embeddings_weight(tmp_path):
+    """The path lies at the input side, and the shared weight gets the gradients of both."""
+    model = make("LlamaForCausalLM", tie_word_embeddings=True, initializer_range=0.5)
+    batch = sentences(labels=sentences()["input_ids"])
+    penalty = {"anchor": "self", "generator": torch.Generator().manual_seed(5)}
+    degree = first_degree(model, batch, Penalty(**penalty), tmp_path)
+    degree.backward()
+    penalty["generator"].manual_seed(5)
+    gradient = model.lm_head.weight.grad.clone()
+    model.zero_grad()
+    _, expected = Penalty(at="model.embed_tokens", **penalty)(model, batch)
+    expected.backward()
+    assert torch.equal(degree, expected)
+    assert model.model.embed_tokens.weight is model.lm_head.weight
+    torch.testing.assert_close(gradient, model.lm_head.weight.grad)
