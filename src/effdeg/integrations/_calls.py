@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from effdeg._models.layers import find_embeddings
+from effdeg._models.frameworks import class_of
+from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.paths import is_mask
 from effdeg._utils.tree import named_tensors
 from effdeg.train._penalty import Penalty
@@ -62,7 +63,8 @@ def _choose_layer(
         return None
     layer = find_embeddings(model)
     if layer is not None:
-        _log_once(f"the penalty's paths lie at the embeddings of {type(model).__name__}, at={layer!r}.")
+        name = class_of(base_model(model)).__name__
+        _log_once(f"the penalty's paths lie at the embeddings of {name}, at={layer!r}.")
     return layer
 
 
