@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory() as folder:
         model,
         arguments,
         train_dataset=train,
-        penalty=effdeg.Penalty(anchor="labels", at="bert.embeddings"),
+        penalty=effdeg.Penalty(anchor="labels"),  # for token ids at the embeddings
         penalty_weight=0.5,
     )
     tokens = {"input_ids": held_out.words, "attention_mask": held_out.mask}

@@ -1,6 +1,7 @@
 """Every example runs and trains."""
 
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ FRAMEWORKS = {
     "compiled.py": 0.88,
     "lightning_callback.py": 0.88,
     "huggingface_trainer.py": 0.65,
+    "finetune_text.py": 0.85,
     "accelerate_loop.py": 0.88,
 }
 # resume.py is run in test_resume.py.
@@ -77,6 +79,25 @@ def test_the_example_of_a_pool_ranks(tmp_path):
     assert "6 models" in output
     assert len((tmp_path / "pool.csv").read_text().splitlines()) == 7
     assert (tmp_path / "pool.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "holds no config.json"),
+        (["config.json", "tokenizer.json"], r"holds no weights: none of \*.safetensors"),
+        (["config.json", "model.safetensors"], "holds no tokenizer"),
+        (["config.json", "model.safetensors", "vocab.txt"], r"train.tsv and dev.tsv must be in .*RTE"),
+    ],
+)
+def test_a_folder_that_lacks_something_is_refused(files, message, tmp_path, monkeypatch, capsys):
+    for name in files:
+        (tmp_path / name).touch()
+    folders = ["--model", str(tmp_path), "--data", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["finetune_text.py", *folders, "--task", "rte"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(EXAMPLES / "finetune_text.py"), run_name="__main__")
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_every_example_is_run():

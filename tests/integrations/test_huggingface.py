@@ -415,7 +415,7 @@ def test_evaluation_is_without_the_penalty_and_the_callback_logs_the_degree(tmp_
     )  # fmt: skip
     seen = []
     penalty = Penalty(at="bert.embeddings")
-    penalty.joined = lambda *given: seen.append(model.training) or Penalty.joined(penalty, *given)
+    penalty.joined = lambda *given, **at: seen.append(model.training) or Penalty.joined(penalty, *given, **at)
     trainer = PenaltyTrainer(
         model, arguments, train_dataset=Rows(batch), eval_dataset=Rows(batch), penalty=penalty,
         penalty_weight=effdeg.SineRamp(1.0, steps=8),

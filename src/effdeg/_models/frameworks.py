@@ -31,6 +31,12 @@ def register(package: str, framework: Framework) -> None:
     _KNOWN[package] = framework
 
 
+def class_of(module: object) -> type:
+    """Return the class of a module, without the one that FSDP2 puts in front of it."""
+    kind, *bases = type(module).__mro__
+    return bases[1] if bases and bases[0].__name__ == "FSDPModule" else kind
+
+
 def framework_of(module: object) -> Framework:
     """Return what is known about the framework that a module's class is defined in."""
-    return _KNOWN.get(type(module).__module__.partition(".")[0], _PLAIN)
+    return _KNOWN.get(class_of(module).__module__.partition(".")[0], _PLAIN)

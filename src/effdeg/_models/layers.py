@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from effdeg._models.frameworks import framework_of
-from effdeg._utils.checks import suggest
+from effdeg._utils.checks import shorten, suggest
 
 Layer = str | nn.Module
 """A layer: its name in the model, as ``model.named_modules()`` gives it, or the module itself."""
@@ -41,11 +41,19 @@ def as_module(model: object) -> nn.Module | None:
     return None
 
 
+def base_model(model: object) -> Any:
+    """Find the module whose class says what a model is: within FSDP and PEFT, too, through which it must be run."""
+    module = as_module(model)
+    sharded = getattr(module, "_fsdp_wrapped_module", None)
+    return framework_of(module).base_model(module) if sharded is None else base_model(sharded)
+
+
 def named_layers(model: object) -> dict[str, nn.Module]:
-    """List the layers of a model by name, without what torch.compile, DDP and checkpointing put in front."""
+    """List the layers of a model by name, without what torch.compile, DDP, FSDP and checkpointing put in front."""
     module = as_module(model)
     named = module.named_modules() if module is not None else ()
-    return {re.sub(r"(_orig_mod|_checkpoint_wrapped_module)(\.|$)", "", name).rstrip("."): part for name, part in named}
+    wrappers = re.compile(r"(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(\.|$)")
+    return {wrappers.sub("", name).rstrip("."): part for name, part in named}
 
 
 def check_layer(at: object) -> None:
@@ -142,12 +150,52 @@ def refuse_checkpoint(what: str, instead: str) -> None:
             )
 
 
+def find_embeddings(model: object) -> str | None:
+    """Return the name of the layer whose output is a model's embedding of token ids; None if no one layer is known.
+
+    The model's ``get_input_embeddings()`` returns the embedding of words, and the layer is the outermost around it that
+    is an embedding by its name: in BERT and its relatives that of words, positions and types together. Models that add
+    positions later (GPT-2), or rotate by them (Llama), have that of words alone. A model with an encoder and a decoder
+    reads tokens at two places.
+    """
+    base = base_model(model)
+    if getattr(getattr(base, "config", None), "is_encoder_decoder", False):
+        return None
+    try:
+        words: Any = as_module(base.get_input_embeddings())
+    except (AttributeError, NotImplementedError):  # transformers raises the second for some of its models
+        return None
+    if not hasattr(words, "weight"):  # image patches are embedded by several layers
+        return None
+    layers = named_layers(model)
+    # T5 returns an embedding that never runs, and runs another with its weight. The output layer may have it, too.
+    alike = {name: layer for name, layer in layers.items() if type(layer) is type(words)}
+    copies = [name for name, layer in alike.items() if getattr(layer, "weight", None) is words.weight]
+    place = max(copies, key=lambda name: name.count("."), default="")
+    while (parent := place.rpartition(".")[0]) and not hasattr(layers[parent], "get_input_embeddings"):
+        # By the class or, in case that is a wrapper, by the attribute.
+        if "Embedding" not in type(layers[parent]).__name__ and parent.rpartition(".")[2] != "embeddings":
+            break
+        place = parent
+    return place or None
+
+
 def advice_for_integers(model: object) -> str:
     """Advise what to do with inputs that no straight line joins."""
     advice = "Convert images to floating point (images.float() / 255); for token ids let the path live at a layer, at=…"
-    layers = named_layers(model)
-    embeddings = [name for name, module in layers.items() if name and "Embedding" in type(module).__name__]
-    if embeddings:
-        # The shortest name is the outermost layer: the one after which the whole example is embedded.
-        advice += f", such as at={min(embeddings, key=lambda name: name.count('.'))!r}"
-    return advice + "."
+    places = _candidates_for_tokens(model)
+    return f"{advice}, such as {shorten([f'at={name!r}' for name in places])}." if places else f"{advice}."
+
+
+def _candidates_for_tokens(model: object) -> list[str]:
+    """Return the names of layers at whose output token ids are embedded, the most likely first."""
+    if (place := find_embeddings(model)) is not None:
+        return [place]
+    layers = {name: layer for name, layer in named_layers(model).items() if name}
+    # Models within this one, such as an encoder and a decoder.
+    within = {name: find_embeddings(layer) for name, layer in layers.items()}
+    if places := list(dict.fromkeys(f"{name}.{place}" for name, place in within.items() if place is not None)):
+        return places
+    embeddings = [name for name, layer in layers.items() if "Embedding" in type(layer).__name__]
+    # The shortest name is the outermost layer: the one after which the whole example is embedded.
+    return sorted(embeddings, key=lambda name: name.count("."))[:1]

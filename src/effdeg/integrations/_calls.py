@@ -1,12 +1,19 @@
 """Add the points of paths to the calls of a model inside a framework's training loop."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
 
+from effdeg._models.frameworks import class_of
+from effdeg._models.layers import base_model, find_embeddings
+from effdeg._models.paths import is_mask
+from effdeg._utils.tree import named_tensors
 from effdeg.train._penalty import Penalty
+from effdeg.train._points import TrainingBatch
 
 
 @contextmanager
@@ -29,17 +36,41 @@ def join_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> Ite
     """Let calls of the model run the points too; they return what they always do, and the list collects the degrees.
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
+    Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings.
     """
     degrees: list[Tensor] = []
     run = model.forward
 
     def forward(*arguments: Any, **keywords: Any) -> Any:
-        outputs, degree = penalty.joined(run, model, arguments, keywords, labels)
+        at = _choose_layer(penalty, model, arguments, keywords)
+        outputs, degree = penalty.joined(run, model, arguments, keywords, labels, at=at)
         degrees.append(degree)
         return outputs
 
     with replace_attribute(model, "forward", forward):
         yield degrees
+
+
+def _choose_layer(
+    penalty: Penalty, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> str | None:
+    """Return the embeddings of a model for a batch of token ids, if the penalty names no layer; else None."""
+    if penalty.settings.at is not None:
+        return None
+    examples = named_tensors(TrainingBatch.of_call(arguments, keywords, None).examples)
+    # Next to images, paths between sentences alone would not be what was meant.
+    if any(leaf.is_floating_point() for _, leaf in examples) or all(is_mask(*each) for each in examples):
+        return None
+    layer = find_embeddings(model)
+    if layer is not None:
+        name = class_of(base_model(model)).__name__
+        _log_once(f"the penalty's paths lie at the embeddings of {name}, at={layer!r}.")
+    return layer
+
+
+@cache
+def _log_once(message: str) -> None:
+    logging.getLogger(__name__).info(message)
 
 
 def get_only(degrees: list[Tensor], what: str) -> Tensor:

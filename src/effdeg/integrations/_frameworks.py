@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from effdeg._models.frameworks import Framework, register
+from effdeg._models.frameworks import Framework, class_of, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,7 +12,7 @@ _SHIFTING = ("ForCausalLM", "LMHeadModel")
 
 def leaves_out_ignored(module: Any, labels: "Tensor") -> bool:
     """Return whether the loss of a model of transformers leaves out the label -100, by the end of its class name."""
-    name = type(module).__name__
+    name = class_of(module).__name__
     if labels.is_floating_point():
         return False
     if name.endswith((*_SHIFTING, "ForMaskedLM", "ForTokenClassification")):
@@ -23,11 +23,11 @@ def leaves_out_ignored(module: Any, labels: "Tensor") -> bool:
 
 def shifts_labels(module: Any) -> bool:
     """Return whether a model of transformers compares its output at each position with the label of the next."""
-    name = type(module).__name__
+    name = class_of(module).__name__
     return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
 
 
 register("transformers", Framework(leaves_out_ignored=leaves_out_ignored, shifts_labels=shifts_labels))
-register("peft", Framework(base_model=lambda module: module.get_base_model()))
+register("peft", Framework(base_model=lambda module: getattr(module, "get_base_model", lambda: module)()))
 for _package in ("lightning", "lightning_fabric"):
     register(_package, Framework(unwrap=lambda module: getattr(module, "_forward_module", None)))

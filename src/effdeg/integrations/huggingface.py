@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.frameworks import framework_of
-from effdeg._models.layers import as_module
+from effdeg._models.frameworks import class_of
+from effdeg._models.layers import base_model
 from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.integrations._frameworks import shifts_labels
 from effdeg.measure import measure
@@ -41,7 +41,10 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
     Args:
         *arguments: As for ``Trainer``.
-        penalty: The penalty. For token ids, put its paths at the embeddings: ``at="bert.embeddings"``.
+        penalty: The penalty. For batches of token ids its paths lie at the model's embeddings, unless it names a layer
+            with ``at``: in BERT and its relatives at those of words, positions and types together, in models that add
+            positions later at those of words. Which layer it is, is logged once (``logging.INFO``). A model without
+            ``get_input_embeddings``, or with both an encoder and a decoder, needs ``at``.
         penalty_weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
         **options: As for ``Trainer``.
 
@@ -56,7 +59,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         >>> small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
         >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
         >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
-        >>> penalty = effdeg.Penalty(at="bert.embeddings", anchor="labels")
+        >>> penalty = effdeg.Penalty(anchor="labels")  # for token ids at="bert.embeddings"
         >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, penalty_weight=0.5)
         >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
         >>> trainer.compute_loss(model.train(), batch).shape
@@ -66,7 +69,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
         super().__init__(*arguments, **options)
-        inner = _base_model(self.accelerator.unwrap_model(self.model))
+        inner = base_model(self.accelerator.unwrap_model(self.model))
         if penalty.settings.anchor == "labels" and shifts_labels(inner):
             raise ValueError(
                 "anchor='labels' puts labels where the outputs are, but this model compares each output with the "
@@ -84,7 +87,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)
         labels: Any = inputs.get("labels")
-        inner = _base_model(self.accelerator.unwrap_model(model))
+        inner = base_model(self.accelerator.unwrap_model(model))
         here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not class ids
@@ -181,15 +184,9 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
             self.trainer.log({"effective_degree": measured.value, "effective_degree_stderr": measured.stderr})
 
 
-def _base_model(model: object) -> Any:
-    """Return the model within the wrappers of parallel training, of torch.compile and of PEFT."""
-    module = as_module(model)
-    return framework_of(module).base_model(module)
-
-
 def _takes_numbers(model: Any, labels: Tensor) -> bool:
     """Return whether a model's loss is known and takes numbers: a regression, or several labels per example."""
-    kind = type(model)
+    kind = class_of(model)
     if not (kind.__module__.startswith("transformers.") and kind.__name__.endswith("ForSequenceClassification")):
         return False
     if model.loss_function is not ForSequenceClassificationLoss:  # the user replaced it

@@ -237,20 +237,25 @@ class Penalty(nn.Module):
         keywords: dict[str, Any],
         y: Tensor | None = None,
         *,
+        at: Layer | None = None,
         unlabeled: Tree = None,
         teacher: Callable[..., Any] | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do what a call does, where ``run`` runs the model on the arguments and keywords for a batch."""
+        """Do what a call does, where ``run`` runs the model on the arguments and keywords for a batch.
+
+        A layer that is given is where the paths lie if the settings name none.
+        """
+        at = at if self.settings.at is None else self.settings.at
         batch = TrainingBatch.of_call(arguments, keywords, y)
         batch.check_model_labels(model, anchored=self.settings.anchor == "labels")
         if unlabeled is not None:
             batch = batch.append(as_arguments(unlabeled))
-        self._check(batch, model)
+        self._check(batch, model, at)
         ends = None if teacher is None else self._run_teacher(teacher, batch)
-        at, batchnorm = self.settings.at, self.settings.batchnorm
         # A layer's output for the unlabeled examples is needed where paths join it; else only their values are.
-        points = self._points(batch, riding=batch.unlabeled if teacher is None or at is not None else 0)
+        points = self._points(batch, at, riding=batch.unlabeled if teacher is None or at is not None else 0)
         arguments, keywords = points.append_to((arguments, keywords))
+        batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
         if not isinstance(batch.model_labels, Tensor):
             check_no_loss(returned)
@@ -308,8 +313,8 @@ class Penalty(nn.Module):
             if pairs is not None:
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
-        self._check(batch, None)
-        return self._points(batch, pairs, alpha, riding=batch.unlabeled)
+        self._check(batch, None, self.settings.at)
+        return self._points(batch, self.settings.at, pairs, alpha, riding=batch.unlabeled)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
         """Draw the pairs of examples that a call would join, for paths whose ends are made of them.
@@ -393,11 +398,11 @@ class Penalty(nn.Module):
                 shown.append(f"{name}={short}")
         return ", ".join(shown)
 
-    def _check(self, batch: TrainingBatch, model: object) -> None:
+    def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> None:
         """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
         settings, examples, labels = self.settings, batch.examples, batch.labels
         check_real(examples, "x")
-        if settings.at is None:
+        if at is None:
             check_interpolable(examples, advice=partial(advice_for_integers, model))
         if labels is None and settings.anchor == "labels":
             raise ValueError(
@@ -447,7 +452,13 @@ class Penalty(nn.Module):
         return draw_pairs_of_batch(examples, count, device=device, generator=self.settings.generator)
 
     def _points(
-        self, batch: TrainingBatch, pairs: Tensor | None = None, alpha: Tensor | None = None, *, riding: int
+        self,
+        batch: TrainingBatch,
+        at: Layer | None,
+        pairs: Tensor | None = None,
+        alpha: Tensor | None = None,
+        *,
+        riding: int,
     ) -> Points:
         settings = self.settings
         device = tensors(batch.inputs)[0].device
@@ -475,7 +486,7 @@ class Penalty(nn.Module):
         if settings.anchor == "labels":
             labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
         return Points(
-            inputs=batch.points(pairs, alpha[:, inner], between=settings.at is None, riding=riding),
+            inputs=batch.points(pairs, alpha[:, inner], between=at is None, riding=riding),
             pairs=pairs,
             alpha=alpha,
             inner=inner,

@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._models.examples import count_examples, examples_only
 from effdeg._models.frameworks import framework_of
 from effdeg._models.labels import IGNORED
-from effdeg._models.layers import as_module
+from effdeg._models.layers import base_model
 from effdeg._models.paths import interpolate, join_masks
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, take, tensors, tree_map
@@ -201,8 +201,7 @@ class TrainingBatch:
         own = self.model_labels
         if not isinstance(own, Tensor):
             return
-        module = as_module(model)
-        base = framework_of(module).base_model(module)
+        base = base_model(model)
         framework = framework_of(base)
         if not framework.leaves_out_ignored(base, own):
             raise OwnLossError(
@@ -212,7 +211,7 @@ class TrainingBatch:
             )
         if anchored and self.labels is own and framework.shifts_labels(base):
             raise ValueError(
-                f"anchor='labels' puts labels where the outputs are, but {type(module).__name__} compares each "
+                f"anchor='labels' puts labels where the outputs are, but {type(base).__name__} compares each "
                 "output with the label of the next position. Use anchor='self' or None, or give shifted labels as y."
             )
 

@@ -1,0 +1,385 @@
+"""Token ids without ``at=``: which layer embeds them, in which models, and that trainers put the paths there."""
+
+import logging
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
+
+import effdeg
+from effdeg import Penalty
+from effdeg._models.layers import advice_for_integers, base_model, find_embeddings, find_layer
+from effdeg.integrations import _calls
+from tests.train.test_parallel import SHARDS_ON_CPU
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+from effdeg.integrations.huggingface import PenaltyTrainer  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SHAPE = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+DECODER = {"vocab_size": 30, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
+T5 = {"vocab_size": 30, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+
+
+def make(name, **changes):
+    """Return a tiny random model of this class."""
+    torch.manual_seed(0)
+    kind = getattr(transformers, name)
+    shape = DECODER if name.startswith("GPT2") else T5 if name.startswith("T5") else SHAPE
+    config = kind.config_class(**{**shape, "num_labels": 3, "pad_token_id": 0, **changes})
+    return kind(config).eval()
+
+
+def bert(**changes):
+    # Far from linear, so that it matters where paths lie.
+    return make("BertForSequenceClassification", **{**QUIET, "initializer_range": 0.5, **changes})
+
+
+def sentences(examples=16, length=7, **more):
+    generator = torch.Generator().manual_seed(0)
+    return {"input_ids": torch.randint(2, 30, (examples, length), generator=generator), **more}
+
+
+LABELS = torch.randint(3, (16,), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "place"),
+    [
+        ("BertForSequenceClassification", {}, "bert.embeddings"),
+        ("RobertaForSequenceClassification", {}, "roberta.embeddings"),
+        ("DistilBertForSequenceClassification", {"dim": 16, "n_heads": 2, "hidden_dim": 32}, "distilbert.embeddings"),
+        ("MPNetForSequenceClassification", {}, "mpnet.embeddings"),
+        ("ElectraForSequenceClassification", {"embedding_size": 8}, "electra.embeddings"),
+        (
+            "DebertaV2ForSequenceClassification",
+            {"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"]},
+            "deberta.embeddings",
+        ),
+        ("AlbertForSequenceClassification", {"embedding_size": 8}, "albert.embeddings"),
+        ("BertModel", {}, "embeddings"),
+        ("GPT2ForSequenceClassification", {}, "transformer.wte"),
+        ("LlamaForSequenceClassification", {}, "model.embed_tokens"),
+        # Their output layers have the weights of the embedding.
+        ("BertForMaskedLM", {}, "bert.embeddings"),
+        ("GPT2LMHeadModel", {"tie_word_embeddings": True}, "transformer.wte"),
+        ("LlamaForCausalLM", {"tie_word_embeddings": True}, "model.embed_tokens"),
+        ("T5ForTokenClassification", {}, "transformer.encoder.embed_tokens"),
+    ],
+)
+def test_at_the_place_that_is_found_all_of_an_example_is_embedded(name, changes, place):
+    """The outputs at the two ends of a path are those for its two examples, so nothing of them bypasses the layer."""
+    model, inputs = make(name, **changes), sentences()
+    if name.startswith(("Bert", "Electra", "Albert")):
+        inputs["token_type_ids"] = (torch.arange(7) > torch.arange(16)[:, None] % 7).long()
+    if "tie_word_embeddings" in changes:
+        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    found = find_embeddings(model)
+    # Transformers 4 has T5's embedding once, under its first name.
+    assert found == place or (name.startswith("T5") and find_layer(model, found).module is model.get_input_embeddings())
+    traced = effdeg.trace(model, inputs, at=found, paths=10, nodes=2, sampling="uniform")
+    values = traced.values("identity")
+    with torch.no_grad():
+        returned = model(**inputs)
+    expected = (returned.logits if "logits" in returned else returned[0]).flatten(1)
+    torch.testing.assert_close(values[:, 1], expected[traced.pairs[:, 0]], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(values[:, 0], expected[traced.pairs[:, 1]], rtol=1e-4, atol=1e-5)
+
+
+class Adapted(nn.Module):
+    """A model that was adapted for fine-tuning, as PEFT does it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.base_model = nn.ModuleDict({"model": model})
+
+    def get_base_model(self):
+        return self.base_model["model"]
+
+    def forward(self, *arguments, **keywords):
+        return self.base_model["model"](*arguments, **keywords)
+
+
+Adapted.__module__ = "peft.peft_model"
+
+
+def compile_part(model):
+    model.bert.embeddings.word_embeddings = torch.compile(model.bert.embeddings.word_embeddings, backend="eager")
+    return model
+
+
+WRAPPERS = {
+    "torch.compile": (lambda model: torch.compile(model, backend="eager"), ""),
+    "a compiled part": (compile_part, ""),
+    "DataParallel": (nn.DataParallel, ""),
+    "AveragedModel": (AveragedModel, ""),
+    "PEFT": (Adapted, "base_model.model."),
+    "compiled PEFT": (lambda model: torch.compile(Adapted(model), backend="eager"), "base_model.model."),
+    "DDP": (DistributedDataParallel, ""),
+    "DDP of PEFT": (lambda model: DistributedDataParallel(Adapted(model)), "base_model.model."),
+    "FSDP1": (lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu")), ""),
+    "FSDP2": (lambda model: fully_shard(model) and model, ""),
+    "FSDP2 of each part": (lambda model: fully_shard(model.bert.embeddings) and fully_shard(model) and model, ""),
+}
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_wrappers_do_not_hide_the_embeddings(kind, process_group):
+    if "FSDP2" in kind and not SHARDS_ON_CPU:
+        pytest.skip("fully_shard needs torch 2.8 to run on the CPU")
+    wrap, prefix = WRAPPERS[kind]
+    inner = bert().train()
+    wrapped, expected = wrap(inner), base_model(inner)
+    assert find_embeddings(wrapped) == f"{prefix}bert.embeddings"
+    assert type(base_model(wrapped)) is type(expected)
+    torch.manual_seed(7)
+    with _calls.join_calls(wrapped, Penalty(anchor="labels"), LABELS) as degrees:
+        outputs = wrapped(**sentences(labels=LABELS))
+    plain = bert().train()
+    torch.manual_seed(7)
+    other, degree = Penalty(anchor="labels", at="bert.embeddings")(plain, sentences(labels=LABELS))
+    torch.testing.assert_close(_calls.get_only(degrees, kind), degree)
+    torch.testing.assert_close(outputs.loss, other.loss)
+
+
+@pytest.mark.parametrize("options", [{}, {"modules_to_save": ["word_embeddings"]}, {"modules_to_save": ["embeddings"]}])
+def test_a_model_of_peft(options):
+    peft = pytest.importorskip("peft")
+    targets = ["query"] if options else ["query", "word_embeddings"]
+    model = peft.get_peft_model(bert(), peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=targets, **options))
+    assert find_embeddings(model) == "base_model.model.bert.embeddings"
+    assert "such as at='0.base_model.model.bert.embeddings'." in advice_for_integers(nn.Sequential(model))
+    with _calls.join_calls(model, Penalty(anchor="labels"), LABELS) as degrees:
+        outputs = model(**sentences(labels=LABELS))
+    degrees[0].backward()
+    torch.testing.assert_close(outputs.loss, model(**sentences(labels=LABELS)).loss)
+
+
+def arguments(folder, **options):
+    return transformers.TrainingArguments(
+        folder,
+        per_device_train_batch_size=8,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        **{"num_train_epochs": 3, "logging_steps": 1, **options},
+    )
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return len(self.batch["labels"])
+
+    def __getitem__(self, index):
+        return {name: given[index] for name, given in self.batch.items()}
+
+
+class InOrder(PenaltyTrainer):
+    """Takes the examples in their order."""
+
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+def seeded(**settings):
+    return Penalty(anchor="labels", generator=torch.Generator().manual_seed(5), **settings)
+
+
+def test_a_trainer_does_what_a_flat_loop_does(tmp_path):
+    """AdamW, warm-up and linear decay, clipped gradients; masks and types of tokens; no layer is named."""
+    lengths = torch.arange(16)[:, None] % 5 + 3
+    batch = sentences(attention_mask=(torch.arange(7) < lengths).long(), token_type_ids=torch.eye(16, 7).long())
+    # In double precision: where a gradient is zero, as that of the keys' bias, Adam would make steps of its rounding.
+    trained, model = bert().double(), bert().double().train()
+    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "max_grad_norm": 1.0, "lr_scheduler_type": "linear"}
+    given = {"train_dataset": Rows({**batch, "labels": LABELS}), "penalty": seeded(), "penalty_weight": 0.5}
+    trainer = InOrder(trained, arguments(tmp_path, warmup_steps=2, **options), **given)
+    trainer.train()
+
+    penalty, optimizer = seeded(at="bert.embeddings"), torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    rates = [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
+    losses, degrees = [], []
+    for step, rate in enumerate(rates):
+        rows = slice(8 * (step % 2), 8 * (step % 2) + 8)
+        optimizer.param_groups[0]["lr"] = rate * 1e-3
+        outputs, degree = penalty(model, {name: leaf[rows] for name, leaf in batch.items()}, LABELS[rows])
+        loss = cross_entropy(outputs.logits, LABELS[rows])
+        optimizer.zero_grad()
+        (loss + 0.5 * degree).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        degrees.append(degree.item())
+
+    torch.testing.assert_close(dict(trained.named_parameters()), dict(model.named_parameters()), rtol=1e-5, atol=1e-5)
+    logged = trainer.state.log_history[:6]
+    assert [entry["loss"] for entry in logged] == pytest.approx(losses, rel=1e-3)
+    assert [entry["effective_degree_penalty"] for entry in logged] == pytest.approx(degrees, rel=1e-5)
+
+
+def first_degree(model, batch, penalty, folder, **options):
+    trainer = PenaltyTrainer(model, arguments(folder), penalty=penalty, penalty_weight=1.0, **options)
+    trainer.compute_loss(model.train(), dict(batch))
+    return trainer._degree
+
+
+def test_the_choice_is_logged_once_and_a_layer_that_is_named_stays(tmp_path, caplog):
+    _calls._log_once.cache_clear()
+    batch, model = sentences(labels=LABELS), bert()
+    with caplog.at_level(logging.INFO, logger="effdeg"):
+        named = first_degree(model, batch, seeded(at="bert.encoder.layer.0"), tmp_path)
+        assert caplog.messages == []
+        chosen = [first_degree(model, batch, seeded(), tmp_path) for _ in range(2)]
+    assert caplog.messages == [
+        "the penalty's paths lie at the embeddings of BertForSequenceClassification, at='bert.embeddings'."
+    ]
+    assert torch.equal(*chosen)
+    assert torch.equal(chosen[0], first_degree(model, batch, seeded(at="bert.embeddings"), tmp_path))
+    torch.testing.assert_close(named, seeded(at="bert.encoder.layer.0")(model, batch)[1])
+    assert not torch.allclose(named, chosen[0], rtol=1e-3)
+
+
+def test_embeddings_that_are_given_are_joined_themselves(tmp_path):
+    embedded = {"inputs_embeds": torch.randn(16, 7, 16), "labels": LABELS}
+    model = bert()
+    found = first_degree(model, embedded, seeded(), tmp_path)
+    torch.testing.assert_close(found, seeded()(model, embedded)[1])
+    assert not torch.allclose(found, seeded(at="bert.embeddings")(model, embedded)[1], rtol=1e-3)
+
+
+class Around(nn.Module):
+    """A model that does not say where its embeddings are."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = bert()
+
+    def forward(self, input_ids, pixels=None):
+        return self.text(input_ids)
+
+
+class Captions(Around):
+    """Sees images as well."""
+
+    def get_input_embeddings(self):
+        return self.text.get_input_embeddings()
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "message"),
+    [
+        (Around(), {}, r"such as at='text\.bert\.embeddings'\."),
+        (Captions(), {"pixels": torch.rand(16, 2)}, r"such as at='text\.bert\.embeddings'\."),
+        (
+            make("T5ForSequenceClassification"),
+            {},
+            r"such as at='transformer\.(encoder\.embed_tokens|shared)'(, at='transformer\.decoder\.embed_tokens')?",
+        ),
+        (
+            nn.Sequential(nn.ModuleDict({"words": nn.Embedding(30, 4)}), nn.Flatten(), nn.Linear(28, 3)),
+            {},
+            r"such as at='0\.words'",
+        ),
+    ],
+)
+def test_what_has_no_one_place_is_refused_and_the_candidates_are_named(model, more, message, tmp_path):
+    batch = sentences(**more)
+    with pytest.raises(TypeError, match=message):
+        first_degree(model, batch, Penalty(), tmp_path, compute_loss_func=lambda *_, **__: None)
+    with pytest.raises(TypeError, match=message):
+        effdeg.measure(model, batch, paths=4)
+
+
+def test_a_penalty_of_its_own_names_the_layer_but_does_not_choose_it():
+    with pytest.raises(TypeError, match=r"such as at='base_model\.model\.bert\.embeddings'\."):
+        Penalty()(Adapted(bert()), sentences())
+    with pytest.raises(TypeError, match=r"such as at='0\.base_model\.model\.bert\.embeddings'\."):
+        Penalty()(nn.Sequential(Adapted(bert())), sentences())
+    with pytest.raises(TypeError, match=r"such as at='bert\.embeddings'\."):
+        effdeg.measure(bert(), sentences(), paths=4)
+
+
+def test_models_without_an_embedding_of_words():
+    class Refusing(nn.Linear):
+        def get_input_embeddings(self):
+            raise NotImplementedError
+
+    image = transformers.ViTConfig(**{**SHAPE, "image_size": 8, "patch_size": 4})
+    for model in (torch.tanh, nn.Linear(2, 2), Refusing(2, 2), transformers.ViTForImageClassification(image)):
+        assert find_embeddings(model) is None
+
+
+@pytest.mark.parametrize("part", ["net", None])
+def test_lightning_puts_paths_at_the_embeddings_too(part):
+    lightning = pytest.importorskip("lightning")
+    from effdeg.integrations.lightning import PenaltyCallback
+
+    class Classifier(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = bert()
+
+        def forward(self, batch):
+            return self.net(**batch)
+
+        def training_step(self, batch, _):
+            inputs = {"input_ids": batch["input_ids"]}
+            outputs = self(inputs) if part is None else self.net(**inputs)
+            return cross_entropy(outputs.logits, batch["labels"])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    callback = PenaltyCallback(seeded(), 0.5, model=part)
+    trainer = lightning.Trainer(
+        max_epochs=1, callbacks=[callback], accelerator="cpu", enable_progress_bar=False, **quiet
+    )
+    loader, module = torch.utils.data.DataLoader(Rows(sentences(labels=LABELS)), batch_size=16), Classifier()
+    module.train()
+    if part is None:
+        with pytest.raises(TypeError, match=r"such as at='net\.bert\.embeddings'\."):
+            trainer.fit(module, loader)
+        return
+    trainer.fit(module, loader)
+    model = bert().train()
+    outputs, degree = seeded(at="bert.embeddings")(model, sentences(), LABELS)
+    (cross_entropy(outputs.logits, LABELS) + 0.5 * degree).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    torch.testing.assert_close(dict(module.net.named_parameters()), dict(model.named_parameters()))
+
+
+def test_a_language_model_whose_output_layer_has_the_embeddings_weight(tmp_path):
+    """The path lies at the input side, and the shared weight gets the gradients of both."""
+    model = make("LlamaForCausalLM", tie_word_embeddings=True, initializer_range=0.5)
+    batch = sentences(labels=sentences()["input_ids"])
+    penalty = {"anchor": "self", "generator": torch.Generator().manual_seed(5)}
+    degree = first_degree(model, batch, Penalty(**penalty), tmp_path)
+    degree.backward()
+    penalty["generator"].manual_seed(5)
+    gradient = model.lm_head.weight.grad.clone()
+    model.zero_grad()
+    _, expected = Penalty(at="model.embed_tokens", **penalty)(model, batch)
+    expected.backward()
+    assert torch.equal(degree, expected)
+    assert model.model.embed_tokens.weight is model.lm_head.weight
+    torch.testing.assert_close(gradient, model.lm_head.weight.grad)
