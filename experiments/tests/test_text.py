@@ -87,9 +87,7 @@ def make_model(kind="Bert"):
     torch.manual_seed(0)
     options = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 2}
     options |= {"intermediate_size": 32, "max_position_embeddings": 40}
-    config = getattr(transformers, f"{kind}Config")(
-        **options, intermediate_size=32, max_position_embeddings=40, **changes
-    )
+    config = getattr(transformers, f"{kind}Config")(**options)
     return getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
 
 
