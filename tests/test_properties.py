@@ -142,11 +142,14 @@ class TestAModelIsLeftAsItCame:
             "cutmix",
             "regmixup",
             "manifold-mixup",
+            "rdrop",
+            "r3f",
+            "r3f at a layer",
         ],
     )
     def test_by_every_method_of_training_but_for_what_it_trains(self, name):
         model = restless(calm=True)
-        at = {"at": "body.0"} if name in {"embedding-mixup", "ed at a layer"} else {}
+        at = {"at": "body.0"} if name in {"embedding-mixup", "ed at a layer", "r3f at a layer"} else {}
         at = {"at": [None, "body.0"]} if name == "manifold-mixup" else at
         classes = {"classes": 4} if "mix" in name else {}
         method = baselines.method(name.partition(" ")[0], **at, **classes)

@@ -1,14 +1,15 @@
-"""Under torch.compile: mixup is traced, what works by hooks or differentiates twice breaks the graph."""
+"""Under torch.compile: what is only tensors is traced, what hooks layers or differentiates twice breaks the graph."""
 
 import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from effdeg.baselines import ICT, JacobianPenalty, RegMixup, cutmix, embedding_mixup, manifold_mixup, mixup
+from effdeg.baselines import ICT, R3F, JacobianPenalty, RDrop, RegMixup, cutmix, embedding_mixup, manifold_mixup, mixup
+from tests.baselines.test_rdrop import with_dropout
 from tests.batches import X, Y
 from tests.models import mlp
 
-MODEL = mlp().double()
+MODEL, DROPPING = mlp().double(), with_dropout().double()
 TEACHER = AveragedModel(mlp(seed=1).double(), multi_avg_fn=get_ema_multi_avg_fn(0.99))
 
 
@@ -41,7 +42,15 @@ def follow_the_teacher(x, y, alpha):
     return ICT(TEACHER, alpha=alpha)(MODEL, x[:5], unlabeled=x)
 
 
-@pytest.mark.parametrize("function", [cut, regularize, regularize_by_brier, follow_the_teacher])
+def drop_twice(x, y, alpha):
+    return RDrop()(DROPPING, x, y)
+
+
+def add_noise(x, y, alpha):
+    return R3F(alpha)(MODEL, x, y), R3F(alpha, distribution="normal")(MODEL, x, y)
+
+
+@pytest.mark.parametrize("function", [cut, regularize, regularize_by_brier, follow_the_teacher, drop_twice, add_noise])
 def test_relatives_of_mixup_are_traced_as_a_whole(function):
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     for rows, alpha in ((12, 0.3), (12, 0.3), (7, 0.3), (12, 2.0)):
@@ -60,9 +69,13 @@ def mix_at_a_layer(model, x, y):
     return embedding_mixup(model, x, y, at="1", classes=4)
 
 
+def add_noise_at_a_layer(model, x, y):
+    return R3F(0.3, at="1")(model, x, y)
+
+
 # torch's compiler warns of its own use of .grad where it continues after a break.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.parametrize("function", [mix_at_a_layer, mix_at_layers, JacobianPenalty()])
+@pytest.mark.parametrize("function", [mix_at_a_layer, mix_at_layers, add_noise_at_a_layer, JacobianPenalty()])
 def test_compiled_or_not_it_is_the_same(function):
     model = mlp().double()
     compiled_model = torch.compile(model, backend="aot_eager")

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
-from effdeg.baselines import ICT, JacobianPenalty, cutmix, manifold_mixup, method, mixup, names
+from effdeg.baselines import ICT, R3F, JacobianPenalty, RDrop, cutmix, manifold_mixup, method, mixup, names
 from tests.baselines.test_jacobian import SEQUENCES, Recurrent
 from tests.baselines.test_methods import JOINED
 from tests.models import Tokens, mlp
@@ -17,6 +17,7 @@ SETTINGS = {
     **{name: {"classes": 8} for name in ("mixup", "cutmix", "regmixup")},
     "embedding-mixup": {"classes": 8, "at": "0"},
     "manifold-mixup": {"classes": 8, "at": [None, "0", "2"]},
+    "r3f": {"noise": 0.1},
     "ed": {"weight": 0.1},
 }
 
@@ -28,7 +29,9 @@ def settings_of(name):
 def training_step(name, base=torch.optim.AdamW, **options):
     """Make a whole step of a method, to be called or captured, and give the model with it."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 8)).cuda()
+    # Dropout only for the method that is about it.
+    last = nn.Sequential(nn.Dropout(0.1), nn.Linear(32, 8)) if "rdrop" in name else nn.Linear(32, 8)
+    model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Tanh(), last).cuda()
     way = method(name, **settings_of(name))
     optimizer = way.optimizer(model, base, **options)
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
@@ -136,6 +139,19 @@ def test_ict_is_captured_and_does_not_wait_for_the_gpu():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     graph, (_, value) = captured(lambda: ict(model, x, unlabeled=unlabeled))
+    values = set()
+    for _ in range(5):
+        graph.replay()
+        values.add(value.item())
+    assert len(values) == 5
+
+
+@pytest.mark.parametrize("name", ["rdrop", "r3f", "r3f at a layer"])
+def test_replays_of_rdrop_and_r3f_draw_anew(name):
+    model = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.1 if name == "rdrop" else 0.0), nn.Linear(32, 8)).cuda()
+    x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
+    way = RDrop() if name == "rdrop" else R3F(0.1, at="0" if "layer" in name else None)
+    graph, (_, value, *_) = captured(lambda: way(model, x, y))
     values = set()
     for _ in range(5):
         graph.replay()

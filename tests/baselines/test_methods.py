@@ -11,6 +11,7 @@ from torch.optim import SGD, AdamW
 import effdeg
 from effdeg.baselines import (
     ASAM,
+    R3F,
     SAM,
     JacobianPenalty,
     RegMixup,
@@ -21,6 +22,7 @@ from effdeg.baselines import (
     mixup,
     names,
 )
+from tests.baselines.test_rdrop import with_dropout
 from tests.batches import X, Y
 from tests.models import mlp
 
@@ -30,16 +32,22 @@ SETTINGS = {
     "regmixup": {"classes": 4},
     "embedding-mixup": {"classes": 4, "alpha": 0.2, "at": "1"},
     "manifold-mixup": {"classes": 4, "alpha": 0.2, "at": [None, "0", "1"]},
+    "r3f": {"noise": 0.1},
     "ed": {"weight": 0.1},
 }
 JOINED = [
     *("mixup+ed", "sam+ed", "mixup+sam", "mixup+asam+jacobian", "embedding-mixup+sam", "asam+ed"),
-    *("cutmix+ed", "cutmix+sam", "sam+regmixup", "manifold-mixup+sam"),
+    *("cutmix+ed", "cutmix+sam", "sam+regmixup", "manifold-mixup+sam", "mixup+rdrop", "asam+rdrop", "mixup+r3f"),
 ]
 
 
 def settings_of(name):
     return {key: value for part in name.split("+") for key, value in SETTINGS.get(part, {}).items()}
+
+
+def network_for(name):
+    """Return a network, with dropout where a method is about it."""
+    return (with_dropout(0.2) if "rdrop" in name else mlp()).double()
 
 
 def train(way, model, steps=60, base=AdamW, lr=1e-2, **loss_options):
@@ -68,15 +76,15 @@ def weights(model):
 
 def test_the_names():
     expected = ["plain", "mixup", "cutmix", "regmixup", "embedding-mixup", "manifold-mixup", "sam", "asam"]
-    assert names() == [*expected, "jacobian", "ed"]
+    assert names() == [*expected, "jacobian", "rdrop", "r3f", "ed"]
 
 
 @pytest.mark.parametrize("name", [*names(), *JOINED])
 def test_every_method_trains(name):
-    model = mlp().double()
+    model = network_for(name)
     before = cross_entropy(model(X), Y)
     train(method(name, **settings_of(name)), model)
-    assert cross_entropy(model(X), Y) < 0.6 * before
+    assert cross_entropy(model.eval()(X), Y) < 0.6 * before
 
 
 def by_hand(model, step, optimizer, steps=3):
@@ -107,6 +115,7 @@ def test_an_optimizer_by_name_is_that_by_hand(kind):
 PENALTIES = {
     "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor="labels"), 7.0),
     "jacobian": ({"projections": 2}, JacobianPenalty(2), 0.01),
+    "r3f": ({"noise": 0.1, "at": "1"}, R3F(0.1, at="1"), 1.0),
     "regmixup": ({"alpha": 20.0, "classes": 4}, RegMixup(20.0, classes=4), 1.0),
     # The same name in upper case, for other settings.
     "REGMIXUP": ({"loss": "brier", "classes": 4}, RegMixup(classes=4, loss="brier"), 1.0),
@@ -213,8 +222,10 @@ def test_what_is_drawn_anew_in_the_second_pass_of_sam():
         ("sam+jacobian", False),
         ("manifold-mixup+sam", False),
         ("sam+regmixup", False),
+        ("sam+rdrop", False),
+        ("sam+r3f", False),
     ):
-        model = mlp().double()
+        model = network_for(name)
         way = method(name, **settings_of(name))
         # So short a climb that the loss does not change by it.
         optimizer, losses = SAM(model.parameters(), SGD, rho=1e-12, lr=0.0), []
@@ -241,7 +252,7 @@ def test_a_method_can_be_read_and_copied(name):
     assert repr(way).startswith(f"Method(name={name!r}, settings=")
     for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
         assert repr(twin) == repr(way)
-        first, second = mlp().double(), mlp().double()
+        first, second = network_for(name), network_for(name)
         assert train(way, first, 2) == train(twin, second, 2)
 
 
@@ -260,6 +271,10 @@ def test_a_method_can_be_read_and_copied(name):
         ("manifold-mixup", {"at": [3]}, TypeError, "at=3 must be the name of a layer or a module"),
         ("cutmix", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("regmixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ("rdrop+ed", {}, ValueError, "joins 'rdrop' and 'ed', which both act on the loss"),
+        ("rdrop", {"alpha": 1.0}, TypeError, "'alpha' is not a setting of method 'rdrop'. It has none"),
+        ("r3f", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),
+        ("r3f", {"eps": 1e-5}, TypeError, "'eps' is not a setting of method 'r3f'"),
         ("regmixup", {"loss": "mse"}, ValueError, "loss='mse' is not known"),
         ("mixup+embedding-mixup", {"at": "1"}, ValueError, "both act on the batch"),
         ("embedding-mixup+ed", {"at": "1"}, ValueError, "both act on the loss"),

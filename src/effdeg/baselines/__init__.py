@@ -2,8 +2,9 @@
 
 :func:`mixup`, :func:`cutmix`, :func:`embedding_mixup` and :func:`manifold_mixup` mix examples, :class:`RegMixup` trains
 on the examples as well, and :class:`ICT` mixes examples without labels. :class:`SAM` and :class:`ASAM` look for flat
-minima, and :class:`JacobianPenalty` penalizes the derivatives with respect to the inputs. :func:`method` returns any of
-them by name, for one training loop, except for :class:`ICT`, which needs more than a labelled batch.
+minima. :class:`JacobianPenalty` penalizes the derivatives with respect to the inputs, :class:`RDrop` how outputs depend
+on dropout, and :class:`R3F` how they depend on noise. :func:`method` returns any of them by name, for one training
+loop, except for :class:`ICT`, which needs more than a labelled batch.
 """
 
 from effdeg.baselines._cutmix import cutmix
@@ -13,15 +14,19 @@ from effdeg.baselines._jacobian import JacobianPenalty
 from effdeg.baselines._manifold_mixup import manifold_mixup
 from effdeg.baselines._methods import Method, method, names
 from effdeg.baselines._mixup import mixup
+from effdeg.baselines._r3f import R3F
+from effdeg.baselines._rdrop import RDrop
 from effdeg.baselines._regmixup import RegMixup
 from effdeg.baselines._sam import ASAM, SAM
 
 __all__ = [
     "ASAM",
     "ICT",
+    "R3F",
     "SAM",
     "JacobianPenalty",
     "Method",
+    "RDrop",
     "RegMixup",
     "cutmix",
     "embedding_mixup",

@@ -19,6 +19,8 @@ from effdeg.baselines._embedding_mixup import embedding_mixup
 from effdeg.baselines._jacobian import JacobianPenalty
 from effdeg.baselines._manifold_mixup import check_layers, manifold_mixup
 from effdeg.baselines._mixup import check_alpha, check_classes, mixup
+from effdeg.baselines._r3f import R3F
+from effdeg.baselines._rdrop import RDrop
 from effdeg.baselines._regmixup import RegMixup
 from effdeg.baselines._sam import ASAM, SAM, Base, check_eta, check_rho
 from effdeg.train._penalty import Penalty
@@ -41,7 +43,7 @@ class Method:
         weight: The weight of the penalty, unless :meth:`loss` is given another.
         mix: Mixes a batch and its labels.
         run: Runs a model on a batch that is mixed inside the model, and mixes the labels.
-        penalty: Runs a model and returns its output and a penalty.
+        penalty: Runs a model and returns its output and a penalty, and the labels of this output if they are others.
         wrap: Creates an optimizer around another.
     """
 
@@ -98,8 +100,9 @@ class Method:
                 compiled or captured steps. Without a penalty it has no effect.
         """
         if self.penalty is not None:
-            outputs, value = self.penalty(model, x, y)
-            total: Tensor = criterion(outputs, y) + (self.weight if weight is None else weight) * value
+            outputs, value, *labels = self.penalty(model, x, y)
+            loss = criterion(outputs, labels[0] if labels else y)
+            total: Tensor = loss + (self.weight if weight is None else weight) * value
             return total
         if self.run is not None:
             return criterion(*self.run(model, x, y))
@@ -137,6 +140,8 @@ _PARTS = {
     "sam": _Part(SAM, "wrap", ("the optimizer",)),
     "asam": _Part(ASAM, "wrap", ("the optimizer",)),
     "jacobian": _Part(JacobianPenalty, "penalty", ("the loss",), weight=0.01),
+    "rdrop": _Part(RDrop, "penalty", ("the loss",), weight=0.5),
+    "r3f": _Part(R3F, "penalty", ("the loss",), weight=1.0),
     "ed": _Part(partial(Penalty, anchor="labels"), "penalty", ("the loss",), weight=7.0),
 }
 
@@ -156,8 +161,8 @@ def names() -> list[str]:
 
     Example:
         >>> from effdeg.baselines import names
-        >>> names()
-        ['plain', 'mixup', 'cutmix', 'regmixup', 'embedding-mixup', 'manifold-mixup', 'sam', 'asam', 'jacobian', 'ed']
+        >>> [name for name in names() if "mix" not in name]
+        ['plain', 'sam', 'asam', 'jacobian', 'rdrop', 'r3f', 'ed']
     """
     return ["plain", *_PARTS]
 
@@ -167,8 +172,9 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
 
     The methods are ``plain`` (does nothing), ``mixup`` and ``cutmix`` (act on the batch), ``embedding-mixup`` and
     ``manifold-mixup`` (the batch and the loss), ``sam`` and ``asam`` (the optimizer), ``regmixup`` (the loss, with
-    weight 1), ``jacobian`` (the loss, with weight 0.01) and ``ed`` (the loss, with weight 7): :class:`effdeg.Penalty`
-    with labels anchored. Settings are those of the function or class of the method.
+    weight 1), ``jacobian`` (the loss, with weight 0.01), ``rdrop`` (the loss, with weight 0.5), ``r3f`` (the loss, with
+    weight 1) and ``ed`` (the loss, with weight 7): :class:`effdeg.Penalty` with labels anchored. Settings are those of
+    the function or class of the method.
 
     With ``sam`` and ``asam`` the closure runs twice in a step. A batch mixed by ``mixup`` or ``cutmix`` stays the same;
     the pairs and directions of penalties, dropout and mixing within the loss are drawn anew in the second pass.

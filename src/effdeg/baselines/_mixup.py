@@ -158,9 +158,9 @@ def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
 
 
 def check_no_labels(x: Tree) -> None:
-    """Raise if a batch holds labels, which would not be mixed, and from which a model may compute its own loss."""
+    """Raise if a batch holds labels: a model may compute its own loss from them, on examples that a method changed."""
     if isinstance(x, Mapping) and "labels" in x:
         raise ValueError(
-            "x holds 'labels', which are not mixed there, and from which a model may compute its own loss. Give them "
-            "as y instead, and compute the loss from the outputs and the mixed labels."
+            "x holds 'labels', from which a model may compute its own loss, on examples that are mixed, changed or "
+            "repeated here. Give them as y instead, and compute the loss from the outputs."
         )

@@ -114,18 +114,30 @@ class RegMixup(nn.Module):
 def run_joined(model: Callable[..., Any], first: Call, second: Call) -> tuple[Any, Any]:
     """Run a model on two batches as one, and return what it returned for each.
 
-    Tensors with one row per example are joined. Everything else is that of the first batch.
-
     Raises:
         ValueError: If the model does not return one row per example.
     """
+    arguments, keywords = join_batches(first, second)
+    return split_outputs(model(*arguments, **keywords), count_examples(first), count_examples(second))
+
+
+def join_batches(first: Call, second: Call) -> Call:
+    """Join two batches: tensors with one row per example. Everything else is that of the first batch."""
     rows, others = count_examples(first), count_examples(second)
 
     def join(one: Any, other: Any) -> Any:
         return torch.cat([one, other]) if has_rows(one, rows) and has_rows(other, others) else one
 
-    arguments, keywords = tree_map(join, first, second)
-    returned = model(*arguments, **keywords)
+    joined: Call = tree_map(join, first, second)
+    return joined
+
+
+def split_outputs(returned: Any, rows: int, others: int) -> tuple[Any, Any]:
+    """Split what a model returned for joined batches of ``rows`` and ``others`` examples.
+
+    Raises:
+        ValueError: If the model did not return one row per example.
+    """
     if not any(has_rows(leaf, rows + others) for leaf in tensors(returned)):
         shapes = " and ".join(str(tuple(leaf.shape)) for leaf in tensors(returned)) or "no tensor"
         raise ValueError(

@@ -1,0 +1,131 @@
+"""R-Drop: a model should return the same with any two dropout masks."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._models.examples import as_arguments, count_examples
+from effdeg._models.labels import check_rows_of_labels
+from effdeg._models.outputs import shaped_values
+from effdeg._utils.device import is_traced
+from effdeg._utils.tree import Tree
+from effdeg.baselines._mixup import check_no_labels
+from effdeg.baselines._regmixup import join_batches, split_outputs
+
+_SAME = 1e-3
+"""Two passes are the same if their outputs differ by less than this share of the difference between examples: rounding
+in bfloat16 is less, dropout is more."""
+
+
+class RDrop(nn.Module):
+    """The divergence of two passes with different dropout masks, to be added to the loss (Liang et al., 2021).
+
+    Each example runs twice, in one forward pass of twice the batch, so that dropout draws two masks for it. With p and
+    q, the probabilities (softmax over the last dimension) of the two passes, the paper's loss of an example is
+
+        -log p(y) - log q(y) + α/2 (KL(p‖q) + KL(q‖p)).
+
+    This returns the outputs of both passes, the mean of ½ (KL(p‖q) + KL(q‖p)) over examples, and the labels of these
+    outputs, which are y twice:
+
+        criterion(outputs, labels) + weight * divergence.
+
+    With the mean cross-entropy as the criterion this is ½ (CE(p, y) + CE(q, y)) + weight · divergence, and with weight
+    α/2 half of the paper's loss. Any other criterion that is a mean over examples is averaged over both passes in the
+    same way. Outputs with one row per example cannot do that: their softmax would have to be √(p q), for the
+    cross-entropy with every label to be the average, and that sums to less than 1 unless p = q.
+
+    The authors' code differs from the paper and between models. Their readme averages the cross-entropies, as here; for
+    BERT they are summed, for RoBERTa averaged. In all of these the divergence is summed over the batch, not averaged:
+    0.5 for BERT and a batch of 16 is a weight of 0.5 · 16 / 2 = 4 here. For translation they use α = 5, for language
+    models α = 1.
+
+    A model in evaluation mode or without dropout returns the same twice. In eager mode the first call warns of that,
+    for which it waits for a GPU.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> from effdeg.baselines import RDrop
+        >>> model = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 3))
+        >>> x, y = torch.rand(8, 6), torch.randint(3, (8,))
+        >>> outputs, divergence, labels = RDrop()(model, x, y)
+        >>> loss = cross_entropy(outputs, labels) + 0.5 * divergence
+        >>> outputs.shape, divergence.shape, labels.shape
+        (torch.Size([16, 3]), torch.Size([]), torch.Size([16]))
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looked = False
+
+    def forward(
+        self,
+        model: Callable[..., Any],
+        x: Tree,
+        y: Tensor,
+        **model_kwargs: Any,
+    ) -> tuple[Any, Tensor, Tensor]:
+        """Run a model on a batch twice, in one forward pass, and compare.
+
+        Args:
+            model: Any callable. It is called as usual, ``model(x)``, with twice the batch.
+            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
+            y: The labels, of any kind, with one row per example.
+            **model_kwargs: More arguments for the model, treated like ``x``.
+
+        Returns:
+            The model's output for the batch and then for the batch again, the divergence (a scalar), and the labels for
+            this output. Of several tensors ``logits``, or else the first, is compared; all positions of sequences count
+            alike.
+
+        Raises:
+            TypeError: If an argument is given twice.
+            ValueError: If labels are among the inputs or do not match the batch, or the model does not return logits
+                with one row per example.
+        """
+        call = as_arguments(x, **model_kwargs)
+        check_no_labels(call[1])
+        rows = count_examples(call)
+        check_rows_of_labels(y, rows)
+        arguments, keywords = join_batches(call, call)
+        outputs = model(*arguments, **keywords)
+        divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows) / 2
+        self._look(outputs, rows)
+        return outputs, divergence, torch.cat([y, y])
+
+    def _look(self, outputs: Any, rows: int) -> None:
+        """Warn, once, if both passes returned the same."""
+        if self._looked or rows < 2 or is_traced():
+            return
+        first, second = shaped_values(outputs, "identity", points=2 * rows).detach().chunk(2)
+        if first.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        between = (first - first[:1]).abs().max()
+        # A last layer that starts at zero returns the same for all examples, whatever dropout does before it.
+        self._looked = bool(between > 0)
+        if self._looked and bool((first - second).abs().max() < _SAME * between):
+            warnings.warn(
+                "both passes of R-Drop returned the same, so that it has no effect: the model has no dropout, or is in "
+                "evaluation mode. Write model.train() before the training step.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def symmetric_divergence(first: Any, second: Any, rows: int) -> Tensor:
+    """Return the mean of KL(p‖q) + KL(q‖p) over examples, where p and q are the softmax of what a model returned.
+
+    For logits a and b it is Σ (p - q)(log p - log q) = Σ (p - q)(a - b), as p - q sums to zero over classes. If the two
+    are similar, both factors are small. The usual Σ p (log p - log q) adds up terms that cancel: in single precision
+    only rounding is left where logits differ by 1e-5.
+
+    Raises:
+        ValueError: If there is not one row per example, or the last dimension cannot be classes.
+    """
+    p, q = (shaped_values(each, "softmax", points=rows) for each in (first, second))
+    a, b = (shaped_values(each, "identity", points=rows) for each in (first, second))
+    return ((p - q) * (a - b)).sum(-1).mean()

@@ -1,0 +1,249 @@
+"""R-Drop, against two passes with given dropout masks, one example at a time."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, dropout, kl_div
+
+from effdeg.baselines import RDrop, method
+from effdeg.baselines._rdrop import symmetric_divergence
+from tests.baselines.test_embedding_mixup import LABELS, Unexpected, sentences, tiny_bert
+from tests.batches import X, Y
+from tests.models import TwoInputs, mlp
+
+MASKS = torch.rand(24, 16, generator=torch.Generator().manual_seed(4)).gt(0.3).double() / 0.7
+
+
+class Masked(nn.Module):
+    """A network whose dropout masks are given."""
+
+    def __init__(self, masks):
+        super().__init__()
+        self.layers, self.masks, self.calls = mlp().double(), masks, []
+
+    def forward(self, x):
+        self.calls.append(len(x))
+        first, activation, last = self.layers
+        return last(activation(first(x)) * self.masks)
+
+
+def with_dropout(p=0.5, seed=0):
+    layers = mlp(seed=seed)
+    return nn.Sequential(layers[0], layers[1], nn.Dropout(p), layers[2])
+
+
+def divergence_slowly(p, q):
+    """Return KL(p‖q) + KL(q‖p) of two distributions, one class after the other."""
+    return sum(p[k] * (p[k] / q[k]).log() + q[k] * (q[k] / p[k]).log() for k in range(len(p)))
+
+
+def loss_slowly(model, masks, alpha):
+    """Return the paper's loss, the mean of -log p(y) - log q(y) + α/2 (KL(p‖q) + KL(q‖p)), from passes of one row."""
+    total = 0.0
+    for number, label in enumerate(Y.tolist()):
+        model.masks = masks[number : number + 1]
+        p = model(X[number : number + 1])[0].softmax(0)
+        model.masks = masks[12 + number : 13 + number]
+        q = model(X[number : number + 1])[0].softmax(0)
+        total = total - p[label].log() - q[label].log() + alpha / 2 * divergence_slowly(p, q)
+    return total / len(Y)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 5.0])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_it_is_half_of_the_papers_loss(alpha, by_name):
+    model, twin = Masked(MASKS), Masked(None)
+    if by_name:
+        loss = method("rdrop", weight=alpha / 2).loss(model, X, Y, cross_entropy)
+    else:
+        outputs, divergence, labels = RDrop()(model, X, Y)
+        loss = cross_entropy(outputs, labels) + alpha / 2 * divergence
+    assert model.calls == [24], "one forward pass of twice the batch"
+    expected = loss_slowly(twin, MASKS, alpha) / 2
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()
+    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)),
+        nn.CrossEntropyLoss(ignore_index=int(Y[0])),
+    ],
+)
+def test_a_criterion_is_averaged_over_both_passes(criterion):
+    model = Masked(MASKS)
+    outputs, _, labels = RDrop()(model, X, Y)
+    passes = []
+    for model.masks in MASKS.split(12):
+        passes.append(criterion(model(X), Y))
+    torch.testing.assert_close(criterion(outputs, labels), sum(passes) / 2)
+
+
+def test_torch_dropout_draws_two_masks_for_each_example():
+    model = with_dropout().double()
+    torch.manual_seed(3)
+    outputs, divergence, _ = RDrop()(model, X, Y)
+    torch.manual_seed(3)
+    torch.testing.assert_close(outputs, model(torch.cat([X, X])))
+    assert ((outputs[:12] - outputs[12:]).abs().amax(1) > 1e-3).all()
+    logs = outputs.log_softmax(1)
+    both = [
+        kl_div(one, other, log_target=True, reduction="batchmean")
+        for one, other in (logs.split(12), (logs[12:], logs[:12]))
+    ]
+    torch.testing.assert_close(divergence, sum(both) / 2)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-5])
+def test_small_divergences_are_accurate_in_single_precision(size):
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(64, 10, generator=generator)
+    second = first + size * torch.randn(64, 10, generator=generator)
+    expected = symmetric_divergence(first.double(), second.double(), 64)
+    logs = [each.double().log_softmax(1) for each in (first, second)]
+    torch.testing.assert_close(expected, ((logs[0].exp() - logs[1].exp()) * (logs[0] - logs[1])).sum(1).mean())
+    assert symmetric_divergence(first, second, 64) == pytest.approx(expected.item(), rel=0.01)
+
+
+def test_several_inputs_and_outputs():
+    model = TwoInputs().double()
+
+    def wrapped(left, right, scale):
+        logits = dropout(model(left, right), 0.5)
+        return {"scale": scale, "features": left, "logits": logits, "norm": torch.ones(3)}
+
+    for x, more in (
+        ((X[:, :3], X[:, 3:], 2.0), {}),
+        ({"left": X[:, :3], "right": X[:, 3:], "scale": 2.0}, {}),
+        (X[:, :3], {"right": X[:, 3:], "scale": 2.0}),
+    ):
+        torch.manual_seed(3)
+        outputs, value, labels = RDrop()(wrapped, x, Y, **more)
+        torch.manual_seed(3)
+        logits = dropout(model(X[:, :3], X[:, 3:]).repeat(2, 1), 0.5)
+        torch.testing.assert_close(outputs["logits"], logits)
+        torch.testing.assert_close(value, symmetric_divergence(logits[:12], logits[12:], 12) / 2)
+        assert torch.equal(labels, torch.cat([Y, Y]))
+        assert outputs["scale"] == 2.0
+        assert outputs["norm"].shape == (3,)
+
+
+def test_a_hugging_face_model():
+    model, inputs = tiny_bert(), sentences()
+    torch.manual_seed(5)
+    outputs, divergence, labels = RDrop()(model, inputs, LABELS)
+    torch.manual_seed(5)
+    expected = model(**{name: torch.cat([each, each]) for name, each in inputs.items()}).logits
+    torch.testing.assert_close(outputs.logits, expected)
+    rows = [divergence_slowly(*pair) for pair in zip(expected[:10].softmax(1), expected[10:].softmax(1), strict=True)]
+    torch.testing.assert_close(divergence, sum(rows) / 20)
+    (cross_entropy(outputs.logits, labels) + divergence).backward()
+    assert model.bert.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="x holds 'labels'"):
+        RDrop()(model, {**inputs, "labels": LABELS}, LABELS)
+    with pytest.raises(ValueError, match="which are features"):
+        RDrop()(model.bert, inputs, LABELS)
+
+
+def test_sequences_and_soft_labels():
+    x, soft = X.view(12, 3, 2), torch.rand(12, 3, 4, dtype=torch.float64).softmax(-1)
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 4)).double()
+    torch.manual_seed(1)
+    outputs, value, labels = RDrop()(model, x, soft)
+    flat = outputs.flatten(0, 1).split(36)
+    torch.testing.assert_close(value, symmetric_divergence(*flat, 36) / 2)
+    assert torch.equal(labels[12:], soft)
+
+
+def test_half_precision_is_summed_in_single():
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, value, _ = RDrop()(with_dropout(), X.float(), Y)
+    assert (outputs.dtype, value.dtype) == (torch.bfloat16, torch.float32)
+    value.backward()
+
+
+def test_several_models_under_vmap():
+    models = [with_dropout(seed=seed).double() for seed in range(2)]
+    weights, buffers = torch.func.stack_module_state(models)
+    way = RDrop()
+
+    def loss(weights, buffers):
+        return way(lambda x: torch.func.functional_call(models[0], (weights, buffers), (x,)), X, Y)[1]
+
+    torch.manual_seed(3)
+    together = torch.vmap(loss, randomness="same")(weights, buffers)
+    for model, value in zip(models, together, strict=True):
+        torch.manual_seed(3)
+        torch.testing.assert_close(way(model, X, Y)[1], value)
+
+
+class TestWithoutDropout:
+    @pytest.mark.parametrize("model", [with_dropout().eval(), with_dropout(0.0), mlp()])
+    @pytest.mark.parametrize("autocast", [False, True])
+    def test_a_warning_once(self, model, autocast):
+        way = RDrop()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            with pytest.warns(RuntimeWarning, match="the model has no dropout, or is in evaluation mode"):
+                value = way(model, X.float(), Y)[1]
+            way(model, X.float(), Y)
+        assert value < 1e-6
+
+    def test_no_warning_where_it_cannot_be_told(self):
+        zero = with_dropout().double()
+        nn.init.zeros_(zero[3].weight)
+        way = RDrop()
+        way(zero, X, Y)
+        nn.init.normal_(zero[3].weight)
+        way(zero, X, Y)
+        RDrop()(mlp().double(), X[:1], Y[:1])
+        model = mlp().double()
+        traced = torch.vmap(lambda x: RDrop()(model, x, Y)[1])
+        assert traced(X[None]) < 1e-12
+
+
+def test_it_can_be_read_and_copied_and_has_no_state():
+    way = RDrop()
+    assert repr(way) == "RDrop()"
+    assert not way.state_dict()
+    for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
+        values = []
+        for each in (way, twin):
+            torch.manual_seed(0)
+            values.append(each(with_dropout().double(), X, Y)[1])
+        assert torch.equal(*values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((X, Y[:3]), ValueError, "needs a tensor of 12 rows"),
+        ((X, None), ValueError, r"the labels \(y\) are NoneType"),
+        (({"x": X, "labels": Y}, Y), ValueError, "x holds 'labels'"),
+        (("x", Y), TypeError, "x holds no examples"),
+    ],
+)
+def test_bad_input_stops_before_the_model_is_run(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        RDrop()(Unexpected(), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: x.sum(), r"returned \(\) for a joined batch of 12 \+ 12 examples, but no tensor with 24"),
+        (lambda x: x[:, 0], "softmax"),
+        (lambda x: x[:, :1], "softmax"),
+        (lambda x: x.view(-1, 1, 2, 3), "softmax"),
+    ],
+)
+def test_outputs_that_are_no_logits(model, message):
+    with pytest.raises(ValueError, match=message):
+        RDrop()(model, X, Y)
