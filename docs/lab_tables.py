@@ -25,6 +25,8 @@ from effdeg_lab.studies.pool import (
     ModelPool,
     read_pool,
 )
+from effdeg_lab.studies.probabilities import MEASURES
+from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -42,9 +44,15 @@ def runs() -> list[Run]:
 
 @cache
 def results(name: str) -> Results:
-    """Return the results of a recipe at the scale that says most, or, for ``RECIPE@EPOCHS``, at that length."""
-    name, _, epochs = name.partition("@")
-    return next(each for each in collect(find_recipe(name), runs()) if not epochs or each.epochs == int(epochs))
+    """Return the results of a recipe at the scale that says most.
+
+    ``RECIPE@EPOCHS`` is at that length, ``RECIPE@SETTING=VALUE,…`` of the runs with these settings.
+    """
+    name, _, at = name.partition("@")
+    recipe = find_recipe(name)
+    if "=" in at:
+        return collect(recipe, runs(), recipe.settings.parse(at.split(","), option="the mark"))[0]
+    return next(each for each in collect(recipe, runs()) if not at or each.epochs == int(at))
 
 
 @cache
@@ -58,12 +66,15 @@ def fill(mark: str) -> str:
     """Return what belongs between a mark of a page and its end.
 
     Args:
-        mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` at that length; ``verdict
-            RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
+        mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` or ``RECIPE@SETTING=VALUE,…`` as
+            in :func:`results`; ``verdict RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or
             ``number RECIPE; summary; METHOD; KEY``, the mean of a number over a method's runs; or
+            ``number RECIPE; lead; METHOD; OTHER; MEASURE``, by how much a method is better than another, with an
+            interval, or ``number RECIPE; seeds; METHOD; KEY``, a number of each run, both with ``; POINT`` at a point
+            of the grid; or
             ``number benchmark; CASE``, its ratio, with ``; VARIANT; METHOD; COLUMN`` that of a row; or
             ``number benchmark; engine_speedups``, a step with the penalty in plain steps of the fastest engine; or
             one of the tables below.
@@ -130,8 +141,25 @@ def find_number(name: str, *where: str) -> str:
         spread = results(name).find(where[1]).spread(where[2])
         assert spread is not None
         return f"{spread.mean:.3f}"
+    if where[0] == "lead":
+        return compare(name, *where[1:])
+    if where[0] == "seeds":
+        *others, last = (f"{value:.3g}" for value in at_point(name, *where[3:]).find(where[1]).values(where[2]))
+        return f"{', '.join(others)} and {last}"
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
     return next(cells[column] for cells in table.rows if cells[0] == row)
+
+
+def at_point(name: str, point: str = "") -> Results:
+    """Return the results of a recipe at a point of its grid, as ``labelled 250``; all of them without a grid."""
+    return next(each for each in results(name).split() if each.point == point)
+
+
+def compare(name: str, one: str, other: str, title: str, point: str = "") -> str:
+    """Return by how much a method is better than another in a measure, with an interval."""
+    part = at_point(name, point)
+    measure = next(each for each in MEASURES if each.title == title)
+    return format_lead(find_lead(measure, part.find(one), part.find(other)))
 
 
 def find_runs(name: str) -> list[Run]:
@@ -176,7 +204,8 @@ def make_results() -> str:
     for title, name in (("ResNet-18s", "cifar10-resnet18-pool"), ("ViT-Tinys", "cifar10-vit-pool")):
         rows, epochs = pool(name).models, results(name).epochs
         best = dict(zip(RIVALS[:2], (score.measure for score in pool(name).papers[1:3]), strict=True))
-        lines.append(_format_pool(f"gap of {len(rows)} {title}, CIFAR-10, {epochs} epochs: correlation", rows, best))
+        where = f", CIFAR-10, {epochs} epochs: correlation" if len(lines) == 2 else ""
+        lines.append(_format_pool(f"gap of {len(rows)} {title}{where}", rows, best))
         lines.append(_format_pool(f"the {len(keep_fitted(rows))} that fit", keep_fitted(rows), best))
     rows = read_digits_pool()
     best = {"sharpness": "sharpness@0.1", "adaptive_sharpness": "adaptive_sharpness@0.1"}
@@ -184,16 +213,21 @@ def make_results() -> str:
     seeds = len(results("cifar10-contest").seeds)
     setting = f"test accuracy, ViT-Tiny, CIFAR-10, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
-    lines.append(_format_accuracies("with a class token", "cifar10-methods@300", 1, 2))
-    seeds = len(results("digits-methods").seeds)
-    lines.append(
-        _format_accuracies(f"test accuracy, MLP, 100 digits, equal time, {seeds} seeds", "digits-methods", 2, 5)
-    )
+    setting = f"ResNet-9, equal time, {_count_seeds('cifar10-relatives')} seeds"
+    lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
+    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
+        lines.append(_format_accuracies(f"{labels:,} labels, 3 seeds", "cifar10-few-labels", 3 * place + 2, 1))
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
     setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
-    lines.append(f"| test accuracy, {setting} | {penalized:.1%} | plain {plain:.1%} |")
+    lines.append(f"| {setting} | {penalized:.1%} | plain {plain:.1%} |")
     return "\n".join(lines) + "\n"
+
+
+def _count_seeds(name: str) -> str:
+    """Return how many seeds the methods of a recipe have: one number, or the least and the most."""
+    counts = sorted({len(each.runs) for each in results(name).done})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, str]) -> str:
@@ -208,9 +242,16 @@ def _format_accuracies(setting: str, name: str, table: int, column: int) -> str:
     """Return the row of a contest: test accuracies of ED, plain training and every mixup without ED, from a table."""
     cells = {row[0]: row[column].split(" ")[0] for row in tables(name)[table - 1].rows}
     found = {title: f"{float(cell):.1f}%" for title, cell in cells.items() if cell.replace(".", "").isdigit()}
-    names = {"Baseline": "plain", "Mixup": "mixup", "Mixup, α = 0.2": "mixup (α = 0.2)", "CutMix": "CutMix"}
+    names = {
+        "Baseline": "plain",
+        "Plain": "plain",
+        "Mixup": "mixup",
+        "Mixup, α = 0.2": "mixup (α = 0.2)",
+        "CutMix": "CutMix",
+    }
     others = ", ".join(f"{label} {found[title]}" for title, label in names.items() if title in found)
-    return f"| {setting} | {found['ED']} | {others} |"
+    ours = found.get("ED") or found["ED, labels only"]
+    return f"| {setting} | {ours} | {others} |"
 
 
 def _signed(number: float) -> str:

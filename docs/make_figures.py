@@ -47,10 +47,13 @@ SHOWN = (
     "parameter_norm",
 )
 TRAINING = {"step_over_plain", "step_over_same_size", "many_classes", "joined_forward", "step_memory"}
-# Recipes whose figures are on a page as they are.
+# Recipes whose figures are on a page as they are; RECIPE/FIGURE is one of them.
 STUDIES = (
     "cifar10-contest",
     "cifar10-estimators",
+    "cifar10-few-labels/by-labelled",
+    "cifar10-few-labels/leads",
+    "cifar10-relatives/leads",
     "digits-estimators",
     "estimator",
     "grokking",
@@ -80,12 +83,13 @@ def draw() -> None:
 
 
 def draw_studies(names: Iterable[str]) -> None:
-    """Draw the figures of recipes that were run."""
+    """Draw the figures of recipes that were run, each given as RECIPE or RECIPE/FIGURE."""
     FIGURES.mkdir(exist_ok=True)
-    for name, theme in product(names, THEMES):
+    for (name, _, figure), theme in product([each.partition("/") for each in names], THEMES):
         results = lab_tables.results(name)
         for each in results.recipe.study.figures(results):
-            each.draw(theme).savefig(FIGURES / f"{name}-{each.name}-{theme}.png")
+            if figure in {"", each.name}:
+                each.draw(theme).savefig(FIGURES / f"{name}-{each.name}-{theme}.png")
 
 
 def plot_rescaling(theme: str) -> Figure:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -249,12 +250,33 @@ def test_numbers_within_sentences_are_those_of_the_records(docs):
     error = find_number("cifar10-contest", "summary", "ed", "test_calibration_error")
     assert error == f"{summary['test_calibration_error']:.3f}"
     assert find_number("cifar10-contest", "1", "ED", "2") == f"{100 * summary['test_accuracy']:.2f}"
+    at_length, with_settings = (find_number(f"cifar10-methods@{at}", "1", "ED", "2") for at in ("300", "epochs=300"))
+    assert at_length == with_settings != find_number("cifar10-methods", "1", "ED", "2")
     rows = json.loads((ROOT / "results/benchmarks/gpu.json").read_text())["cases"]["engine_speedups"]["rows"]
     (ed, plain) = (
         next(row["milliseconds"] for row in rows if row["variant"].endswith("flat, fused") and row["method"] == method)
         for method in ("ed", "plain")
     )
     assert find_number("benchmark", "engine_speedups") == f"{ed / plain:.2f}"
+
+
+def test_a_lead_is_the_paired_difference_of_the_records(docs):
+    find_number = docs("lab_tables").find_number
+
+    def read(name, seed):
+        file = ROOT / "results" / "cifar10-few-labels" / f"{name.format(seed)}.jsonl"
+        return json.loads(file.read_text().splitlines()[-1])["summary"]
+
+    ed, ict = ([read(name, seed) for seed in range(3)] for name in ("ed-teacher-{}-weight=20", "ict-{}"))
+    gains = [100 * (one["test_accuracy"] - other["test_accuracy"]) for one, other in zip(ed, ict, strict=True)]
+    mean, margin = statistics.fmean(gains), 4.3027 * statistics.stdev(gains) / math.sqrt(3)  # t of two degrees
+    found = find_number("cifar10-few-labels", "lead", "ed-teacher", "ict", "accuracy, %", "labelled 1000")
+    assert found == f"{mean:+.3g} ({mean - margin:+.3g} to {mean + margin:+.3g})"
+    losses = [other["test_loss"] - one["test_loss"] for one, other in zip(ed, ict, strict=True)]  # lower is better
+    found = find_number("cifar10-few-labels", "lead", "ed-teacher", "ict", "NLL", "labelled 1000")
+    assert found.startswith(f"{statistics.fmean(losses):+.3g} (")
+    seeds = find_number("cifar10-few-labels", "seeds", "ict", "temperature", "labelled 1000")
+    assert seeds == "{:.3g}, {:.3g} and {:.3g}".format(*(each["temperature"] for each in ict))
 
 
 def test_the_kernels_of_a_block_are_shown_as_measured(docs, tmp_path, monkeypatch):

@@ -43,3 +43,6 @@ def test_methods_have_one_color_each(theme):
     assert (colors["plain"], colors["ed"]) == (THEMES[theme].ink, THEMES[theme].simple)
     assert colors_of(PRICES, theme)["all"] == THEMES[theme].simple
     assert len(set(colors.values())) == len(colors)
+    grey = colors_of(METHODS, theme, ["mixup", "sam"])
+    assert grey["mixup"] == grey["sam"] not in {*colors.values()}
+    assert {name: grey[name] for name in ("plain", "ed")} == {name: colors[name] for name in ("plain", "ed")}

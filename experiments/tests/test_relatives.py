@@ -1,6 +1,7 @@
 """Where ED is ahead of its relatives, on runs that are made up."""
 
 import pytest
+from scipy.stats import t
 from toy_results import BASE, ED, METHODS, Toy, make_run
 
 from effdeg_lab.recipe import Method, Recipe
@@ -32,7 +33,11 @@ def make_runs(accuracies, losses, batches=(10, 20)):
             accuracies[name] + 0.001 * seed,
             batch=batch,
             seed=seed,
-            summary={"test_loss": losses[name] + 0.001 * (seed if name == "mixup" else -seed), "test_brier": 0.5},
+            summary={
+                "test_loss": losses[name] + 0.001 * (seed if name == "mixup" else -seed),
+                "test_loss_scaled": losses[name] / 2,
+                "test_brier": 0.5,
+            },
         )
         for batch in batches
         for name in accuracies
@@ -72,8 +77,11 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
     verdict = RECIPE.study.claim(collect(RECIPE, make_runs(ACCURACIES, losses))[0])
     assert verdict.word == word
     if word == "holds":
-        assert verdict.quantity == "NLL (batch 10), lead of ED by half over Mixup:"
+        many = "interval for 8 comparisons"  # of accuracy, NLL, Brier score and ECE at two points
+        assert verdict.quantity == f"NLL (batch 10), lead of ED by half over Mixup ({many}):"
         assert verdict.value == pytest.approx(0.102)
+        # Student's t at 1 − 0.025/8 with two degrees of freedom, times the standard error.
+        assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
 
 
 def test_without_both_sides_there_is_no_map():
@@ -90,3 +98,47 @@ def test_results_are_split_by_the_points_of_the_grid_that_were_run():
     assert [len(each.runs) for each in part.methods] == [3] * 4
     whole = collect(METHODS, [make_run(METHODS, "plain", 0.8)])[0]
     assert whole.split() == [whole]
+
+
+def draw(name, runs):
+    results = collect(RECIPE, runs)[0]
+    (found,) = [each for each in RECIPE.study.figures(results) if each.name == name]
+    return found.draw("light")
+
+
+def test_scores_are_drawn_along_the_axis_of_the_grid_and_named_at_its_first_point():
+    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
+    accuracy, loss = draw("by-batch", [run for run in runs if (run.method, run.settings["batch"]) != ("ed", 20)]).axes
+    means = {line.get_color(): list(line.get_ydata()) for line in accuracy.lines if line.get_linewidth() == 1.7}
+    assert sorted(means.values()) == [
+        pytest.approx([mean] * n) for mean, n in ((70.1, 2), (80.1, 2), (85.1, 1), (90.1, 2))
+    ]
+    assert [text.get_text() for text in accuracy.texts] == ["Plain", "Mixup", "ED", "ED by half"]
+    assert accuracy.get_xlim()[0] > accuracy.get_xlim()[1]
+    assert len([line for line in loss.lines if line.get_marker() == "o"]) == 7
+
+
+def test_leads_are_drawn_as_the_map_has_them():
+    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
+    accuracy, loss, *_ = draw("leads", runs).axes
+    assert [text.get_text() for text in accuracy.get_yticklabels()] == [
+        f"{title} · batch {batch}" for batch in (10, 20) for title in ("ED", "ED by half")
+    ]
+
+    def read(axes):
+        dots = [line for line in axes.lines if line.get_marker() == "o"]
+        return [(dot.get_xdata()[0], dot.get_markerfacecolor() == dot.get_color()) for dot in dots]
+
+    assert (
+        read(accuracy) == [pytest.approx((lead, False)) for lead in (-5, -20)] * 2
+    )  # of the accuracies nothing is known
+    assert read(loss) == [pytest.approx(each) for each in ((-0.198, False), (0.102, True))] * 2
+
+
+def test_figures_of_one_recipe_have_names_of_their_own():
+    results = collect(RECIPE, make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5)))[0]
+    figures = RECIPE.study.figures(results)
+    assert len({figure.name for figure in figures}) == len({figure.caption for figure in figures}) == len(figures)
+    (part, _) = results.split()
+    alone = [each.name for each in RECIPE.study.figures(part)]
+    assert (alone[0], "by-batch" in alone, "curves" in alone) == ("leads", False, True)

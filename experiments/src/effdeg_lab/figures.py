@@ -3,7 +3,7 @@
 Importing this does not load matplotlib; drawing does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
@@ -24,6 +24,7 @@ _COLORS = {
     "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
     "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
 }
+_GREY = {"light": "#68717a", "dark": "#98a2ad"}
 _SIZE = 8.5
 _LINE_HEIGHT = 1.3 * _SIZE
 # Where a label may be, from its point: one at the height of its point is read most easily.
@@ -49,14 +50,18 @@ def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManage
     return plots.open_figure(theme, size)
 
 
-def colors_of(recipe: Recipe, theme: str) -> dict[str, str]:
-    """Return a color for each method, the same in all figures; ``equal_time`` or else the second is blue."""
+def colors_of(recipe: Recipe, theme: str, grey: Collection[str] = ()) -> dict[str, str]:
+    """Return a color for each method, the same in all figures; ``equal_time`` or else the second is blue.
+
+    Methods that are ``grey`` leave the colors, of which there are nine, to the others.
+    """
     from effdeg.plots import THEMES
 
     first, *others = [method.name for method in recipe.methods]
     others.sort(key=lambda name: name != recipe.equal_time)
-    cycle = [THEMES[theme].simple, *_COLORS[theme]]
-    return {first: THEMES[theme].ink} | {name: cycle[index % len(cycle)] for index, name in enumerate(others)}
+    cycle, colored = [THEMES[theme].simple, *_COLORS[theme]], [name for name in others if name not in grey]
+    colors = {name: cycle[index % len(cycle)] for index, name in enumerate(colored)}
+    return {first: THEMES[theme].ink} | dict.fromkeys(others, _GREY[theme]) | colors
 
 
 def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:

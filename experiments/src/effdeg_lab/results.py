@@ -58,8 +58,12 @@ class Difference:
     interval: tuple[float, float] | None
 
     @classmethod
-    def of(cls, one: Mapping[int, float], other: Mapping[int, float]) -> "Difference":
-        """Compare two sets of values, each given by seed."""
+    def of(cls, one: Mapping[int, float], other: Mapping[int, float], *, comparisons: int = 1) -> "Difference":
+        """Compare two sets of values, each given by seed.
+
+        With several comparisons the interval is as much wider as makes all of them hold at once in 95% of cases
+        (Bonferroni).
+        """
         shared = [one[seed] - other[seed] for seed in one if seed in other]
         sides = [Spread.of(shared)] if len(shared) > 1 else [Spread.of(one.values()), Spread.of(other.values())]
         value = sides[0].mean if len(shared) > 1 else sides[0].mean - sides[1].mean
@@ -67,7 +71,7 @@ class Difference:
         stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
         if count == 1 or stderr < 1e-12:
             return cls(value, None)
-        margin = float(student.ppf(0.975, count - 1)) * stderr
+        margin = float(student.ppf(1 - 0.025 / comparisons, count - 1)) * stderr
         return cls(value, (value - margin, value + margin))
 
 

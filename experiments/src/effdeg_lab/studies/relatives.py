@@ -1,8 +1,14 @@
 """ED and its relatives: a map of where a method built on ED is ahead of the best that is not."""
 
-from dataclasses import dataclass, field
-from typing import get_args
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, cycle
+from typing import TYPE_CHECKING, get_args
 
+import numpy as np
+
+from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, name_rows, open_figure
 from effdeg_lab.results import Difference, MethodRuns, Results
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.methods import Methods, tested_on
@@ -10,26 +16,36 @@ from effdeg_lab.studies.probabilities import MEASURES, Measure, find_best
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, Word, judge
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Along an axis of the grid: accuracy, and the likelihood after scaling.
+_ALONG = (MEASURES[0], MEASURES[2])
+_AXIS_TITLES = {"labelled": "labelled training examples"}
+_DASHES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (2, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
+
 
 @dataclass(frozen=True)
 class Relatives(Methods):
     """Compares methods that are built on ED with all others, in accuracy, probabilities and shifts.
 
     The claim is that in at least one of these, at one point of the grid at least, the best method with ED is ahead of
-    the best without, by an interval above zero.
+    the best without, by an interval above zero, which is the wider the more comparisons there are.
     """
 
     with_ed: tuple[str, ...] = field(kw_only=True)  # the methods that are built on ED
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead that ED has somewhere: the one with the best verdict, of these the first."""
-        found = [
-            _judge(part, measure, *pair)
+        """Judge the lead that ED has somewhere, by intervals that all hold at once: the one that is clearest."""
+        pairs = [
+            (part, measure, *pair)
             for part in results.split()
             for measure in MEASURES
             if (pair := self._find_best(part, measure))
         ]
-        return max(found, key=lambda each: get_args(Word).index(each.word), default=Verdict("not decided"))
+        found = [_judge(*pair, comparisons=len(pairs)) for pair in pairs]
+        return max(found, key=_rank, default=Verdict("not decided"))
 
     def tables(self, results: Results) -> list[Table]:
         """Return the map, then accuracies, costs and scores at every point of the grid."""
@@ -38,8 +54,12 @@ class Relatives(Methods):
         return [*self._map_leads(parts), *own]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return accuracy during training and scores at the end, at every point of the grid."""
-        return [figure for part in results.split() for figure in super(Relatives, self).figures(part)]
+        """Return scores along the grid and the leads of ED, then accuracy during training and all scores by point."""
+        parts = results.split()
+        own = [(part, figure) for part in parts for figure in super(Relatives, self).figures(part)]
+        if len(parts) > 1:
+            own = [(part, _rename(figure, part.point)) for part, figure in own]
+        return [*self._draw_along(parts), *self._draw_leads(parts), *(figure for _, figure in own)]
 
     def _find_best(self, results: Results, measure: Measure) -> tuple[MethodRuns, MethodRuns] | None:
         """Return the best method with ED and the best without; None if there are no two."""
@@ -47,6 +67,79 @@ class Relatives(Methods):
         ours = [each for each in scored if each.method.name in self.with_ed]
         others = [each for each in scored if each.method.name not in self.with_ed]
         return (find_best(measure, ours), find_best(measure, others)) if ours and others else None
+
+    def _name_others(self, results: Results) -> list[str]:
+        return [each.name for each in results.recipe.methods if each.name not in self.with_ed]
+
+    def _draw_along(self, parts: list[Results]) -> list[StudyFigure]:
+        """Return scores against the axis of the grid; none if it has several axes or one that has no numbers."""
+        axes = list(parts[0].recipe.grid.items())
+        if len(parts) < 2 or len(axes) > 1 or not all(isinstance(value, int | float) for value in axes[0][1]):
+            return []
+        caption = (
+            f"{tested_on(parts[0]).capitalize()} accuracy, and negative log-likelihood after temperature scaling. "
+            "Methods with ED have colors. Small dots are single seeds."
+        )
+        name = axes[0][0]
+        return [StudyFigure(f"by-{name}", caption, lambda theme: self._plot_along(name, parts, theme))]
+
+    def _plot_along(self, axis: str, parts: list[Results], theme: str) -> "Figure":
+        recipe, others = parts[0].recipe, self._name_others(parts[0])
+        colors, dashes = colors_of(recipe, theme, others), dict(zip(others[1:], cycle(_DASHES)))
+        with open_figure(theme, (11, 4.4)) as (look, figure):
+            for axes, measure in zip(figure.subplots(1, 2), _ALONG, strict=True):
+                labels = []
+                for method in recipe.methods:
+                    found = [(part.find(method.name), part) for part in parts]
+                    done = [(each, _read_axis(part, axis)) for each, part in found if each.spread(measure.key)]
+                    color, scores = colors[method.name], [each.values(measure.key) / measure.unit for each, _ in done]
+                    for (_, place), seeds in zip(done, scores, strict=True):
+                        axes.plot([place] * len(seeds), seeds, "o", ms=3, color=color, alpha=0.45, mew=0)
+                    if done:
+                        places, means = [place for _, place in done], [float(seeds.mean()) for seeds in scores]
+                        axes.plot(places, means, color=color, lw=1.7, ls=dashes.get(method.name, "-"))
+                        labels.append(Label(method.title, places[0], means[0], color))
+                axes.set_xscale("log")
+                ticks = [_read_axis(part, axis) for part in parts]
+                axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+                axes.minorticks_off()
+                axes.invert_xaxis()  # methods differ most where there is least, and there they are named
+                axes.set(title=measure.title, xlabel=_AXIS_TITLES.get(axis, axis))
+                add_grid(axes, look)
+                label_ends(axes, labels)
+        return figure
+
+    def _draw_leads(self, parts: list[Results]) -> list[StudyFigure]:
+        """Return the lead of every method with ED over the best without; none if there are no two to compare."""
+        if not any(self._find_best(part, measure) for part in parts for measure in MEASURES):
+            return []
+        caption = (
+            "How far each method with ED is ahead of the best without it: the mean over seeds, with a 95% interval "
+            "paired by seed, which may go on beyond the panel. To the right of the line ED is better; a filled dot has "
+            "all of its interval there."
+        )
+        return [StudyFigure("leads", caption, lambda theme: self._plot_leads(parts, theme))]
+
+    def _plot_leads(self, parts: list[Results], theme: str) -> "Figure":
+        ours = [each for each in parts[0].recipe.methods if each.name in self.with_ed]
+        rows = [(part, each) for part in parts for each in ours if part.find(each.name).runs]
+        titles = [f"{each.title} · {part.point}" if len(parts) > 1 else each.title for part, each in rows]
+        colors = colors_of(parts[0].recipe, theme, self._name_others(parts[0]))
+        with open_figure(theme, (11, 1.6 + 0.46 * len(rows))) as (look, figure):
+            grid = figure.subplots(2, 4)
+            for axes, measure in zip(chain(*grid), MEASURES, strict=True):
+                best = {part.point: pair[1] for part in parts if (pair := self._find_best(part, measure))}
+                shown = [
+                    (place, colors[each.name], find_lead(measure, part.find(each.name), best[part.point]))
+                    for place, (part, each) in enumerate(rows)
+                    if part.point in best and part.find(each.name).spread(measure.key)
+                ]
+                _plot_panel(axes, shown, look.ground)
+                axes.axvline(0, color=look.ink, ls=":", lw=1)
+                name_rows(axes, look, titles)
+                axes.tick_params(labelleft=axes in grid[:, 0])
+                axes.set(title=measure.title)
+        return figure
 
     def _map_leads(self, parts: list[Results]) -> list[Table]:
         rows, bold = list[tuple[str, ...]](), set[tuple[int, int]]()
@@ -67,7 +160,7 @@ class Relatives(Methods):
                     values[0],
                     names[1],
                     values[1],
-                    _write(lead),
+                    format_lead(lead),
                 ))
         if not rows:
             return []
@@ -80,20 +173,51 @@ class Relatives(Methods):
         return [Table("Where ED is ahead", head, tuple(rows), notes, frozenset(bold))]
 
 
-def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns) -> Difference:
+def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons: int = 1) -> Difference:
     """Return by how much a method is better than another, in the measure's unit."""
     sign = 1 if measure.higher_is_better else -1
-    return Difference.of(*(dict(sign * each.values(measure.key) / measure.unit) for each in (one, other)))
+    values = (dict(sign * each.values(measure.key) / measure.unit) for each in (one, other))
+    return Difference.of(*values, comparisons=comparisons)
 
 
-def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRuns) -> Verdict:
-    lead = find_lead(measure, one, other)
+def _rename(figure: StudyFigure, point: str) -> StudyFigure:
+    """Tell the figures of the points of a grid apart."""
+    return replace(figure, name=f"{figure.name}-{point.replace(' ', '-')}", caption=f"{point}: {figure.caption}")
+
+
+def _read_axis(results: Results, axis: str) -> float:
+    """Return where on an axis of the grid the runs at one of its points are."""
+    found: float = next(each.runs[0].settings[axis] for each in results.done)
+    return found
+
+
+def _plot_panel(axes: "Axes", shown: Sequence[tuple[int, str, Difference]], ground: str) -> None:
+    """Plot leads by row; limits are those of the means, since intervals of two seeds are as wide as all of them."""
+    ends = np.array([0.0, *(lead.value for *_, lead in shown)])
+    reach = 0.35 * float(np.ptp(ends)) or 1.0
+    axes.set_xlim(ends.min() - reach, ends.max() + reach)
+    for place, color, lead in shown:
+        ahead = lead.interval is not None and lead.interval[0] > 0
+        axes.plot(lead.interval or (), [place] * 2 if lead.interval else (), color=color, lw=1.4, alpha=0.7)
+        axes.plot(lead.value, place, "o", ms=6, color=color, mfc=color if ahead else ground)
+
+
+def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRuns, *, comparisons: int) -> Verdict:
+    lead = find_lead(measure, one, other, comparisons)
     where = f" ({results.point})" if results.point else ""
-    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}:"
+    of_many = f" (interval for {comparisons} comparisons)" if comparisons > 1 else ""
+    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}{of_many}:"
     return judge(quantity, lead.value, lead.interval, above=0.0)
 
 
-def _write(lead: Difference) -> str:
+def _rank(verdict: Verdict) -> tuple[int, float]:
+    """Sort by the verdict, then by how far the lower end of the interval is up, in widths of the interval."""
+    low, high = verdict.interval or (-math.inf, math.inf)
+    return get_args(Word).index(verdict.word), low / (high - low) if math.isfinite(low) else low
+
+
+def format_lead(lead: Difference) -> str:
+    """Write a lead with its interval."""
     if lead.interval is None:
         return f"{lead.value:+.3g}" if lead.value else NOTHING
     return f"{lead.value:+.3g} ({lead.interval[0]:+.3g} to {lead.interval[1]:+.3g})"
