@@ -106,17 +106,25 @@ def check_folder(folder: Path) -> None:
         raise FileNotFoundError(f"{folder} has no tokenizer: expected tokenizer.json, or the vocabulary of one.")
 
 
+def load_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of a model from its folder, or raise if it cannot fill up texts to equal lengths."""
+    check_folder(folder)
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError("text models need transformers: pip install 'effdeg-lab[text]'") from error
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if tokenizer.pad_token_id is None:
+        raise ValueError(f"the tokenizer of {folder} has no pad token, which texts of different lengths need.")
+    return tokenizer
+
+
 def tokenize(folder: Path, several: Sequence[Sentences], *, longest: int = 128) -> list[Tensor]:
     """Return the tokens of sentences, examples × 3 × length each: ids, mask and types, cut off at the longest allowed.
 
     All have the length of the longest text among them, rounded up to a multiple of 8.
     """
-    check_folder(folder)
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    if tokenizer.pad_token_id is None:
-        raise ValueError(f"the tokenizer of {folder} has no pad token, which texts of different lengths need.")
+    tokenizer = load_tokenizer(folder)
     found = []
     for sentences in several:
         pair = [list(sentences.second)] if sentences.second else []

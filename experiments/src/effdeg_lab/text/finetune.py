@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +17,8 @@ from effdeg_lab.engine.loop import open_loop
 from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import Settings, setting
-from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, tokenize
-from effdeg_lab.text.sentences import Sentences, load_task
+from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
+from effdeg_lab.text.sentences import Sentences, TextTask, load_task
 
 _CHUNK = 256
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
@@ -79,9 +79,19 @@ def train(settings: FineTuning, job: Job) -> None:
         loop.start(texts.fingerprint)
         with loop.turn:
             loop.train()
-        kept = {key: value for key, value in loop.last.items() if key.startswith(("dev_", "train_", "score", "best_"))}
+        kept = {key: value for key, value in loop.last.items() if key.startswith(("dev_", "train_", "score"))}
         times = {"seconds": loop.seconds, "milliseconds_per_step": 1e3 * loop.seconds / task.steps}
         loop.finish({**kept, "test_accuracy": kept["score"], "epochs": settings.epochs, **times})
+
+
+def check_texts(several: Iterable[FineTuning], data: Path | None) -> None:
+    """Raise unless runs with these settings find their sentences, their encoders and enough examples for a batch."""
+    several = list(several)
+    tasks = {name: load_task(name, data) for name in dict.fromkeys(each.data for each in several)}
+    for each in several:
+        _count_examples(each, tasks[each.data])
+    for name in dict.fromkeys(each.model for each in several):
+        load_tokenizer(find_folder(name, data))
 
 
 def find_folder(name: str, data: Path | None) -> Path:
@@ -92,18 +102,24 @@ def find_folder(name: str, data: Path | None) -> Path:
     return found
 
 
+def _count_examples(settings: FineTuning, task: TextTask) -> tuple[int, int]:
+    """Return how many training examples are not held out, and how many of these are used."""
+    kept = len(task.train) - settings.held_out
+    count = min(kept, settings.limit or kept)
+    if count < settings.batch:
+        raise ValueError(
+            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out leave "
+            f"of {len(task.train)}."
+        )
+    return kept, count
+
+
 class Texts:
     """The tokens of a task on the device, and their labels."""
 
     def __init__(self, settings: FineTuning, folder: Path, job: Job) -> None:
         task = load_task(settings.data, job.data)
-        kept = len(task.train) - settings.held_out
-        self.count = min(kept, settings.limit or kept)
-        if self.count < settings.batch:
-            raise ValueError(
-                f"batch={settings.batch} is more than the {max(self.count, 0)} training examples that limit and "
-                f"held_out leave of {len(task.train)}."
-            )
+        kept, self.count = _count_examples(settings, task)
         train, dev = tokenize(folder, [task.train, task.dev], longest=settings.longest)
         labels = torch.tensor(task.train.labels)
         tests = (train[kept:], labels[kept:]) if settings.held_out else (dev, torch.tensor(task.dev.labels))
@@ -269,7 +285,8 @@ def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning) -> dict[str,
     measure = METRICS[texts.metric]
     halves = {"": slice(None), "_to_choose": slice(0, None, 2), "_to_report": slice(1, None, 2)}
     found |= {f"score{name}": measure(predicted[half], truth[half]) for name, half in halves.items()}
-    found["dev_majority"] = float((predicted == predicted[0]).all())
+    # What always answering with the most frequent class scores; a run that is not above it has failed.
+    found["dev_majority"] = measure(torch.full_like(truth, int(truth.bincount().argmax())), truth)
     return found
 
 
