@@ -19,6 +19,7 @@ from effdeg_lab.text.finetune import (
     make_task,
     train,
 )
+from effdeg_lab.text.sentences import load_task
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "it", "rains", "shines", "."]
 SMALL = {"model": "tiny", "epochs": 3, "batch": 8, "lr": 5e-3, "precision": "float32", "compile": False}
@@ -26,8 +27,11 @@ SMALL = {"model": "tiny", "epochs": 3, "batch": 8, "lr": 5e-3, "precision": "flo
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+def make_data(folder):
     """Make a data folder: a tiny BERT, and a task that it can learn."""
-    folder = tmp_path_factory.mktemp("data")
     model = make_model()
     model.save_pretrained(folder / "tiny")
     (folder / "vocab.txt").write_text("\n".join(WORDS))
@@ -72,6 +76,8 @@ def test_every_method_trains_and_is_scored(tmp_path, data, changes):
     report, choose = found.summary["score_to_report"], found.summary["score_to_choose"]
     assert found.summary["score"] == pytest.approx((report + choose) / 2)
     assert found.metrics[-1]["train_loss"] < 1.0
+    labels = torch.tensor(load_task("rte", data).dev.labels)
+    assert found.summary["dev_majority"] == float(labels.bincount().max()) / len(labels)
     penalties = [entry["penalty"] is not None for entry in found.metrics]
     assert penalties == [bool(changes) and not (changes.get("two_stages") and epoch < 3) for epoch in range(epochs)]
 
