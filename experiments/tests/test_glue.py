@@ -198,7 +198,7 @@ def remove_pad_token(data):
     ("change", "message"),
     [
         (lambda data: shutil.rmtree(data / "RTE"), "rte was not found"),
-        (lambda data: shutil.rmtree(data / "tiny"), "tiny is not a folder"),
+        (lambda data: shutil.rmtree(data / "tiny"), "model='tiny' was not found"),
         (lambda data: (data / "tiny" / "model.safetensors").unlink(), "has no weights"),
         (remove_pad_token, "no pad token"),
         (change_text("not_entailment", "entailment"), "all labels are 0"),

@@ -156,6 +156,15 @@ def test_a_folder_becomes_a_classifier_and_tokens(folder, tmp_path):
     assert one.eval()(train).shape == (2, 3)
 
 
+def test_loading_says_nothing_and_leaves_the_settings_of_transformers(folder, capfd):
+    logging = transformers.utils.logging
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    capfd.readouterr()
+    load_classifier(folder, classes=3)
+    assert capfd.readouterr() == ("", "")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
 @pytest.mark.parametrize(
     ("removed", "message"),
     [

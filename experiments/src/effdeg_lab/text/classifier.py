@@ -81,14 +81,17 @@ def load_classifier(folder: Path, *, classes: int, place: Place = "embeddings") 
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # that the head is new is no news
+    logging.disable_progress_bar()  # it would leave a semaphore behind in the processes of a sweep
     try:
         model = AutoModelForSequenceClassification.from_pretrained(
             folder, num_labels=classes, local_files_only=True, dtype=torch.float32, ignore_mismatched_sizes=True
         )
     finally:
         logging.set_verbosity(before)
+        if shown:
+            logging.enable_progress_bar()
     return TextClassifier(model, place=place)
 
 

@@ -97,7 +97,12 @@ def check_texts(several: Iterable[FineTuning], data: Path | None) -> None:
 def find_folder(name: str, data: Path | None) -> Path:
     """Find the folder of a model: within the data folder, or by its path."""
     places = [*([data / name, data / "models" / name] if data else []), Path(name)]
-    found = next((place for place in places if place.is_dir()), places[0])
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"model={name!r} was not found: expected a folder with a Hugging Face model and its tokenizer, "
+            f"{' or '.join(map(str, dict.fromkeys(places)))}."
+        )
     check_folder(found)
     return found
 
