@@ -278,7 +278,7 @@ def main(name: str, method: str) -> None:
     step(torch.arange(BATCH if on_gpu else 32, device=device()), rate=1e-3, weight=7.0 if penalized else 0.0)
     print("ready", file=out, flush=True)
     sys.stdin.readline()
-    replay, rounds = step._steps[penalized], []
+    replay, rounds = step._steps[penalized, None], []
     for _ in range(ROUNDS + 1):  # the first to warm up
         rounds.append(1e3 * seconds(lambda: [replay() for _ in range(REPLAYS)]) / REPLAYS)
     milliseconds = statistics.median(rounds[1:])
@@ -286,7 +286,7 @@ def main(name: str, method: str) -> None:
     row: Record = {"milliseconds": milliseconds, "slowest": max(rounds[1:]), "peak_MiB": peak}
     print(json.dumps(row), file=out, flush=True)
     if variant.profiled:
-        found = profile_step(replay, lambda: step._run(penalized), milliseconds)
+        found = profile_step(replay, lambda: step._run(penalized, None), milliseconds)
         found["parameters"] = sum(each.numel() for each in step.state()["model"].values())
         print(json.dumps({"profile": found}), file=out, flush=True)
 

@@ -49,9 +49,9 @@ def train_steps(
         step.compile(penalized=penalized)
         if captured:
             step.capture(penalized=penalized)
-            assert isinstance(step._steps[penalized], CapturedStep)
+            assert isinstance(step._steps[penalized, None], CapturedStep)
         else:
-            step._steps[penalized] = lambda penalized=penalized: step._run(penalized)
+            step._steps[penalized, None] = lambda penalized=penalized: step._run(penalized, None)
     step.restore({"model": fresh, "optimizer": {}, "penalties": torch.zeros(())})
     torch.manual_seed(1)
     for number in range(steps):
@@ -170,7 +170,7 @@ def test_a_captured_stack_trains_as_each_network_alone(optimizer, compiled):
         stack(indices, torch.tensor(rates, device=GPU), torch.zeros(3, device=GPU), penalized=False)
     for number, task in enumerate(two):
         step = Step(task, size=20)
-        step._steps[False] = lambda step=step: step._run(False)  # without a graph
+        step._steps[False, None] = lambda step=step: step._run(False, None)  # without a graph
         for indices in orders[:, number]:
             step(indices, rate=rates[number], weight=0.0)
         assert_close(one[number].model.state_dict(), task.model.state_dict(), rtol=1e-3, atol=1e-4)

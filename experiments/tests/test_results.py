@@ -47,6 +47,9 @@ def test_a_method_averages_its_seeds():
     assert results.difference(plain) is None
     assert results.difference(results.find("sam")) is None
     assert results.heading == "20 epochs, seeds 0, 1, 2, Thinking Machine"
+    many = [make_run(METHODS, "plain", 0.8, seed=seed) for seed in range(25)]
+    assert collect(METHODS, many)[0].heading == "20 epochs, seeds 0 to 24, Thinking Machine"
+    assert collect(METHODS, many[::4])[0].heading == "20 epochs, seeds 0, 4, 8, 12, 16, 20, 24, Thinking Machine"
 
 
 def test_results_are_of_one_scale():

@@ -125,14 +125,14 @@ def run(
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError, get_rank_and_size
-    from effdeg_lab.sweep import Plan, check_data
+    from effdeg_lab.sweep import Plan
     from effdeg_lab.workers import execute
 
     recipe = find_recipe(name)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
     wanted = {"seed": seed, **recipe.settings.parse(changes or ())}
     base, where, folder = recipe.resolve(chosen), _pick_device(device), RunFolder(runs)
-    check_data([recipe.resolve(chosen, wanted)], data)
+    recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes():
         # The first process decides for all: what another one sees in the folder may already be something else.
         plan, first = Plan(recipe, [chosen.name], changes=wanted), get_rank_and_size()[0] == 0
@@ -368,7 +368,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _to_dict(recipe: "Recipe") -> dict[str, Any]:
-    return {key: value for key, value in asdict(recipe).items() if key not in {"run", "run_together", "study"}}
+    code = {"run", "run_together", "check_data", "study"}
+    return {key: value for key, value in asdict(recipe).items() if key not in code}
 
 
 def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:

@@ -3,13 +3,15 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from effdeg.io import find_code
+from effdeg_lab.data import check_all
 from effdeg_lab.settings import Settings, suggest
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class Recipe:
     study: "Study"  # turns runs into a verdict, tables and figures
     methods: tuple[Method, ...]  # what is compared; the first is the reference
     run_together: Callable[[Sequence["Job"]], None] | None = None  # carries out runs with the same together_key
+    # Raises, before any run, unless all that runs with these settings read is in the data folder.
+    check_data: Callable[[Iterable[Any], Path | None], None] = check_all
     departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # every combination is run, as for a pool
@@ -114,8 +118,8 @@ def _combine(values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
 def all_recipes() -> Mapping[str, Recipe]:
     """Return the recipes by name, in the order of the paper's tables and figures."""
     package = importlib.import_module("effdeg_lab.recipes")
-    names = [f"{package.__name__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
-    recipes = [importlib.import_module(name).RECIPE for name in names]
+    modules = [each.name for each in pkgutil.iter_modules(package.__path__) if not each.name.startswith("_")]
+    recipes = [importlib.import_module(f"{package.__name__}.{name}").RECIPE for name in modules]
     return {recipe.name: recipe for recipe in sorted(recipes, key=_place)}
 
 

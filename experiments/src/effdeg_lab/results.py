@@ -20,6 +20,7 @@ from effdeg_lab.settings import Settings, format_setting
 _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
 # A run counts as one of equal time if it took between these shares of the reference's time.
 _SHORTEST, _LONGEST = 0.8, 1.05
+_LISTED = 5  # more seeds than this are not listed one by one
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Results:
         parts = [self.point] if self.point else []
         parts += [f"{self.epochs} epochs"] if self.epochs and not self.varies_epochs else []
         if self.seeds:
-            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {', '.join(map(str, self.seeds))}")
+            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}")
         return ", ".join([*parts, *self.machines])
 
     @property
@@ -216,6 +217,13 @@ class Results:
         other = other or self.methods[0]
         values = [dict(each.values(key).dropna()) for each in (one, other)]
         return None if one is other or not all(values) else Difference.of(*values)
+
+
+def _write_seeds(seeds: Sequence[int]) -> str:
+    """List seeds; of many that follow each other only the first and the last."""
+    if len(seeds) > _LISTED and list(seeds) == [*range(seeds[0], seeds[-1] + 1)]:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _place_of(values: Sequence[Any], value: Any) -> int:

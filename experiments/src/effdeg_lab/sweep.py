@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from effdeg_lab import data as data_sets
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
 from effdeg_lab.results import choose
@@ -46,7 +45,7 @@ class Plan:
                 raise ValueError(f"{said}runs of {self.recipe.name} have no setting epochs, by which to train longer.")
             if self.methods and self.equal_time not in self.methods:
                 raise ValueError(f"{said}it is not among the methods of this sweep; add --method {self.equal_time}.")
-        check_data([each.settings for each in planned], data)
+        self.recipe.check_data([each.settings for each in planned], data)
 
     def plan_tuning(self) -> list[Planned]:
         """List the runs that tune, each with one seed; methods of which a user sets a tuned value are not tuned."""
@@ -113,12 +112,6 @@ class Plan:
         if self.recipe.tuning:
             replace(self.recipe, methods=tuple(self._get_methods()), equal_time=None).check_tuning(tuning)
         return {**self.changes, **tuning}
-
-
-def check_data(settings: Iterable[Settings], folder: Path | None) -> None:
-    """Raise unless the data sets that settings name in a field ``data`` are in a folder."""
-    for name in dict.fromkeys(str(each.data) for each in settings if hasattr(each, "data")):
-        data_sets.check(name, folder)
 
 
 def sweep(

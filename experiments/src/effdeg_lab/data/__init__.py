@@ -1,15 +1,15 @@
 """The lab's data sets, read from the layouts in which people have them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from effdeg.demo import load_digits
 from effdeg_lab.data.image_sets import CIFAR10N, find_cifar10, find_cifar10n, find_mnist, find_mnist_cifar
 from effdeg_lab.data.layouts import LAYOUTS, Labelled, find_layout, make_labelled
-from effdeg_lab.settings import suggest
+from effdeg_lab.settings import Settings, suggest
 
-__all__ = ["Labelled", "check", "load"]
+__all__ = ["Labelled", "check", "check_all", "load"]
 
 _IN_FOLDER: dict[str, Callable[[Path], Callable[[], Labelled]]] = {
     "cifar10": find_cifar10,
@@ -34,6 +34,12 @@ def load(name: str, folder: Path | None) -> Labelled:
 def check(name: str, folder: Path | None) -> None:
     """Raise the error of :func:`load` if the files of a data set are not there, without reading them."""
     _find(name, folder)
+
+
+def check_all(settings: Iterable[Settings], folder: Path | None) -> None:
+    """Raise unless the data sets that the settings of runs name in a field ``data`` are in a folder."""
+    for name in dict.fromkeys(str(each.data) for each in settings if hasattr(each, "data")):
+        check(name, folder)
 
 
 def _find(name: str, folder: Path | None) -> Callable[[], Labelled]:

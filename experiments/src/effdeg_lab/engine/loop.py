@@ -48,6 +48,7 @@ class Loop:
         self.step, self.seconds, self.last = 0, 0.0, State()
         self.penalized = 0
         self._order: Tensor | None = None
+        self._shapes: list[int | None] = []
         self.turn = Turn(job)
 
     def start(self, data: str | None = None) -> None:
@@ -161,11 +162,15 @@ class Loop:
             self._step.penalties.zero_()
             self.penalized = 0
         if number == 0 or self._order is None:
-            self._order = send(self.shuffle(epoch), self._device)
+            order = self.shuffle(epoch)
+            self._order = send(order, self._device)
+            batches = order[: len(order) // task.batch_size * task.batch_size].view(-1, task.batch_size)
+            self._shapes = [task.shape(batch) for batch in batches] if task.shape else [None] * len(batches)
         first = number * task.batch_size + self._rank * self._share
         weight = task.weight(self.step)
         self.penalized += weight > 0
-        self._step(self._order[first : first + self._share], rate=task.rate(self.step), weight=weight)
+        indices, rate = self._order[first : first + self._share], task.rate(self.step)
+        self._step(indices, rate=rate, weight=weight, shape=self._shapes[number])
         self.step += 1
 
     def shuffle(self, epoch: int) -> Tensor:

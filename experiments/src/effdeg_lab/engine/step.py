@@ -4,6 +4,7 @@ import gc
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -12,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
-from effdeg.baselines import ICT, Method
+from effdeg.baselines import ICT, Method, RDrop
 from effdeg_lab.engine.flat import FlatParameters
 from effdeg_lab.engine.teacher import Teacher
 
@@ -39,8 +40,8 @@ class Task:
     model: nn.Module  # on its device, with its first weights
     regularizer: Method
     # Returns the training examples of given indices, their labels and, if the penalty has a use for them, more examples
-    # without labels.
-    batch: Callable[[Tensor], tuple[Tensor, ...]]
+    # without labels. If batches have different shapes, it is given that of the batch as well.
+    batch: Callable[..., tuple[Tensor, ...]]
     examples: int
     batch_size: int  # over all processes; an epoch leaves out what does not fill a batch
     steps: int
@@ -55,6 +56,10 @@ class Task:
     describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar
     teacher: Teacher | None = None  # an average of the model, updated after each step
     memory: Memory | None = None  # of the evaluations
+    # Steps of several shapes, such as the lengths of texts: all that there are, and which one the examples of given
+    # indices need. A graph is captured for each.
+    shapes: tuple[int, ...] = ()
+    shape: Callable[[Tensor], int] | None = None
     clip: float | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     precision: str = "float32"  # or bf16, by autocast on a GPU
@@ -99,7 +104,13 @@ class CapturedStep:
 
 
 class Objective(nn.Module):
-    """The loss of a model on a batch and, if there is one, the penalty: what a step differentiates."""
+    """The loss of a model on a batch and, if there is one, the penalty: what a step differentiates.
+
+    A model of two halves, ``embed`` and ``encode``, is penalized in between: paths lie at the output of the first. Only
+    R-Drop runs all of it twice.
+    """
+
+    model: Any  # a module, perhaps with the two halves as methods
 
     def __init__(self, model: nn.Module, task: Task, *, penalized: bool) -> None:
         super().__init__()
@@ -107,6 +118,7 @@ class Objective(nn.Module):
         self._criterion, self._options = task.loss, dict[str, Any]()
         if task.teacher is not None and isinstance(self.penalty, Penalty):
             self._options["teacher"] = task.teacher.model
+        self._in_halves = hasattr(model, "embed") and not isinstance(self.penalty, RDrop)
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor, *unlabeled: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, with the penalty in it, and the penalty."""
@@ -117,7 +129,8 @@ class Objective(nn.Module):
             # Where all examples have labels, ICT is given them without.
             options = {**options, "unlabeled": unlabeled[0] if unlabeled else x}
         # What takes the loss elsewhere than on the batch returns the labels there as well.
-        outputs, value, *labels = self.penalty(self.model, x, y, **options)
+        run, given = (self.model.encode, self.model.embed(x)) if self._in_halves else (self.model, x)
+        outputs, value, *labels = self.penalty(run, given, y, **options)
         return self._criterion(outputs, labels[0] if labels else y) + weight * value, value.detach().float()
 
 
@@ -155,25 +168,26 @@ class Step:
         self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
         self._batch = self._compile(task.batch)
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
-        self._steps: dict[bool, Callable[[], None]] = {}
+        self._steps: dict[tuple[bool, int | None], Callable[[], None]] = {}
 
     def compile(self, *, penalized: bool) -> None:
-        """Run a step on a GPU, so that all is compiled before it is captured. Changes the model."""
+        """Run a step of each shape on a GPU, so that all is compiled before it is captured. Changes the model."""
         if self._on_gpu:
             with warnings.catch_warnings():
                 # Advice to compute in TF32, and other asides of the compiler.
                 warnings.filterwarnings("ignore", module="torch._inductor")
-                self._run(penalized)
+                for shape in self._task.shapes or (None,):
+                    self._run(penalized, shape)
             torch.cuda.synchronize()
 
     def capture(self, *, penalized: bool) -> None:
-        """Capture the step on a GPU, unless the model runs in several processes. Changes the model."""
-        if self._on_gpu and self._wrapper is self._model:
-            self._steps[penalized] = CapturedStep(self._model, lambda: self._run(penalized))
-        else:
-            self._steps[penalized] = lambda: self._run(penalized)
+        """Capture the step of each shape on a GPU, unless the model runs in several processes. Changes the model."""
+        for shape in self._task.shapes or (None,):
+            run = partial(self._run, penalized, shape)
+            captured = self._on_gpu and self._wrapper is self._model
+            self._steps[penalized, shape] = CapturedStep(self._model, run) if captured else run
 
-    def __call__(self, indices: Tensor, *, rate: float, weight: float) -> None:
+    def __call__(self, indices: Tensor, *, rate: float, weight: float, shape: int | None = None) -> None:
         """Train on the examples with these indices; a penalty of no weight is not computed."""
         self._indices.copy_(indices)
         self._rate.fill_(rate)
@@ -181,7 +195,7 @@ class Step:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
         self._weight.fill_(weight)
-        self._steps[weight > 0]()
+        self._steps[weight > 0, shape]()
 
     def state(self) -> State:
         """Return everything that training changes: weights, the optimizer's state, the sum of penalties."""
@@ -216,8 +230,8 @@ class Step:
         """Free the graphs, which hold on to this object and to the memory that they work in."""
         self._steps.clear()
 
-    def _run(self, penalized: bool) -> None:
-        x, y, *unlabeled = self._batch(self._indices)
+    def _run(self, penalized: bool, shape: int | None) -> None:
+        x, y, *unlabeled = self._batch(self._indices) if shape is None else self._batch(self._indices, shape)
         x, y = self._task.regularizer.batch(x, y)
 
         def closure() -> Tensor:
@@ -256,7 +270,7 @@ class Step:
             torch.random.fork_rng([self._device] if self._on_gpu else []),
             autocast(self._device, self._task.precision),
         ):
-            x, y, *_ = self._task.batch(self._indices[:2])
+            x, y, *_ = self._task.batch(self._indices[:2], *self._task.shapes[:1])
             loss = self._task.loss(functional_call(self._model, buffers, (x,)), y)
         gradients = torch.autograd.grad(loss, given, allow_unused=True)
         return [each for each, gradient in zip(given, gradients, strict=True) if gradient is not None]

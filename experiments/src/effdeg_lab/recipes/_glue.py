@@ -1,0 +1,66 @@
+"""What the recipes of GLUE's tasks share: the methods, and all settings that do not depend on the task."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from effdeg_lab.recipe import Method, Recipe, Reported
+from effdeg_lab.studies.text import FineTuned
+from effdeg_lab.text.finetune import FineTuning, check_texts, train
+
+# The authors' 0.5 is for a divergence summed over batches of 16: 0.5 · 16 / 2 for the mean that RDrop returns.
+RDROP_WEIGHT = 4.0
+R3F_WEIGHT = 0.7  # that of the authors' example for RTE
+
+
+def make_recipe(
+    settings: FineTuning,
+    *,
+    task: str,
+    metric: str,
+    paper: Mapping[str, Reported],
+    expects: str,
+    seeds: tuple[int, ...],
+) -> Recipe:
+    """Make the recipe of a task from the paper's settings and numbers."""
+    return Recipe(
+        name=f"glue-{settings.data}",
+        title=f"Fine-tuning a text encoder on {task}",
+        paper="Table 4, appendix F.4",
+        expects=expects,
+        cost="not known yet: no run on a GPU so far",
+        settings=settings,
+        run=train,
+        check_data=check_texts,
+        study=FineTuned(task=task, metric=metric),
+        methods=make_methods(paper),
+        departs=(
+            "The encoder is all-MiniLM-L6-v2 (22.7 million parameters, trained further to embed sentences), not "
+            "BERT-base, so that only differences can be compared with the paper's. Where the paper is silent: AdamW "
+            "without weight decay, a rate that falls linearly to 0 without warm-up, clipping at 1, texts cut off at "
+            "128 tokens, bfloat16 on a GPU, the score after the last epoch. The weight of R-Drop is its authors' 0.5 "
+            "at a batch of 16, which is 4 for the mean over examples, at every batch; that of R3F its authors' 0.7 "
+            "for RTE, and its noise of 1e-5 is less than the rounding of bfloat16. ED with own ends and with weights "
+            "for curvature has the paper's λ for ED with labels."
+        ),
+        seeds=seeds,
+    )
+
+
+def make_methods(paper: Mapping[str, Reported]) -> tuple[Method, ...]:
+    """List what is compared: the paper's three methods, relatives of ED, and what the paper leaves open about ED."""
+    ed: dict[str, Any] = {"regularizer": "ed"}
+    return (
+        Method("plain", "Plain", {"regularizer": "plain"}, paper["plain"]),
+        Method("mixup", "Mixup", {"regularizer": "mixup"}, paper["mixup"]),
+        Method("mixup-later", "Mixup in a second stage", {"regularizer": "mixup", "two_stages": True}),
+        Method("rdrop", "R-Drop", {"regularizer": "rdrop", "weight": RDROP_WEIGHT}),
+        Method("r3f", "R3F", {"regularizer": "r3f", "weight": R3F_WEIGHT}),
+        Method("ed", "ED", ed, paper["ed"]),
+        Method("ed-self", "ED, own ends", {**ed, "anchor": "self"}),
+        Method("ed-curvature", "ED, curvature", {**ed, "degree_weights": "curvature"}),
+        Method("ed-sum", "ED at the sum", {**ed, "place": "sum"}),
+        Method("ed-no-dropout", "ED, no dropout at points", {**ed, "point_dropout": False}),
+        Method("ed-both-masks", "ED, tokens of both ends", {**ed, "masks": "both"}),
+        Method("ed-all-pairs", "ED, twice the pairs", {**ed, "pairs": 1.0}),
+        Method("ed-similar", "ED, similar lengths", {**ed, "similar_lengths": True}),
+    )

@@ -1,0 +1,181 @@
+"""Fine-tuned text classifiers: scores over many seeds, on all of dev and on the half that nothing was chosen by."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from effdeg_lab.figures import colors_of, name_rows, open_figure
+from effdeg_lab.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.runs import Run
+from effdeg_lab.studies import Study, StudyFigure
+from effdeg_lab.studies.methods import (
+    ROUGH,
+    format_difference,
+    format_points,
+    format_price,
+    is_rough,
+    judge_difference,
+    list_seeds,
+    make_table,
+    measure_price,
+    tested_on,
+)
+from effdeg_lab.tables import NOTHING, Table, bold_largest
+from effdeg_lab.verdicts import Verdict, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class FineTuned(Study):
+    """Compares methods by the score of fine-tuned classifiers, paired by seed.
+
+    The claim is that the method that the paper has first is ahead of every other that it reports, by 95% intervals that
+    are above zero.
+    """
+
+    task: str  # as the paper calls it
+    metric: str  # what the score is
+    needs: ClassVar[str | None] = "score"
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the lead of the method that the paper has first."""
+        reported = [(each.method.paper.mean, each) for each in results.methods if each.method.paper]
+        reported.sort(key=lambda pair: -pair[0])
+        (_, first), *others = reported
+        return judge_all(judge_difference(results, first, other, above=0.0) for _, other in others)
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return scores on all examples, with costs, and on the half of them that nothing was chosen by."""
+        return [self._list_scores(results), self._list_halves(results)]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Return the scores of all seeds, and the differences from the first method."""
+        first = results.methods[0].method.title
+        caption = (
+            f"{self._name(results)}: {self.metric} on {_name_examples(results)}. Left: small dots are seeds, sorted "
+            "within each row; large dots are means with 95% intervals."
+        )
+        caption += " Dotted: the most frequent class." if any(map(_count_failed, results.done)) else ""
+        caption += f" Right: difference from {first}, paired by seed; filled where the 95% interval excludes zero."
+        return [StudyFigure("seeds", caption, lambda theme: self._plot(results, theme))]
+
+    def headline(self, run: Run) -> str:
+        """Return the score."""
+        return f"{self.metric} {100 * run.value('score'):.2f}%"
+
+    def _name(self, results: Results) -> str:
+        """Name the task and the encoder."""
+        encoders = dict.fromkeys(Path(run.settings["model"]).name for each in results.done for run in each.runs)
+        return ", ".join([self.task, *encoders])
+
+    def _list_scores(self, results: Results) -> Table:
+        methods, papers = results.methods, [each.method.paper for each in results.methods]
+        spreads = [each.spread("score") for each in methods]
+        steps = [each.time("milliseconds_per_step") for each in methods]
+        columns = {
+            "": [each.method.title for each in methods],
+            "paper, BERT-base, %": list(map(format_points, papers)),
+            "here, %": [format_points(spread, each.state) for spread, each in zip(spreads, methods, strict=True)],
+            "best, %": [f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods],
+            "failed": [f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods],
+            f"against {methods[0].method.title}": [
+                format_difference(results.difference(each, key="score")) for each in methods
+            ],
+            "step, ms": [NOTHING if step is None else f"{step:,.1f}" for step in steps],
+            "step": [format_price(measure_price(results, each)) for each in methods],
+            **list_seeds(results, methods),
+        }
+        notes = [
+            f"After the last epoch, on {_name_examples(results)}. ±: standard deviation over seeds. Failed: not above "
+            "what the most frequent class scores.",
+            "Differences have 95% intervals, paired by seed; * excludes zero.",
+            *([ROUGH] if is_rough(results) else []),
+            *(f"{each.method.title} failed: {each.failure}" for each in methods if each.failure),
+        ]
+        title = f"{self._name(results)}: {self.metric}, {results.heading}"
+        return make_table(title, columns, notes, bold_largest(papers, 1) | bold_largest(spreads, 2))
+
+    def _list_halves(self, results: Results) -> Table:
+        first, bold = results.methods[0].method, frozenset[tuple[int, int]]()
+        columns = {"": [each.method.title for each in results.methods]}
+        for when, read in (("last epoch", _read_half), ("chosen epoch", read_chosen)):
+            scores = {each.method.name: _read_all(each, read) for each in results.methods}
+            plain = scores[first.name]
+            spreads = [Spread.of(each.values()) if each else None for each in scores.values()]
+            bold |= bold_largest(spreads, len(columns))
+            columns[f"{when}, %"] = list(map(format_points, spreads))
+            columns[f"{when}, against {first.title}"] = [
+                format_difference(Difference.of(each, plain) if each and plain and name != first.name else None)
+                for name, each in scores.items()
+            ]
+        notes = (
+            f"On every second example of {_name_examples(results)}. Chosen: the epoch with the highest score on the "
+            "other half, the first of several; of a second stage, among its own epochs.",
+        )
+        return make_table(f"{self._name(results)}: {self.metric} on the half to report", columns, notes, bold)
+
+    def _plot(self, results: Results, theme: str) -> "Figure":
+        methods = results.done
+        others = [each.name for each in results.recipe.methods if each.changes.get("regularizer") != "ed"]
+        colors = colors_of(results.recipe, theme, others)
+        with open_figure(theme, (11, 1.4 + 0.45 * len(methods))) as (look, figure):
+            left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+            for place, each in enumerate(methods):
+                color, scores = colors[each.method.name], each.values("score")
+                heights = place + (np.linspace(0.32, -0.32, len(scores)) if len(scores) > 1 else np.zeros(1))
+                left.plot(100 * np.sort(scores), heights, "o", ms=3.5, color=color, alpha=0.5, mew=0)
+                mean = Difference.of(dict(scores), dict.fromkeys(scores.index, 0.0))
+                _plot_mean(left, place, mean, color, color)
+                difference = results.difference(each, key="score")
+                if difference is not None:
+                    low, high = difference.interval or (-math.inf, math.inf)
+                    _plot_mean(right, place, difference, color, look.ground if low <= 0 <= high else color)
+            if any(map(_count_failed, methods)):
+                left.axvline(100 * methods[0].runs[0].value("dev_majority"), color=look.ink, ls=":", lw=1)
+            right.axvline(0, color=look.ink, ls=":", lw=1)
+            for axes in (left, right):
+                name_rows(axes, look, [each.method.title for each in methods])
+            right.tick_params(labelleft=False)
+            left.set(title=f"{self.metric}, %")
+            right.set(title=f"difference from {results.methods[0].method.title}, points")
+        return figure
+
+
+def read_chosen(run: Run) -> float:
+    """Return the score on the half to report after the epoch that was best on the half to choose by."""
+    own = run.metrics[-run.settings["epochs"] :]  # of two stages, the second
+    scored = [entry for entry in own if entry.get("score_to_choose") is not None]
+    return max(scored, key=lambda entry: entry["score_to_choose"])["score_to_report"] if scored else math.nan
+
+
+def _read_half(run: Run) -> float:
+    return run.value("score_to_report")
+
+
+def _read_all(each: MethodRuns, read: Callable[[Run], float]) -> dict[int, float]:
+    """Read a number of every run by seed; nothing if a run lacks it."""
+    found = {run.seed: read(run) for run in each.runs}
+    return {} if any(map(math.isnan, found.values())) else found
+
+
+def _count_failed(each: MethodRuns) -> int:
+    """Count the runs that are not above the most frequent class; none that predicts one class only is."""
+    return sum(run.value("score") <= run.value("dev_majority") for run in each.runs)
+
+
+def _name_examples(results: Results) -> str:
+    return "dev" if tested_on(results) == "test" else "the held-out training examples"
+
+
+def _plot_mean(axes: "Axes", place: int, found: Difference, color: str, fill: str) -> None:
+    """Plot a mean in points of percent with its interval, if it has one."""
+    if found.interval:
+        axes.plot([100 * end for end in found.interval], [place] * 2, color=color, lw=1.6)
+    axes.plot(100 * found.value, place, "o", ms=6.5, color=color, mfc=fill)

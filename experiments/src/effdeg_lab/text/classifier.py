@@ -1,0 +1,149 @@
+"""Text classifiers from Hugging Face folders, in two halves: from tokens to embeddings, and from there to logits.
+
+In two halves the paths of the penalty and mixup lie at a plain tensor, the output of the first half. That needs no
+hooks, so that a whole training step can be compiled and captured in a CUDA graph.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from effdeg_lab.text.sentences import Sentences
+
+Place = Literal["embeddings", "sum"]
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class TextClassifier(nn.Module):
+    """An encoder with a head for classification, called with tokens: examples × 3 × length, ids, mask and types.
+
+    Args:
+        model: A Hugging Face model for sequence classification whose base model has a module ``embeddings``.
+        place: Where paths lie: at the output of the embeddings, after their normalization and dropout, or at the
+            ``sum`` of word, position and type embeddings before these.
+    """
+
+    def __init__(self, model: nn.Module, *, place: Place = "embeddings") -> None:
+        super().__init__()
+        base: Any = model.base_model
+        if not isinstance(getattr(base, "embeddings", None), nn.Module):
+            raise ValueError(
+                f"{type(model).__name__} has no module 'embeddings' in its base model: it is not known here."
+            )
+        self.embeddings, after = base.embeddings, nn.Sequential()
+        if place == "sum":
+            after = nn.Sequential(self.embeddings.LayerNorm, self.embeddings.dropout)
+            self.embeddings.LayerNorm, self.embeddings.dropout = nn.Identity(), nn.Identity()
+        # The model then takes what the first half returned as its embeddings.
+        base.embeddings = _Given(after)
+        self.model = model
+        self._typed = getattr(model.config, "type_vocab_size", 0) > 1
+
+    def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of tokens, and which positions are not padding."""
+        ids, mask, types = tokens.unbind(1)
+        given = {"token_type_ids": types} if self._typed else {}
+        hidden: Tensor = self.embeddings(input_ids=ids, **given)
+        return hidden, mask.bool()
+
+    def encode(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits of embeddings."""
+        logits: Tensor = self.model(inputs_embeds=hidden, attention_mask=mask.long()).logits
+        return logits
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Classify texts."""
+        return self.encode(*self.embed(tokens))
+
+
+class _Given(nn.Module):
+    """Stands for the embeddings of a model that is given them."""
+
+    def __init__(self, after: nn.Module) -> None:
+        super().__init__()
+        self.after = after
+
+    def forward(self, input_ids: None = None, inputs_embeds: Tensor | None = None, **_: Any) -> Tensor:  # noqa: ARG002
+        """Return the embeddings that the model was given, normalized if they are not yet."""
+        found: Tensor = self.after(inputs_embeds)
+        return found
+
+
+def load_classifier(folder: Path, *, classes: int, place: Place = "embeddings") -> TextClassifier:
+    """Load an encoder from a folder; nothing is downloaded.
+
+    If it has no head for as many classes, a new one is drawn from torch's random stream.
+    """
+    check_folder(folder)
+    from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging
+
+    before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # that the head is new is no news
+    logging.disable_progress_bar()  # it would leave a semaphore behind in the processes of a sweep
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=classes, local_files_only=True, dtype=torch.float32, ignore_mismatched_sizes=True
+        )
+    finally:
+        logging.set_verbosity(before)
+        if shown:
+            logging.enable_progress_bar()
+    return TextClassifier(model, place=place)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise unless a folder holds a model and a tokenizer."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"model={folder} is not a folder: give one with a Hugging Face model, as it is on the hub."
+        )
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face model, as it is on the hub.")
+    if not any((folder / name).is_file() for name in _WEIGHTS):
+        raise FileNotFoundError(f"{folder} has no weights: expected {' or '.join(_WEIGHTS)}.")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
+        raise FileNotFoundError(f"{folder} has no tokenizer: expected tokenizer.json, or the vocabulary of one.")
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of a model from its folder, or raise if it cannot fill up texts to equal lengths."""
+    check_folder(folder)
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError("text models need transformers: pip install 'effdeg-lab[text]'") from error
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if tokenizer.pad_token_id is None:
+        raise ValueError(f"the tokenizer of {folder} has no pad token, which texts of different lengths need.")
+    return tokenizer
+
+
+def tokenize(folder: Path, several: Sequence[Sentences], *, longest: int = 128) -> list[Tensor]:
+    """Return the tokens of sentences, examples × 3 × length each: ids, mask and types, cut off at the longest allowed.
+
+    All have the length of the longest text among them, rounded up to a multiple of 8.
+    """
+    tokenizer = load_tokenizer(folder)
+    found = []
+    for sentences in several:
+        pair = [list(sentences.second)] if sentences.second else []
+        found.append(tokenizer(list(sentences.first), *pair, truncation=True, max_length=longest))
+    length = max(len(ids) for tokens in found for ids in tokens["input_ids"])
+    length = min(longest, -(-length // 8) * 8)
+    return [_pad(tokens, length, tokenizer.pad_token_id) for tokens in found]
+
+
+def _pad(tokens: Any, length: int, pad: int) -> Tensor:
+    ids = tokens["input_ids"]
+    types = tokens.get("token_type_ids") or [[0] * len(each) for each in ids]
+    made = torch.zeros(len(ids), 3, length, dtype=torch.int64)
+    made[:, 0] = pad
+    for place, each in enumerate(ids):
+        made[place, 0, : len(each)] = torch.tensor(each)
+        made[place, 1, : len(each)] = 1
+        made[place, 2, : len(each)] = torch.tensor(types[place])
+    return made

@@ -1,0 +1,319 @@
+"""A run that fine-tunes a text classifier, from its settings to its summary."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from effdeg import Penalty
+from effdeg.baselines import R3F, Method, RDrop, mixup
+from effdeg_lab.engine.loop import open_loop
+from effdeg_lab.engine.step import Task, autocast
+from effdeg_lab.runs import Job
+from effdeg_lab.settings import Settings, setting
+from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
+from effdeg_lab.text.sentences import Sentences, TextTask, load_task
+
+_CHUNK = 256
+# From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
+_SECOND_RATE = 0.2
+
+
+@dataclass(frozen=True)
+class FineTuning(Settings):
+    """The settings of one run; the defaults are the paper's for RTE, and where it is silent those of run_glue.py."""
+
+    data: str = "rte"  # or mrpc, cola
+    model: str = "all-MiniLM-L6-v2"  # a folder with a Hugging Face model, within the data folder or by its path
+    regularizer: Literal["plain", "mixup", "rdrop", "r3f", "ed"] = "plain"
+    epochs: int = setting(10, scale=True, least=1)
+    batch: int = setting(32, least=1)
+    limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
+    held_out: int = setting(0, least=0)  # training examples to test on instead of the dev set: for tuning
+    lr: float = setting(5e-5, above=0)  # the highest learning rate, from which it falls linearly to 0
+    weight_decay: float = setting(0.0, least=0)
+    warm_up: float = setting(0.0, least=0, most=1)  # the share of steps in which the rate rises linearly
+    clip: float | None = setting(1.0, above=0)
+    longest: int = setting(128, least=8)  # tokens of a text, which is cut off there
+    # Train plainly first, for as many epochs and at the full rate, and then with the regularizer at a fifth of it.
+    two_stages: bool = False
+    weight: float = setting(0.5, least=0)  # of the penalty (λ)
+    alpha: float = setting(1.0, above=0)  # mixup's α
+    noise: float = setting(1e-5, above=0)  # R3F's
+    nodes: int = 4
+    degree: int = 3
+    pairs: float = setting(0.5, above=0, most=1)
+    anchor: Literal["labels", "self", "none"] = "labels"
+    degree_weights: Literal["degree", "square", "curvature"] = "degree"
+    place: Literal["embeddings", "sum"] = "embeddings"  # where paths lie: after LayerNorm and dropout, or before
+    point_dropout: bool = True  # drop units at points of paths as well
+    masks: Literal["either", "both"] = "either"  # at points: positions that either text has, or both have
+    similar_lengths: bool = False  # join texts that are next to each other in length
+    precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
+    compile: bool = setting(True, scale=True, named=False)  # on a GPU
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if the values do not fit together."""
+        make_regularizer(self, classes=2)
+        if self.regularizer != "ed" and (not self.point_dropout or self.masks == "both" or self.similar_lengths):
+            raise ValueError("point_dropout, masks and similar_lengths are about the paths of regularizer=ed.")
+        own = not self.point_dropout or self.masks == "both" or self.similar_lengths
+        if own and self.anchor == "self":
+            raise ValueError("point_dropout, masks and similar_lengths go with anchor=labels or none only.")
+
+
+def train(settings: FineTuning, job: Job) -> None:
+    """Carry out a run, or what is left of it."""
+    folder = find_folder(settings.model, job.data)
+    texts = Texts(settings, folder, job)
+    torch.manual_seed(settings.seed)  # the head is the same for every method
+    model = load_classifier(folder, classes=texts.classes, place=settings.place).to(job.device)
+    task = make_task(settings, texts, model)
+    with open_loop(task, job) as loop:
+        loop.start(texts.fingerprint)
+        with loop.turn:
+            loop.train()
+        kept = {key: value for key, value in loop.last.items() if key.startswith(("dev_", "train_", "score"))}
+        times = {"seconds": loop.seconds, "milliseconds_per_step": 1e3 * loop.seconds / task.steps}
+        loop.finish({**kept, "test_accuracy": kept["score"], "epochs": settings.epochs, **times})
+
+
+def check_texts(several: Iterable[FineTuning], data: Path | None) -> None:
+    """Raise unless runs with these settings find their sentences, their encoders and enough examples for a batch."""
+    several = list(several)
+    tasks = {name: load_task(name, data) for name in dict.fromkeys(each.data for each in several)}
+    for each in several:
+        _count_examples(each, tasks[each.data])
+    for name in dict.fromkeys(each.model for each in several):
+        load_tokenizer(find_folder(name, data))
+
+
+def find_folder(name: str, data: Path | None) -> Path:
+    """Find the folder of a model: within the data folder, or by its path."""
+    places = [*([data / name, data / "models" / name] if data else []), Path(name)]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"model={name!r} was not found: expected a folder with a Hugging Face model and its tokenizer, "
+            f"{' or '.join(map(str, dict.fromkeys(places)))}."
+        )
+    check_folder(found)
+    return found
+
+
+def _count_examples(settings: FineTuning, task: TextTask) -> tuple[int, int]:
+    """Return how many training examples are not held out, and how many of these are used."""
+    kept = len(task.train) - settings.held_out
+    count = min(kept, settings.limit or kept)
+    if count < settings.batch:
+        raise ValueError(
+            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out leave "
+            f"of {len(task.train)}."
+        )
+    return kept, count
+
+
+class Texts:
+    """The tokens of a task on the device, and their labels."""
+
+    def __init__(self, settings: FineTuning, folder: Path, job: Job) -> None:
+        task = load_task(settings.data, job.data)
+        kept, self.count = _count_examples(settings, task)
+        train, dev = tokenize(folder, [task.train, task.dev], longest=settings.longest)
+        labels = torch.tensor(task.train.labels)
+        tests = (train[kept:], labels[kept:]) if settings.held_out else (dev, torch.tensor(task.dev.labels))
+        self.classes, self.metric, self.fingerprint = task.classes, task.metric, _hash(task.train, task.dev)
+        self._lengths = train[: self.count, 1].sum(1)
+        self.tokens, self.labels = train[: self.count].to(job.device), labels[: self.count].to(job.device)
+        self.dev_tokens, self.dev_labels = (each.to(job.device) for each in tests)
+        whole = train.shape[2]
+        # Few, as each is compiled and captured; the shorter ones pay where texts are short.
+        self.shapes = tuple(sorted({whole, *(length for length in (32, 64, 96) if length < whole)}))
+
+    def batch(self, indices: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Return training examples, cut to a length that is enough for them, and their labels."""
+        return self.tokens[indices, :, :length], self.labels[indices]
+
+    def shape(self, indices: Tensor) -> int:
+        """Return the least length that is enough for a batch."""
+        longest = int(self._lengths[indices].max())
+        return next(length for length in self.shapes if length >= longest)
+
+
+def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task:
+    """Describe the fine-tuning of a classifier for the loop."""
+    stages = 2 if settings.two_stages else 1
+    per_epoch = texts.count // settings.batch
+    steps = stages * settings.epochs * per_epoch
+    regularizer = make_regularizer(settings, classes=texts.classes, model=model)
+
+    def rate(step: int) -> float:
+        stage, place = divmod(step, steps // stages)
+        whole, rise = steps // stages, round(settings.warm_up * steps / stages)
+        highest = settings.lr * (_SECOND_RATE if stage else 1.0)
+        return highest * ((place + 1) / rise if place < rise else (whole - place) / (whole - rise))
+
+    def weight(step: int) -> float:
+        return 0.0 if regularizer.penalty is None or step < steps - steps // stages else regularizer.weight
+
+    def evaluate(step: int, penalty: float | None) -> dict[str, Any]:
+        epoch = step // per_epoch
+        found = _evaluate(model, texts, settings)
+        if not math.isfinite(found["train_loss"]):
+            raise ValueError(f"training diverged: the loss after epoch {epoch} is not a number.")
+        return {"epoch": epoch, **found, "penalty": penalty, "lr": rate(step - 1)}
+
+    return Task(
+        model=model,
+        regularizer=regularizer,
+        batch=texts.batch,
+        shapes=texts.shapes,
+        shape=texts.shape,
+        examples=texts.count,
+        batch_size=settings.batch,
+        steps=steps,
+        optimizer=torch.optim.AdamW,
+        options={"weight_decay": settings.weight_decay},
+        rate=rate,
+        weight=weight,
+        evaluation_steps=frozenset(epoch * per_epoch for epoch in range(1, stages * settings.epochs + 1)),
+        evaluate=evaluate,
+        describe=lambda entry: f"{entry['score']:.3f}",
+        clip=settings.clip,
+        precision=settings.precision,
+        compile=settings.compile,
+        compile_penalty=settings.point_dropout,
+    )
+
+
+def make_regularizer(settings: FineTuning, *, classes: int, model: nn.Module | None = None) -> Method:
+    """Make the regularizer of a run."""
+    curved = [k if k > 1 else 0.0 for k in range(settings.degree + 1)]
+    made: dict[str, Callable[[], nn.Module | None]] = {
+        "plain": lambda: None,
+        "mixup": lambda: Mixed(settings.alpha, classes),
+        "rdrop": RDrop,
+        "r3f": lambda: R3F(noise=settings.noise),
+        "ed": lambda: TextPenalty(
+            settings,
+            Penalty(
+                nodes=settings.nodes,
+                degree=settings.degree,
+                pairs=settings.pairs,
+                anchor=None if settings.anchor == "none" else settings.anchor,
+                weights=curved if settings.degree_weights == "curvature" else settings.degree_weights,
+            ),
+            model,
+        ),
+    }
+    weight = 1.0 if settings.regularizer == "mixup" else settings.weight
+    return Method(settings.regularizer, {}, weight=weight, penalty=made[settings.regularizer]())
+
+
+class Mixed(nn.Module):
+    """Embedding mixup as a penalty of no value, so that it can begin with the second stage."""
+
+    def __init__(self, alpha: float, classes: int) -> None:
+        super().__init__()
+        self._alpha, self._classes = alpha, classes
+
+    def forward(self, run: Callable[..., Tensor], x: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the outputs for mixed embeddings, nothing, and mixed labels."""
+        soft = one_hot(y, self._classes).float()
+        mixed, labels = mixup(x, soft, alpha=self._alpha)
+        outputs = run(*mixed)
+        return outputs, outputs.new_zeros(()), labels
+
+
+class TextPenalty(nn.Module):
+    """The effective degree between embeddings, with choices that only texts have."""
+
+    def __init__(self, settings: FineTuning, penalty: Penalty, model: nn.Module | None) -> None:
+        super().__init__()
+        self.penalty, self._settings = penalty, settings
+        # In a tuple, so that the model does not become a part of its own penalty.
+        self._models = () if model is None else (model,)
+
+    def forward(self, run: Callable[..., Tensor], x: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the batch's outputs and the effective degree."""
+        settings = self._settings
+        if settings.point_dropout and settings.masks == "either" and not settings.similar_lengths:
+            outputs, degree = self.penalty(run, x, y)
+            return outputs, degree
+        hidden, mask = x
+        pairs = self._pair_similar(mask) if settings.similar_lengths else None
+        points = self.penalty.points(x, y, pairs=pairs)
+        inputs, masks = points.inputs
+        if settings.masks == "both":
+            first, second = (mask[end] for end in points.pairs.unbind(1))
+            masks = (first & second).repeat_interleave(len(points) // len(points.pairs), dim=0)
+        if settings.point_dropout:
+            outputs = run(torch.cat([hidden, inputs]), torch.cat([mask, masks]))
+            return outputs[: len(hidden)], self.penalty.degree(outputs, points)
+        outputs = run(hidden, mask)
+        for model in self._models:
+            model.eval()
+        between = run(inputs, masks)
+        for model in self._models:
+            model.train()
+        return outputs, self.penalty.degree(between, points)
+
+    def _pair_similar(self, mask: Tensor) -> Tensor:
+        """Join each text with the next longer one, half of the texts or all, starting anywhere."""
+        order = mask.sum(1).argsort()
+        count = self.penalty.settings.count_pairs(len(mask))
+        pairs = torch.stack([order, order.roll(-1)], dim=1)[:-1]  # not the longest with the shortest
+        chosen = torch.randperm(len(pairs), device=mask.device)[:count]
+        return pairs[chosen]
+
+
+@torch.no_grad()
+def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning) -> dict[str, Any]:
+    """Score the dev examples: all of them, and the two halves, of which one is to choose by and one to report."""
+    training = model.training
+    model.eval()
+    with autocast(texts.labels.device, settings.precision):
+        dev = torch.cat([model(part).float() for part in torch.split(texts.dev_tokens, _CHUNK)])
+        train = torch.cat([model(part).float() for part in torch.split(texts.tokens[:1000], _CHUNK)])
+    model.train(training)
+    predicted, truth = dev.argmax(1).cpu(), texts.dev_labels.cpu()
+    found: dict[str, Any] = {f"dev_{name}": measure(predicted, truth) for name, measure in METRICS.items()}
+    found["dev_loss"] = float(nn.functional.cross_entropy(dev, texts.dev_labels))
+    found["train_loss"] = float(nn.functional.cross_entropy(train, texts.labels[:1000]))
+    found["train_accuracy"] = float((train.argmax(1) == texts.labels[:1000]).float().mean())
+    measure = METRICS[texts.metric]
+    halves = {"": slice(None), "_to_choose": slice(0, None, 2), "_to_report": slice(1, None, 2)}
+    found |= {f"score{name}": measure(predicted[half], truth[half]) for name, half in halves.items()}
+    # What always answering with the most frequent class scores; a run that is not above it has failed.
+    found["dev_majority"] = measure(torch.full_like(truth, int(truth.bincount().argmax())), truth)
+    return found
+
+
+def _accuracy(predicted: Tensor, truth: Tensor) -> float:
+    return float((predicted == truth).double().mean())
+
+
+def _f1(predicted: Tensor, truth: Tensor) -> float:
+    both = int(((predicted == 1) & (truth == 1)).sum())
+    return 2 * both / max(1, int((predicted == 1).sum() + (truth == 1).sum()))
+
+
+def _matthews(predicted: Tensor, truth: Tensor) -> float:
+    """Return the correlation of two classes; 0 where one of them is never predicted."""
+    one, other = predicted.double() - predicted.double().mean(), truth.double() - truth.double().mean()
+    norm = float(one.norm() * other.norm())
+    return float(one @ other) / norm if norm > 0 else 0.0
+
+
+METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
+"""What predictions are judged by."""
+
+
+def _hash(*several: Sentences) -> str:
+    return hashlib.sha256(repr(several).encode()).hexdigest()[:16]

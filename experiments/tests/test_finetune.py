@@ -1,0 +1,196 @@
+"""Fine-tuning a tiny text classifier with every regularizer."""
+
+import pytest
+import torch
+from engine_runs import break_off, carry_out, make_job
+from test_text import make_model, transformers
+from torch.nn.functional import cross_entropy
+
+from effdeg import Penalty
+from effdeg_lab.engine.step import Step
+from effdeg_lab.text.classifier import load_classifier
+from effdeg_lab.text.finetune import (
+    METRICS,
+    FineTuning,
+    TextPenalty,
+    Texts,
+    find_folder,
+    make_regularizer,
+    make_task,
+    train,
+)
+from effdeg_lab.text.sentences import load_task
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "it", "rains", "shines", "."]
+SMALL = {"model": "tiny", "epochs": 3, "batch": 8, "lr": 5e-3, "precision": "float32", "compile": False}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+def make_data(folder):
+    """Make a data folder: a tiny BERT, and a task that it can learn."""
+    model = make_model()
+    model.save_pretrained(folder / "tiny")
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "tiny")
+    (folder / "RTE").mkdir()
+    generator = torch.Generator().manual_seed(0)
+    for split, count in (("train", 60), ("dev", 40)):
+        lines = ["index\tsentence1\tsentence2\tlabel"]
+        for number in range(count):
+            same, animal, more = torch.randint(0, 2, (3,), generator=generator).tolist()
+            first = f"a {WORDS[6 + animal]} {'. ' * (1 + 24 * more * (number % 5 == 0))}"
+            second = f"a {WORDS[6 + (animal if same else 1 - animal)]} ."
+            lines.append(f"{number}\t{first}\t{second}\t{'entailment' if same else 'not_entailment'}")
+        (folder / "RTE" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def small(**changes):
+    return FineTuning(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"regularizer": "mixup"},
+        {"regularizer": "mixup", "two_stages": True},
+        {"regularizer": "rdrop"},
+        {"regularizer": "r3f"},
+        {"regularizer": "ed"},
+        {"regularizer": "ed", "anchor": "self", "degree_weights": "curvature"},
+        {"regularizer": "ed", "place": "sum", "pairs": 1.0},
+        {"regularizer": "ed", "point_dropout": False},
+        {"regularizer": "ed", "masks": "both", "similar_lengths": True},
+    ],
+)
+def test_every_method_trains_and_is_scored(tmp_path, data, changes):
+    found = carry_out(tmp_path, small(**changes), run=train, data=data)
+    epochs = 6 if changes.get("two_stages") else 3
+    assert [entry["epoch"] for entry in found.metrics] == [*range(1, epochs + 1)]
+    assert found.summary["score"] == found.summary["dev_accuracy"]
+    report, choose = found.summary["score_to_report"], found.summary["score_to_choose"]
+    assert found.summary["score"] == pytest.approx((report + choose) / 2)
+    assert found.metrics[-1]["train_loss"] < 1.0
+    labels = torch.tensor(load_task("rte", data).dev.labels)
+    assert found.summary["dev_majority"] == float(labels.bincount().max()) / len(labels)
+    penalties = [entry["penalty"] is not None for entry in found.metrics]
+    assert penalties == [bool(changes) and not (changes.get("two_stages") and epoch < 3) for epoch in range(epochs)]
+
+
+def test_the_head_and_the_order_are_the_same_for_every_method(tmp_path, data):
+    """So that methods are compared by pairs of runs: with no weight they are the same run."""
+    plain = carry_out(tmp_path, small(epochs=1), run=train, data=data)
+    ed = carry_out(tmp_path, small(epochs=1, regularizer="ed", weight=0.0), run=train, data=data)
+    assert plain.summary["dev_loss"] == ed.summary["dev_loss"]
+
+
+def test_a_run_resumes_where_it_was(tmp_path, data):
+    settings = small(regularizer="ed")
+    whole = carry_out(tmp_path / "whole", settings, run=train, data=data)
+    with break_off(step=10):
+        carry_out(tmp_path / "broken", settings, run=train, data=data)
+    again = carry_out(tmp_path / "broken", settings, run=train, data=data)
+    assert again.summary == whole.summary
+
+
+def make_parts(data, **changes):
+    settings = small(**changes)
+    job = make_job(data, settings, data=data)
+    texts = Texts(settings, find_folder("tiny", data), job)
+    torch.manual_seed(0)
+    return settings, texts, load_classifier(data / "tiny", classes=2)
+
+
+def test_lengths_change_nothing(data):
+    """A batch cut to the least length that is enough for it has the outputs of the whole one."""
+    _, texts, model = make_parts(data)
+    assert texts.shapes[0] == 32 < texts.shapes[-1]
+    short = torch.tensor([number for number in range(60) if number % 5][:8])
+    assert texts.shape(short) == 32
+    assert texts.shape(torch.arange(60)) == texts.shapes[-1]
+    one, two = (model.eval()(texts.batch(short, length)[0]) for length in (32, texts.shapes[-1]))
+    torch.testing.assert_close(one, two)
+
+
+def test_a_step_of_ed_is_that_of_the_library_with_a_hook_at_the_embeddings(data):
+    settings, texts, model = make_parts(data, regularizer="ed")
+    torch.manual_seed(0)
+    literal = load_classifier(data / "tiny", classes=2)
+    literal.model.base_model.embeddings = literal.embeddings  # as it was
+    whole = literal.model
+    for module in (*model.modules(), *whole.modules()):
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    step = Step(make_task(settings, texts, model.train()), size=8, flat=False)
+    step.capture(penalized=True)
+    indices = torch.arange(1, 5).repeat(2)
+    torch.manual_seed(3)
+    step(indices, rate=1e-3, weight=0.5, shape=32)
+    tokens, labels = texts.batch(indices, 32)
+    ids, mask, types = tokens.unbind(1)
+    optimizer = torch.optim.AdamW(whole.train().parameters(), lr=1e-3, weight_decay=0.0)
+    torch.manual_seed(3)
+    x = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    outputs, degree = Penalty(anchor="labels", at="bert.embeddings")(whole, x, labels)
+    (cross_entropy(outputs.logits, labels) + 0.5 * degree).backward()
+    torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+    optimizer.step()
+    assert float(step.penalties) == pytest.approx(float(degree.detach()), rel=1e-5)
+    expected = {f"model.{name}": value for name, value in whole.state_dict().items()}
+    compared = 0
+    for name, value in model.state_dict().items():
+        if name in expected and not torch.equal(value, before[name]):
+            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
+            compared += 1
+    assert compared > 20
+
+
+def test_masks_of_both_and_similar_lengths():
+    torch.manual_seed(0)
+    mask = torch.arange(10)[None, :] < torch.tensor([[3], [9], [5], [10]])
+    hidden, labels = torch.randn(4, 10, 6), torch.tensor([0, 1, 0, 1])
+    settings = small(regularizer="ed", masks="both", similar_lengths=True, pairs=0.75)
+    penalty = make_regularizer(settings, classes=2).penalty
+    assert isinstance(penalty, TextPenalty)
+    seen = []
+
+    def run(hidden, mask):
+        seen.append(mask)
+        return (hidden.mean(1) * mask.sum(1, keepdim=True))[:, :2].requires_grad_()
+
+    penalty(run, (hidden, mask), labels)
+    (masks,) = seen
+    assert masks.shape == (4 + 3 * 2, 10)
+    # 3 next to 5, 5 next to 9, 9 next to 10: positions that both have.
+    assert sorted(masks[4:].sum(1).tolist()) == [3, 3, 5, 5, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"masks": "both"}, "about the paths of regularizer=ed"),
+        ({"regularizer": "ed", "similar_lengths": True, "anchor": "self"}, "anchor=labels or none only"),
+        ({"regularizer": "ed", "nodes": 3}, "nodes"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+def test_metrics_are_those_of_the_table_of_errors():
+    """By the counts of true and false, positive and negative; Matthews' formula in its usual form."""
+    torch.manual_seed(0)
+    predicted, truth = torch.randint(0, 2, (2, 50))
+    tp, fp, fn, tn = (int(((predicted == one) & (truth == two)).sum()) for one, two in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    assert METRICS["accuracy"](predicted, truth) == pytest.approx((tp + tn) / 50)
+    assert METRICS["f1"](predicted, truth) == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    assert METRICS["matthews"](predicted, truth) == pytest.approx((tp * tn - fp * fn) / product**0.5)
+    assert METRICS["matthews"](torch.ones(50, dtype=torch.int64), truth) == 0.0
