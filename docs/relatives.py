@@ -126,7 +126,7 @@ class _Counting(nn.Linear):
 
 
 def _describe_nodes(penalty: Penalty) -> str:
-    """Say how many points a penalty puts on each path, and between which positions."""
+    """Describe how many points a penalty puts on each path, and between which positions."""
     alpha = draw_nodes(penalty)
     return f"{alpha.shape[1]} on each path: {alpha.min():.2f} to {alpha.max():.2f}"
 

@@ -23,7 +23,7 @@ SCORES = {"loss", "margin", "nearby", *DEGREES}
 
 
 def make_noisy_digits():
-    """Give every fourth of the digits' training examples another label, whichever is next in turn."""
+    """Make digits of which every fourth training example has another label, whichever is next in turn."""
     number = torch.arange(len(DIGITS.train_labels))
     others = (DIGITS.train_labels + 1 + number // 4 % 9) % 10
     given = torch.where(number % 4 == 0, others, DIGITS.train_labels)
@@ -90,7 +90,7 @@ def test_a_wrong_label_known_by_heart_is_found_along_paths_only():
     given = torch.where(torch.arange(60) == 7, 1 - right, right)
 
     def predict(points):
-        """Tell the classes by their sides, but the other way around next to one example."""
+        """Predict classes by their sides, but the other way around next to one example."""
         side = points[:, 0].sign() * (1 - 2 * torch.exp(-(points - inputs[7]).square().sum(1)))
         return 5 * torch.stack([side, -side], dim=1)
 

@@ -1,6 +1,7 @@
 """The examples of a run, all of them on the device, and what is done to a batch of images there: crops, flips, cuts."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,13 +40,7 @@ class DeviceExamples:
     """What is trained on, and what is tested on: the test set, and changed ones, or examples that were held out."""
 
     def __init__(self, data: Labelled, settings: Training, device: torch.device) -> None:
-        kept = len(data.train_labels) - settings.held_out
-        count = min(kept, settings.limit or kept)
-        if count < settings.batch:
-            raise ValueError(
-                f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out "
-                f"leave of {len(data.train_labels)}."
-            )
+        kept, count = count_examples(len(data.train_labels), settings)
         self._pixels = data.train_inputs.dtype == torch.uint8
         if not self._pixels and settings.augment != "none":
             raise ValueError(f"augment={settings.augment!r} is for images; {settings.data} has features: use none.")
@@ -97,6 +92,18 @@ class DeviceExamples:
 
     def _standardize(self, pixels: Tensor) -> Tensor:
         return (pixels - self._mean) / self._std
+
+
+def count_examples(total: int, settings: Any) -> tuple[int, int]:
+    """Return how many training examples are not held out, and how many of these are used; raise if a batch is more."""
+    kept = total - settings.held_out
+    count = min(kept, settings.limit or kept)
+    if count < settings.batch:
+        raise ValueError(
+            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out leave "
+            f"of {total}."
+        )
+    return kept, count
 
 
 def _choose_labelled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -50,8 +50,7 @@ def make_regularizer(
     given: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
     if "ed" in parts:
         given["anchor"] = None if settings.anchor == "none" else settings.anchor
-        curved = [k if k > 1 else 0.0 for k in range(settings.degree + 1)]
-        given["weights"] = curved if settings.degree_weights == "curvature" else settings.degree_weights
+        given["weights"] = choose_weights(settings.degree_weights, settings.degree)
     if "regmixup" in parts:
         given["loss"] = settings.mixed_loss
     if {"mixup", "cutmix", "regmixup"} & {*parts}:
@@ -86,6 +85,13 @@ def make_regularizer(
     if settings.augment == "swap-simple-half":
         made = replace(made, mix=partial(swap_half, half=find_simple_half(examples)))
     return made
+
+
+def choose_weights(
+    name: Literal["degree", "square", "curvature"], degree: int
+) -> Literal["degree", "square"] | list[float]:
+    """Return the weights of degrees, as :class:`Penalty` takes them; those of curvature leave out straight lines."""
+    return [float(k) if k > 1 else 0.0 for k in range(degree + 1)] if name == "curvature" else name
 
 
 def can_compile_penalty(settings: Training) -> bool:

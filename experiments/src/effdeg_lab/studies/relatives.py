@@ -181,7 +181,7 @@ def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons:
 
 
 def _rename(figure: StudyFigure, point: str) -> StudyFigure:
-    """Tell the figures of the points of a grid apart."""
+    """Name a figure and its caption after the point of the grid that it shows."""
     return replace(figure, name=f"{figure.name}-{point.replace(' ', '-')}", caption=f"{point}: {figure.caption}")
 
 

@@ -13,12 +13,14 @@ from torch.nn.functional import one_hot
 
 from effdeg import Penalty
 from effdeg.baselines import R3F, Method, RDrop, mixup
+from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import open_loop
+from effdeg_lab.engine.regularizers import choose_weights
 from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import Settings, setting
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
-from effdeg_lab.text.sentences import Sentences, TextTask, load_task
+from effdeg_lab.text.sentences import Sentences, load_task
 
 _CHUNK = 256
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
@@ -61,9 +63,9 @@ class FineTuning(Settings):
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
         make_regularizer(self, classes=2)
-        if self.regularizer != "ed" and (not self.point_dropout or self.masks == "both" or self.similar_lengths):
-            raise ValueError("point_dropout, masks and similar_lengths are about the paths of regularizer=ed.")
         own = not self.point_dropout or self.masks == "both" or self.similar_lengths
+        if own and self.regularizer != "ed":
+            raise ValueError("point_dropout, masks and similar_lengths are about the paths of regularizer=ed.")
         if own and self.anchor == "self":
             raise ValueError("point_dropout, masks and similar_lengths go with anchor=labels or none only.")
 
@@ -89,7 +91,7 @@ def check_texts(several: Iterable[FineTuning], data: Path | None) -> None:
     several = list(several)
     tasks = {name: load_task(name, data) for name in dict.fromkeys(each.data for each in several)}
     for each in several:
-        _count_examples(each, tasks[each.data])
+        count_examples(len(tasks[each.data].train), each)
     for name in dict.fromkeys(each.model for each in several):
         load_tokenizer(find_folder(name, data))
 
@@ -107,24 +109,12 @@ def find_folder(name: str, data: Path | None) -> Path:
     return found
 
 
-def _count_examples(settings: FineTuning, task: TextTask) -> tuple[int, int]:
-    """Return how many training examples are not held out, and how many of these are used."""
-    kept = len(task.train) - settings.held_out
-    count = min(kept, settings.limit or kept)
-    if count < settings.batch:
-        raise ValueError(
-            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out leave "
-            f"of {len(task.train)}."
-        )
-    return kept, count
-
-
 class Texts:
     """The tokens of a task on the device, and their labels."""
 
     def __init__(self, settings: FineTuning, folder: Path, job: Job) -> None:
         task = load_task(settings.data, job.data)
-        kept, self.count = _count_examples(settings, task)
+        kept, self.count = count_examples(len(task.train), settings)
         train, dev = tokenize(folder, [task.train, task.dev], longest=settings.longest)
         labels = torch.tensor(task.train.labels)
         tests = (train[kept:], labels[kept:]) if settings.held_out else (dev, torch.tensor(task.dev.labels))
@@ -194,7 +184,6 @@ def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task
 
 def make_regularizer(settings: FineTuning, *, classes: int, model: nn.Module | None = None) -> Method:
     """Make the regularizer of a run."""
-    curved = [k if k > 1 else 0.0 for k in range(settings.degree + 1)]
     made: dict[str, Callable[[], nn.Module | None]] = {
         "plain": lambda: None,
         "mixup": lambda: Mixed(settings.alpha, classes),
@@ -207,7 +196,7 @@ def make_regularizer(settings: FineTuning, *, classes: int, model: nn.Module | N
                 degree=settings.degree,
                 pairs=settings.pairs,
                 anchor=None if settings.anchor == "none" else settings.anchor,
-                weights=curved if settings.degree_weights == "curvature" else settings.degree_weights,
+                weights=choose_weights(settings.degree_weights, settings.degree),
             ),
             model,
         ),
