@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from engine_runs import break_off, carry_out, make_job
+from engine_runs import TIMES, break_off, carry_out, make_job
 from test_text import make_model, transformers
 from torch.nn.functional import cross_entropy
 
@@ -18,6 +18,7 @@ from effdeg_lab.text.finetune import (
     make_regularizer,
     make_task,
     train,
+    train_in_turn,
 )
 from effdeg_lab.text.sentences import load_task
 
@@ -98,22 +99,58 @@ def test_a_run_resumes_where_it_was(tmp_path, data):
     assert again.summary == whole.summary
 
 
+def test_steps_are_captured_with_dropout(tmp_path, data, monkeypatch):
+    """What comes from a file is in evaluation mode, and a graph keeps the mode that it was captured in."""
+    modes = []
+    capture = Step.capture
+
+    def watch(step, *, penalized):
+        modes.extend(module.training for module in step._model.modules())
+        capture(step, penalized=penalized)
+
+    monkeypatch.setattr(Step, "capture", watch)
+    assert not any(module.training for module in load_classifier(data / "tiny", classes=2).modules())
+    carry_out(tmp_path, small(epochs=1), run=train, data=data)
+    assert len(modes) > 20
+    assert all(modes)
+
+
+def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, data):
+    seeds = [small(regularizer="ed", seed=seed) for seed in range(4)]
+    alone = [carry_out(tmp_path / "alone", settings, run=train, data=data) for settings in seeds]
+    with break_off(step=10):
+        carry_out(tmp_path / "turns", seeds[3], run=train, data=data)
+    jobs = [make_job(tmp_path / "turns", settings, data=data) for settings in seeds]
+    jobs[1].log = None  # it fails at its first evaluation
+    assert len({settings.together_key() for settings in seeds}) == 1
+    train_in_turn(jobs)
+    found = [job.read() for job in jobs]
+    assert "not callable" in found[1].failure
+    for number in (0, 2, 3):
+        summary = {key: value for key, value in found[number].summary.items() if key not in TIMES}
+        assert summary == alone[number].summary
+
+
+def test_weights_are_kept_if_asked_for(tmp_path, data):
+    assert not carry_out(tmp_path, small(epochs=1), run=train, data=data).weights
+    assert carry_out(tmp_path, small(epochs=1, keep_weights=True), run=train, data=data).weights
+
+
 def make_parts(data, **changes):
     settings = small(**changes)
-    job = make_job(data, settings, data=data)
-    texts = Texts(settings, find_folder("tiny", data), job)
+    texts = Texts(settings, find_folder("tiny", data), data, torch.device("cpu"))
     torch.manual_seed(0)
     return settings, texts, load_classifier(data / "tiny", classes=2)
 
 
 def test_lengths_change_nothing(data):
     """A batch cut to the least length that is enough for it has the outputs of the whole one."""
-    _, texts, model = make_parts(data)
-    assert texts.shapes[0] == 32 < texts.shapes[-1]
+    _, texts, model = make_parts(data, batch=2)  # of two texts, both are often short
+    least, whole = texts.shapes
     short = torch.tensor([number for number in range(60) if number % 5][:8])
-    assert texts.shape(short) == 32
-    assert texts.shape(torch.arange(60)) == texts.shapes[-1]
-    one, two = (model.eval()(texts.batch(short, length)[0]) for length in (32, texts.shapes[-1]))
+    assert texts.shape(short) == least < whole
+    assert texts.shape(torch.arange(60)) == whole
+    one, two = (model.eval()(texts.batch(short, length)[0]) for length in texts.shapes)
     torch.testing.assert_close(one, two)
 
 
@@ -131,8 +168,8 @@ def test_a_step_of_ed_is_that_of_the_library_with_a_hook_at_the_embeddings(data)
     step.capture(penalized=True)
     indices = torch.arange(1, 5).repeat(2)
     torch.manual_seed(3)
-    step(indices, rate=1e-3, weight=0.5, shape=32)
-    tokens, labels = texts.batch(indices, 32)
+    step(indices, rate=1e-3, weight=0.5, shape=texts.shapes[-1])
+    tokens, labels = texts.batch(indices, texts.shapes[-1])
     ids, mask, types = tokens.unbind(1)
     optimizer = torch.optim.AdamW(whole.train().parameters(), lr=1e-3, weight_decay=0.0)
     torch.manual_seed(3)

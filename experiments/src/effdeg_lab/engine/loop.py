@@ -35,21 +35,26 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 class Loop:
     """Training under way: ``step`` steps are done, which took ``seconds``, and ``last`` was logged last."""
 
-    def __init__(self, task: Task, job: Job) -> None:
+    def __init__(self, task: Task, job: Job, step: Step | None = None) -> None:
         self._task, self._job, self._device, self._on_gpu = task, job, job.device, job.device.type == "cuda"
         self._rank, self._size = get_rank_and_size()
         self.first_process = self._rank == 0
         if task.batch_size % self._size:
             raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
         self._share = task.batch_size // self._size
+        task.model.train()  # steps are compiled and captured in this mode, and a network from a file may be in the other
         # Which steps there will be: without a penalty, with it, or both.
         self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
-        self._step = self._make_step()
+        self._step = self._make_step() if step is None else step
         self.step, self.seconds, self.last = 0, 0.0, State()
         self.penalized = 0
         self._order: Tensor | None = None
         self._shapes: list[int | None] = []
         self.turn = Turn(job)
+
+    def repeat(self, job: Job) -> "Loop":
+        """Make a loop for another run of the same task, with the steps that this one compiles and captures."""
+        return Loop(self._task, job, self._step)
 
     def start(self, data: str | None = None) -> None:
         """Open the run, check the data's fingerprint, and compile, which needs the GPU for moments only."""
@@ -79,7 +84,6 @@ class Loop:
         title = f"{job.method}, seed {job.settings.seed}"
         with self.turn, progress_bar(title, task.steps, enabled=shows) as update:
             self._capture()
-            task.model.train()
             self._saved = self._since = time.perf_counter()
             while self.step < task.steps:
                 self._train_step()
@@ -109,9 +113,11 @@ class Loop:
             self._job.save(state)
         self._saved = time.perf_counter()
 
-    def finish(self, summary: State) -> None:
+    def finish(self, summary: State, *, keep_weights: bool = True) -> None:
         """End the run with this summary and the weights."""
-        if self.first_process:
+        if self.first_process and not keep_weights:
+            self._job.finish(summary)
+        elif self.first_process:
             # Copies, because torch would save all of the memory that a tensor shares with others.
             own = self._task.model.state_dict().items()
             weights = {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in own}

@@ -176,13 +176,13 @@ class Step:
             with warnings.catch_warnings():
                 # Advice to compute in TF32, and other asides of the compiler.
                 warnings.filterwarnings("ignore", module="torch._inductor")
-                for shape in self._task.shapes or (None,):
+                for shape in self._find_new(penalized):
                     self._run(penalized, shape)
             torch.cuda.synchronize()
 
     def capture(self, *, penalized: bool) -> None:
         """Capture the step of each shape on a GPU, unless the model runs in several processes. Changes the model."""
-        for shape in self._task.shapes or (None,):
+        for shape in self._find_new(penalized):
             run = partial(self._run, penalized, shape)
             captured = self._on_gpu and self._wrapper is self._model
             self._steps[penalized, shape] = CapturedStep(self._model, run) if captured else run
@@ -229,6 +229,10 @@ class Step:
     def close(self) -> None:
         """Free the graphs, which hold on to this object and to the memory that they work in."""
         self._steps.clear()
+
+    def _find_new(self, penalized: bool) -> list[int | None]:
+        """Return the shapes of which there is no step yet."""
+        return [shape for shape in self._task.shapes or (None,) if (penalized, shape) not in self._steps]
 
     def _run(self, penalized: bool, shape: int | None) -> None:
         x, y, *unlabeled = self._batch(self._indices) if shape is None else self._batch(self._indices, shape)

@@ -74,7 +74,6 @@ class Member(Loop):
         """Become a row of the stack, with the weights of the run."""
         self._step = row
         self._restore()
-        self.task.model.train()
 
     def _make_step(self) -> None:
         """Leave it to the stack."""

@@ -41,6 +41,7 @@ class TextClassifier(nn.Module):
         base.embeddings = _Given(after)
         self.model = model
         self._typed = getattr(model.config, "type_vocab_size", 0) > 1
+        self.train(model.training)
 
     def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings of tokens, and which positions are not padding."""
@@ -73,7 +74,7 @@ class _Given(nn.Module):
 
 
 def load_classifier(folder: Path, *, classes: int, place: Place = "embeddings") -> TextClassifier:
-    """Load an encoder from a folder; nothing is downloaded.
+    """Load an encoder from a folder, in evaluation mode; nothing is downloaded.
 
     If it has no head for as many classes, a new one is drawn from torch's random stream.
     """

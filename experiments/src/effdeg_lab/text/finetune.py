@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +15,16 @@ from torch.nn.functional import one_hot
 from effdeg import Penalty
 from effdeg.baselines import R3F, Method, RDrop, mixup
 from effdeg_lab.engine.examples import count_examples
-from effdeg_lab.engine.loop import open_loop
+from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import choose_weights
 from effdeg_lab.engine.step import Task, autocast
-from effdeg_lab.runs import Job
+from effdeg_lab.runs import Job, StoppedError
 from effdeg_lab.settings import Settings, setting
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.text.sentences import Sentences, load_task
 
-_CHUNK = 256
+_CHUNK = 512
+_MOST_BATCHES = 0.75
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
 _SECOND_RATE = 0.2
 
@@ -59,6 +61,11 @@ class FineTuning(Settings):
     similar_lengths: bool = False  # join texts that are next to each other in length
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
+    keep_weights: bool = setting(False, scale=True, named=False)  # of hundreds of encoders, they fill a disk
+
+    def together_key(self) -> str:
+        """Return a hash of all but the seed."""
+        return self.change({"seed": 0}).hash
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
@@ -70,20 +77,46 @@ class FineTuning(Settings):
             raise ValueError("point_dropout, masks and similar_lengths go with anchor=labels or none only.")
 
 
-def train(settings: FineTuning, job: Job) -> None:
+def train(settings: FineTuning, job: Job) -> None:  # noqa: ARG001
     """Carry out a run, or what is left of it."""
-    folder = find_folder(settings.model, job.data)
-    texts = Texts(settings, folder, job)
-    torch.manual_seed(settings.seed)  # the head is the same for every method
-    model = load_classifier(folder, classes=texts.classes, place=settings.place).to(job.device)
-    task = make_task(settings, texts, model)
-    with open_loop(task, job) as loop:
-        loop.start(texts.fingerprint)
-        with loop.turn:
-            loop.train()
-        kept = {key: value for key, value in loop.last.items() if key.startswith(("dev_", "train_", "score"))}
-        times = {"seconds": loop.seconds, "milliseconds_per_step": 1e3 * loop.seconds / task.steps}
-        loop.finish({**kept, "test_accuracy": kept["score"], "epochs": settings.epochs, **times})
+    train_in_turn([job])
+
+
+def train_in_turn(jobs: Sequence[Job]) -> None:
+    """Carry out runs that differ only in the seed, one after another, with one step that is compiled and captured once.
+
+    Of several, a run that fails is recorded as such, and the others go on.
+    """
+    settings, device, data = jobs[0].settings, jobs[0].device, jobs[0].data
+    assert isinstance(settings, FineTuning)
+    folder = find_folder(settings.model, data)
+    texts = Texts(settings, folder, data, device)
+
+    def load(seed: int) -> TextClassifier:
+        torch.manual_seed(seed)  # the head is the same for every method
+        return load_classifier(folder, classes=texts.classes, place=settings.place)
+
+    model = load(settings.seed).to(device)
+    with open_loop(make_task(settings, texts, model), jobs[0]) as first:
+        for job in jobs:
+            try:
+                if job is not jobs[0]:
+                    model.load_state_dict(load(job.settings.seed).state_dict())
+                loop = first if job is jobs[0] else first.repeat(job)
+                loop.start(texts.fingerprint)
+                loop.train()
+                _finish(loop, settings)
+            except Exception as error:
+                if len(jobs) == 1 or isinstance(error, StoppedError):
+                    raise
+                job.fail(traceback.format_exc())
+
+
+def _finish(loop: Loop, settings: FineTuning) -> None:
+    kept = {key: value for key, value in loop.last.items() if key.startswith(("dev_", "train_", "score"))}
+    times = {"seconds": loop.seconds, "milliseconds_per_step": 1e3 * loop.seconds / loop.step}
+    summary = {**kept, "test_accuracy": kept["score"], "epochs": settings.epochs, **times}
+    loop.finish(summary, keep_weights=settings.keep_weights)
 
 
 def check_texts(several: Iterable[FineTuning], data: Path | None) -> None:
@@ -112,19 +145,21 @@ def find_folder(name: str, data: Path | None) -> Path:
 class Texts:
     """The tokens of a task on the device, and their labels."""
 
-    def __init__(self, settings: FineTuning, folder: Path, job: Job) -> None:
-        task = load_task(settings.data, job.data)
+    def __init__(self, settings: FineTuning, folder: Path, data: Path | None, device: torch.device) -> None:
+        task = load_task(settings.data, data)
         kept, self.count = count_examples(len(task.train), settings)
         train, dev = tokenize(folder, [task.train, task.dev], longest=settings.longest)
         labels = torch.tensor(task.train.labels)
         tests = (train[kept:], labels[kept:]) if settings.held_out else (dev, torch.tensor(task.dev.labels))
         self.classes, self.metric, self.fingerprint = task.classes, task.metric, _hash(task.train, task.dev)
         self._lengths = train[: self.count, 1].sum(1)
-        self.tokens, self.labels = train[: self.count].to(job.device), labels[: self.count].to(job.device)
-        self.dev_tokens, self.dev_labels = (each.to(job.device) for each in tests)
-        whole = train.shape[2]
-        # Few, as each is compiled and captured; the shorter ones pay where texts are short.
-        self.shapes = tuple(sorted({whole, *(length for length in (32, 64, 96) if length < whole)}))
+        self.tokens, self.labels = train[: self.count].to(device), labels[: self.count].to(device)
+        self.dev_tokens, self.dev_labels = (each.to(device) for each in tests)
+        # Few, as each is compiled and captured: one that is enough for most batches, and one for all.
+        random = torch.Generator().manual_seed(0)
+        chosen = torch.randint(self.count, (1000, settings.batch), generator=random)
+        most = int(self._lengths[chosen].amax(1).float().quantile(_MOST_BATCHES))
+        self.shapes = tuple(sorted({min(-(-most // 8) * 8, train.shape[2]), train.shape[2]}))
 
     def batch(self, indices: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Return training examples, cut to a length that is enough for them, and their labels."""
@@ -178,7 +213,6 @@ def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task
         clip=settings.clip,
         precision=settings.precision,
         compile=settings.compile,
-        compile_penalty=settings.point_dropout,
     )
 
 
