@@ -81,15 +81,13 @@ class Returns(Study):
         ]
         if not np.isnan(errors).all():
             notes.append(f"Standard error over the episodes of one run: at most {np.nanmax(errors):.2f}.")
-        if is_shorter(results):
-            notes.append(f"The paper trains for {_read_millions(results)[1]:g} million steps.")
         notes += [f"{each.method.title} failed: {each.failure}" for each in methods if each.failure]
         return make_table(f"{name_panel(results)}: {results.heading}", columns, notes, bold_largest(unseen, 1))
 
 
 def make_figure(several: Sequence[Results]) -> StudyFigure:
     """Return the returns of several games along training, one panel for each."""
-    games, episodes = [name_game(each) for each in several], max(each.scale["episodes"] for each in several)
+    games, episodes = [name_game(each) for each in several], min(each.scale["episodes"] for each in several)
     caption = (
         f"{', '.join(games)}: returns during training, solid on unseen levels, with bands of one standard error over "
         "seeds, faint on the levels trained on. Means of the last 100 episodes, averaged over a tenth of training "
