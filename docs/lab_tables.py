@@ -27,6 +27,7 @@ from effdeg_lab.studies.pool import (
 )
 from effdeg_lab.studies.probabilities import MEASURES
 from effdeg_lab.studies.relatives import find_lead, format_lead
+from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -93,10 +94,16 @@ def fill(mark: str) -> str:
     blocks = {
         "results": make_results,
         "recipes": make_recipe_table,
+        "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
     }
     return blocks[mark]()
+
+
+def read_games() -> list[Results]:
+    """Return the results of Procgen's games that were run."""
+    return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_run(name)]
 
 
 def judge(name: str) -> Verdict:
@@ -114,7 +121,9 @@ def format_tables(name: str, count: str | None = None) -> str:
 
 
 def find_caption(name: str) -> str:
-    """Return the caption of a figure, by the recipe's name and its own."""
+    """Return the caption of a figure, by the recipe's name and its own, or that of all of Procgen's games."""
+    if name == "procgen-returns":
+        return make_figure(read_games()).caption
     for recipe in all_recipes():
         if name.startswith(f"{recipe}-"):
             found = results(recipe)
@@ -180,11 +189,13 @@ def make_recipe_table() -> str:
     lines = ["| recipe | paper | planned | in `results/` |", "|---|---|---|---|"]
     for name, recipe in all_recipes().items():
         count = len(list(recipe.points())) * len(recipe.seeds)
-        epochs_planned = Counter(recipe.resolve(each).to_dict().get("epochs") for each in recipe.methods)
-        planned = ", ".join(_count_runs(number * count, epochs) for epochs, number in epochs_planned.items())
-        by_epochs = Counter(run.settings.get("epochs", 0) for run in find_runs(name))
-        most_first = sorted(by_epochs.items(), key=lambda each: (-each[1], -each[0]))
-        found = ", ".join(_count_runs(number, epochs) for epochs, number in most_first)
+        # Agents have epochs as well, but those of an update.
+        unit = next((each for each in ("epochs", "steps") if each in recipe.settings.scale_names()), "")
+        planned_lengths = Counter(recipe.resolve(each).to_dict().get(unit) for each in recipe.methods)
+        planned = ", ".join(_count_runs(number * count, length, unit) for length, number in planned_lengths.items())
+        by_length = Counter(run.settings.get(unit, 0) for run in find_runs(name))
+        most_first = sorted(by_length.items(), key=lambda each: (-each[1], -each[0]))
+        found = ", ".join(_count_runs(number, length, unit) for length, number in most_first)
         if not was_run(name):
             owners = Counter(run.recipe for run in find_runs(name))
             found = (
@@ -194,8 +205,8 @@ def make_recipe_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _count_runs(count: int, epochs: int | None = None) -> str:
-    return f"{count} run{'s' if count > 1 else ''}" + (f" of {epochs} epochs" if epochs else "")
+def _count_runs(count: int, length: int | None = None, unit: str = "") -> str:
+    return f"{count} run{'s' if count > 1 else ''}" + (f" of {length:,} {unit}" if length else "")
 
 
 def make_results() -> str:

@@ -4,6 +4,7 @@
     python docs/make_figures.py lab grokking    # figures of effdeg-lab's runs and of a recipe alone, in seconds
     python docs/make_figures.py speed           # the figure of a step's time
     python docs/make_figures.py relatives       # the figure of the penalty's relatives
+    python docs/make_figures.py procgen         # the figure of agents' returns, a panel for each game
     python docs/make_figures.py tables          # no figures
 
 Tables and numbers are always filled in. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``;
@@ -30,6 +31,7 @@ from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, selec
 from effdeg.demo._page import plot_penalty
 from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.ranking import Ranking, rank, read_table
+from effdeg_lab.studies.returns import make_figure
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -79,6 +81,7 @@ def draw() -> None:
     draw_lab()
     draw_speed()
     draw_relatives()
+    draw_procgen()
     draw_studies(STUDIES)
 
 
@@ -221,6 +224,13 @@ def draw_relatives() -> None:
         relatives.plot(theme).savefig(FIGURES / f"{relatives.NAME}-{theme}.png")
 
 
+def draw_procgen() -> None:
+    """Draw the returns of Procgen's games that were run, a panel for each."""
+    games = lab_tables.read_games()
+    for theme in THEMES if games else ():
+        make_figure(games).draw(theme).savefig(FIGURES / f"procgen-returns-{theme}.png")
+
+
 def earlier_runs() -> str:
     """Tabulate two longer runs that are older than effdeg-lab."""
     lines = [
@@ -335,7 +345,9 @@ def main(names: list[str]) -> None:
         draw_speed()
     if "relatives" in names:
         draw_relatives()
-    draw_studies(name for name in names if name not in {"lab", "speed", "relatives", "tables"})
+    if "procgen" in names:
+        draw_procgen()
+    draw_studies(name for name in names if name not in {"lab", "speed", "relatives", "procgen", "tables"})
     for page, text in render_pages().items():
         page.write_text(text)
 

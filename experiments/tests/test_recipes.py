@@ -64,7 +64,8 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
         "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
         "cifar10-noisy-labels cifar10-relatives cifar10-sensitivity digits-estimators digits-methods"
     )
-    expected = [*in_paper, "grokking", "cifar10-vit-pool", *others.split(), "estimator", "path-degrees"]
+    games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]
+    expected = [*in_paper, "grokking", *games, "cifar10-vit-pool", *others.split(), "estimator", "path-degrees"]
     assert list(all_recipes()) == expected
     for name, recipe in all_recipes().items():
         assert recipe.name == name

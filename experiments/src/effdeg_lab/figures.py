@@ -86,9 +86,10 @@ def label_ends(axes: "Axes", labels: Sequence[Label]) -> None:
     """
     if not labels:
         return
-    figure, right = _fix_limits(axes), axes.get_xlim()[1]
+    figure, right, grid = _fix_limits(axes), axes.get_xlim()[1], axes.get_gridspec()
+    points = figure.get_figheight() * 0.72 * 72 / (grid.nrows if grid else 1)  # the height of the axes, roughly
     heights = (axes.transScale + axes.transLimits).transform([(label.x, label.y) for label in labels])[:, 1]
-    places = spread_apart(heights, _LINE_HEIGHT / (figure.get_figheight() * 0.72 * 72))
+    places = spread_apart(heights, _LINE_HEIGHT / points)
     for label, height, place in zip(labels, heights, places, strict=True):
         axes.plot([label.x, right], [label.y] * 2, ":", color=label.color, lw=0.9, alpha=0.6, zorder=1)
         where = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}

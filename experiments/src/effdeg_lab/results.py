@@ -47,6 +47,11 @@ class Spread:
         values = list(values)
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
+    @property
+    def stderr(self) -> float | None:
+        """The standard error of the mean, which a single seed does not have."""
+        return None if self.std is None else self.std / math.sqrt(self.count)
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -238,8 +243,8 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     """Sort the runs of a recipe by scale and method, or only those with the settings in ``changes``.
 
     There is one entry for each scale; if nothing was run, the only entry says so. The scale that says most comes first:
-    that with most epochs, but those with less than half as many methods as the fullest come after it, and a method
-    alone at its scale last.
+    that with most epochs or steps, but those with less than half as many methods as the fullest come after it, and a
+    method alone at its scale last.
     """
     changes = changes or {}
     kind = type(recipe.settings)
@@ -265,8 +270,8 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     most = max(each.size for each in results)
 
     def order(each: Results) -> tuple[bool, bool, int, int, int]:
-        departures = sum(each.scale[key] != own[key] for key in own)
-        return each.size == 1 < most, 2 * each.size < most, -each.epochs, -each.size, departures
+        departures, length = sum(each.scale[key] != own[key] for key in own), each.epochs or each.scale.get("steps", 0)
+        return each.size == 1 < most, 2 * each.size < most, -length, -each.size, departures
 
     return sorted(results, key=order)
 

@@ -41,7 +41,8 @@ class Plan:
         if self.equal_time is not None:
             self.recipe.method(self.equal_time)
             said = f"--equal-time {self.equal_time}: "
-            if not hasattr(self.recipe.settings, "epochs"):
+            # Agents have epochs of another kind: those of an update.
+            if "epochs" not in self.recipe.settings.scale_names():
                 raise ValueError(f"{said}runs of {self.recipe.name} have no setting epochs, by which to train longer.")
             if self.methods and self.equal_time not in self.methods:
                 raise ValueError(f"{said}it is not among the methods of this sweep; add --method {self.equal_time}.")

@@ -161,12 +161,12 @@ def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> s
     return f"{scale * spread.mean:.2f}" + ("" if spread.std is None else f" ± {scale * spread.std:.2f}")
 
 
-def format_difference(difference: Difference | None) -> str:
-    """Write a difference in points of percent, with its interval, and a star if that excludes zero."""
+def format_difference(difference: Difference | None, factor: float = 100) -> str:
+    """Write a difference, by default in points of percent, with its interval, and a star if that excludes zero."""
     if difference is None or difference.interval is None:
-        return NOTHING if difference is None else f"{100 * difference.value:+.2f}"
-    low, high = (100 * end for end in difference.interval)
-    return f"{100 * difference.value:+.2f} ({low:+.2f} to {high:+.2f}){'' if low <= 0 <= high else '*'}"
+        return NOTHING if difference is None else f"{factor * difference.value:+.2f}"
+    low, high = (factor * end for end in difference.interval)
+    return f"{factor * difference.value:+.2f} ({low:+.2f} to {high:+.2f}){'' if low <= 0 <= high else '*'}"
 
 
 def format_degree(found: tuple[float, float] | None) -> str:

@@ -1,0 +1,37 @@
+"""What the recipes of Procgen's games share: the methods, and all settings that do not depend on the game."""
+
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.rl.ppo_procgen import PPO, check_games, train
+from effdeg_lab.studies.returns import Returns
+
+
+def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
+    """Make the recipe of a game, whose name is spelled as in the paper, from the paper's settings."""
+    return Recipe(
+        name=f"procgen-{settings.game}",
+        title=f"PPO on 500 levels of {game}, played on unseen levels",
+        paper="Figure 6, section 6.4, appendix F.5",
+        expects=expects,
+        cost="not known yet: no run on a GPU so far",
+        settings=settings,
+        run=train,
+        check_data=check_games,
+        study=Returns(game=game),
+        methods=(
+            Method("plain", "PPO"),
+            Method("mixreg", "mixreg", {"mixreg": 0.2}),
+            Method("ed", "ED", {"weight": 0.01}),
+            Method("ed-self", "ED, own ends", {"weight": 0.01, "anchor": "self"}),
+            Method("mixreg-ed", "mixreg and ED", {"mixreg": 0.2, "weight": 0.01}),
+        ),
+        departs=(
+            "128 games are played side by side, as mixreg's authors do: with cleanrl's 64 a minibatch has 2,048 "
+            "observations, but the paper's 2,048 pairs are half of one. Unseen levels are those numbered 500 to "
+            "100,499, not all that there are, so that none was trained on. Where the paper is silent: actor and "
+            "critic share a trunk, as in cleanrl, and the penalty reaches it through the actor's output alone; paths "
+            "join observations pixel by pixel; the degree is that of the action probabilities; it is penalized in "
+            "every minibatch of every epoch; returns are raw, of the last 100 episodes during training and of at "
+            "least 500 at the end. Networks compute in bfloat16 on a GPU. Mixreg has its authors' 0.2; ED with own "
+            "ends has the paper's λ for ED without."
+        ),
+    )
