@@ -8,7 +8,9 @@ from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
 from effdeg_lab.engine.step import Step
-from effdeg_lab.text.classifier import load_classifier
+from effdeg_lab.engine.together import StackedStep
+from effdeg_lab.text import finetune
+from effdeg_lab.text.classifier import TextClassifier, load_classifier
 from effdeg_lab.text.finetune import (
     METRICS,
     FineTuning,
@@ -19,6 +21,7 @@ from effdeg_lab.text.finetune import (
     make_task,
     train,
     train_in_turn,
+    train_stacked,
 )
 from effdeg_lab.text.sentences import load_task
 
@@ -129,6 +132,51 @@ def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, dat
     for number in (0, 2, 3):
         summary = {key: value for key, value in found[number].summary.items() if key not in TIMES}
         assert summary == alone[number].summary
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"regularizer": "ed"}, {"regularizer": "rdrop"}, {"regularizer": "mixup", "two_stages": True}],
+    ids=["plain", "ed", "rdrop", "mixup-later"],
+)
+def test_runs_are_stacked(tmp_path, data, monkeypatch, changes):
+    # Hugging Face looks at whether masks are all ones, which vmap cannot do unless it is traced: see below.
+    monkeypatch.setattr(TextClassifier, "encode", lambda self, hidden, _: self.model(inputs_embeds=hidden).logits)
+    assert_stacked_as_alone(tmp_path, data, monkeypatch, **changes)
+
+
+def test_runs_are_stacked_as_on_a_gpu(tmp_path, data, monkeypatch):
+    """Compiled, and with masks."""
+
+    def compile_losses(_, losses):
+        return torch.compile(losses, backend="aot_eager", fullgraph=True, dynamic=False)
+
+    monkeypatch.setattr(StackedStep, "_compile", compile_losses)
+    assert_stacked_as_alone(tmp_path, data, monkeypatch)
+
+
+def assert_stacked_as_alone(folder, data, monkeypatch, **changes):
+    """Only random numbers within the step are others: dropout, mixup, paths."""
+    if changes.get("regularizer") != "rdrop":  # of which nothing is left without dropout
+        monkeypatch.setattr(finetune, "load_classifier", load_without_dropout)
+    seeds = [small(**changes, seed=seed, epochs=2, batch=20, lr=1e-3) for seed in range(3)]
+    jobs = [make_job(folder / "stack", settings, data=data) for settings in seeds]
+    train_stacked(jobs)
+    for job, settings in zip(jobs, seeds, strict=True):
+        found, alone = job.read(), carry_out(folder / "alone", settings, run=train, data=data)
+        assert found.environment["together"] == 3
+        assert [entry["epoch"] for entry in found.metrics] == [entry["epoch"] for entry in alone.metrics]
+        tolerance = 0.05 if changes else 1e-4
+        assert found.summary["train_loss"] == pytest.approx(alone.summary["train_loss"], rel=tolerance)
+        assert found.metrics[-1]["lr"] == alone.metrics[-1]["lr"]
+
+
+def load_without_dropout(*given, **options):
+    model = load_classifier(*given, **options)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
 
 
 def test_weights_are_kept_if_asked_for(tmp_path, data):

@@ -176,7 +176,7 @@ def sweep(
     ] = None,
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
     processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
-    together: Annotated[int, Option(help="How many runs of one kind to join: small networks in one step, text encoders in turn.")] = 1,
+    together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
     ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
     data: Data = None,
     runs: Runs = RUNS,

@@ -118,9 +118,9 @@ class MethodRuns:
         return None if values.empty or values.isna().any() else Spread.of(values)
 
     def time(self, key: str = "seconds") -> float | None:
-        """Return the mean of a time; None where runs shared their device, which slows some more than others."""
-        spread = None if any(run.environment.get("shared") for run in self.runs) else self.spread(key)
-        return None if spread is None else spread.mean
+        """Return the mean of a time over the runs that had their device to themselves; None if none had."""
+        found = [run.value(key) for run in self.runs if not run.environment.get("shared")]
+        return float(np.mean(found)) if found and not np.isnan(found).any() else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ class Loop:
         if task.batch_size % self._size:
             raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
         self._share = task.batch_size // self._size
-        task.model.train()  # steps are compiled and captured in this mode, and a network from a file may be in the other
+        task.model.train()  # steps are captured in this mode, and a network from a file may be in the other
         # Which steps there will be: without a penalty, with it, or both.
         self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
         self._step = self._make_step() if step is None else step

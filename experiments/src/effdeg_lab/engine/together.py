@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.step import CapturedStep, State, Task, autocast
+from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocast
 from effdeg_lab.runs import AloneError, Job, StoppedError
 
 # A parameter begins at a multiple of this many numbers, as fast kernels want it.
@@ -44,26 +44,26 @@ def train_together(jobs: Sequence[Job]) -> None:
     for job in jobs:
         model = make_network(_get_settings(job), examples, job.device)
         check_network(model, first, examples)
-        members.append(Member(make_task(_get_settings(job), examples, model), job))
-    opened = _each(members, lambda member: member.open(fingerprint, together=len(jobs), shared=True))
+        settings = _get_settings(job)
+        members.append(Member(make_task(settings, examples, model), job, (settings.lr, settings.weight_decay)))
 
     def end(member: Member) -> None:
         settings = _get_settings(member.job)
         summary = summarize(member, member.task, examples, settings)
         finish(member, member.task, examples, settings, summary, progress=False)
 
-    with looping.tune_kernels(jobs[0].device), members[0].turn:
-        # If the runs were killed while they saved, some are ahead of others.
-        for step in sorted({member.resumes_at for member in opened}, reverse=True):
-            _each(_train([member for member in opened if member.resumes_at == step]), end)
+    train_stack(members, fingerprint, end)
 
 
 class Member(Loop):
-    """The run of one network among several: evaluated, saved and finished like any other, but all step together."""
+    """The run of one network among several: evaluated, saved and finished like any other, but all step together.
 
-    def __init__(self, task: Task, job: Job) -> None:
+    Those of one group have the same rate and weight decay at every step.
+    """
+
+    def __init__(self, task: Task, job: Job, group: Hashable) -> None:
         super().__init__(task, job)
-        self.task, self.job = task, job
+        self.task, self.job, self.group = task, job, group
 
     @property
     def resumes_at(self) -> int:
@@ -82,15 +82,24 @@ class Member(Loop):
         return nullcontext()  # the time of training is counted for all networks at once
 
 
+def train_stack(members: Sequence[Member], fingerprint: str, end: Callable[[Member], None]) -> None:
+    """Train networks together and end the run of each, or raise :class:`AloneError` if they cannot be stacked."""
+    opened = _each(members, lambda member: member.open(fingerprint, together=len(members), shared=True))
+    with looping.tune_kernels(members[0].job.device), members[0].turn:
+        # If the runs were killed while they saved, some are ahead of others.
+        for step in sorted({member.resumes_at for member in opened}, reverse=True):
+            _each(_train([member for member in opened if member.resumes_at == step]), end)
+
+
 def _train(members: list[Member]) -> list[Member]:
     """Train networks to the end, from the same step; return those that did not fail."""
-    settings, kinds = [_get_settings(member.job) for member in members], members[0].kinds
     try:
-        stack = StackedStep([member.task for member in members], [(each.lr, each.weight_decay) for each in settings])
-        for penalized in kinds:
+        stack = StackedStep([member.task for member in members], [member.group for member in members])
+        for penalized in members[0].kinds:
             stack.prepare(penalized=penalized)
     except Exception as error:  # whatever the model's code does that vmap cannot, or for lack of memory
-        raise AloneError(f"{len(members)} networks of {settings[0].model} cannot be trained together") from error
+        kind = type(members[0].task.model).__name__
+        raise AloneError(f"{len(members)} networks of kind {kind} cannot be trained together") from error
     with closing(stack):
         for number, member in reversed([*enumerate(members)]):  # the random state of the first is the last to be set
             member.join(stack.get_row(number))
@@ -98,7 +107,7 @@ def _train(members: list[Member]) -> list[Member]:
 
 
 def _train_steps(members: list[Member], stack: "StackedStep") -> list[Member]:
-    first, alive, planned = members[0], members, list[Tensor]()
+    first, alive, planned, shapes = members[0], members, list[Tensor](), list[int | None]()
     task, device = first.task, first.job.device
     step, seconds, penalties = first.step, first.seconds, first.penalized
     saved = since = time.perf_counter()
@@ -108,9 +117,11 @@ def _train_steps(members: list[Member], stack: "StackedStep") -> list[Member]:
             stack.penalties.zero_()
             penalties = 0
         if number == 0 or not planned:
-            planned = [looping.send(each, device) for each in _plan_epoch(members, epoch)]
+            epoch_plan = _plan_epoch(members, epoch)
+            planned = [looping.send(each, device) for each in epoch_plan]
+            shapes = [task.shape(order.flatten()) if task.shape else None for order in epoch_plan[0]]
         penalized = task.weight(step) > 0
-        stack(*(each[number] for each in planned), penalized=penalized)
+        stack(*(each[number] for each in planned), penalized=penalized, shape=shapes[number])
         step, penalties = step + 1, penalties + penalized
         looks, stops = step in task.evaluation_steps, alive[0].job.asked_to_stop()
         risks = time.perf_counter() - saved > looping.SECONDS_AT_RISK
@@ -196,23 +207,24 @@ class StackedStep:
         self._rows, self._leaders = rows, [groups.index(group) for group in dict.fromkeys(groups)]
         self._optimizer = self._make_optimizer(tasks, groups)
         self._losses = {penalized: self._make_losses(penalized) for penalized in (False, True)}
-        self._steps: dict[bool, Callable[[], None]] = {}
+        self._steps: dict[tuple[bool, int | None], Callable[[], None]] = {}
 
     def prepare(self, *, penalized: bool) -> None:
-        """Run the step once, which compiles it and makes the optimizer's state, and capture it on a GPU.
+        """Run the step of each shape, which compiles it and makes the optimizer's state, and capture it on a GPU.
 
         This changes the networks: restore them after.
         """
+        for shape in self._task.shapes or (None,):
+            run = partial(self._run, penalized, shape)
+            with warnings.catch_warnings():
+                # Advice to compute in TF32, and other asides of the compiler.
+                warnings.filterwarnings("ignore", module="torch._inductor")
+                run()
+            self._steps[penalized, shape] = CapturedStep(self._task.model, run) if self._on_gpu else run
 
-        def run() -> None:
-            self._run(penalized)
-
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="torch._inductor")  # advice to compute in TF32, and other asides
-            run()
-        self._steps[penalized] = CapturedStep(self._task.model, run) if self._on_gpu else run
-
-    def __call__(self, indices: Tensor, rates: Tensor, weights: Tensor, *, penalized: bool) -> None:
+    def __call__(
+        self, indices: Tensor, rates: Tensor, weights: Tensor, *, penalized: bool, shape: int | None = None
+    ) -> None:
         """Train each network on the examples with its indices, networks × batch, with its rate and penalty weight."""
         self._indices.copy_(indices)
         self._rates.copy_(rates)
@@ -220,7 +232,7 @@ class StackedStep:
         if not self._on_gpu:
             for group, leader in zip(self._optimizer.param_groups, self._leaders, strict=True):
                 group["lr"] = float(rates[leader])
-        self._steps[penalized]()
+        self._steps[penalized, shape]()
 
     def get_row(self, number: int) -> "Row":
         """Return one of the networks, as its run saves and restores it. Steps must have been prepared."""
@@ -247,11 +259,12 @@ class StackedStep:
             made.append({"params": rows, "lr": rate, **tasks[leader].options})
         return task.optimizer(made, **options)
 
-    def _run(self, penalized: bool) -> None:
-        task = self._task
-        x, y = (each.view(*self._indices.shape, *each.shape[1:]) for each in task.batch(self._indices.flatten()))
+    def _run(self, penalized: bool, shape: int | None) -> None:
+        task, indices = self._task, self._indices.flatten()
+        given = task.batch(indices) if shape is None else task.batch(indices, shape)
+        x, y = (each.view(*self._indices.shape, *each.shape[1:]) for each in given)
         losses, penalties = self._losses[penalized](self._parameters, self._buffers, x, y, self._weights)
-        gradients = torch.autograd.grad(losses.sum(), [*self._parameters.values()])
+        gradients = torch.autograd.grad(losses.sum(), [*self._parameters.values()], materialize_grads=True)
         with torch.no_grad():
             self._flatten(gradients, start=1, out=self._gradient)
             if task.clip is not None:  # as torch does it, but each network by itself
@@ -261,21 +274,18 @@ class StackedStep:
         self._optimizer.step()
 
     def _make_losses(self, penalized: bool) -> Callable[..., tuple[Tensor, Tensor]]:
-        regularizer, criterion, precision = self._task.regularizer, self._task.loss, self._task.precision
-        penalty = regularizer.penalty if penalized else None
+        objective = Objective(self._task.model, self._task, penalized=penalized)
 
         def loss(parameters: State, buffers: State, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-            def network(inputs: Tensor) -> Any:
-                return functional_call(self._task.model, (parameters, buffers), (inputs,))
+            own = {f"model.{name}": value for name, value in (parameters | buffers).items()}
+            x, y = self._task.regularizer.batch(x, y)
+            with autocast(self._device, self._task.precision):
+                found: tuple[Tensor, Tensor] = functional_call(objective, own, (x, y, weight), tie_weights=False)
+                return found
 
-            x, y = regularizer.batch(x, y)
-            with autocast(self._device, precision):
-                if penalty is None:
-                    return criterion(network(x), y), torch.zeros_like(weight)
-                outputs, value = penalty(network, x, y)
-                return criterion(outputs, y) + weight * value, value.detach().float()
+        return self._compile(vmap(loss, randomness="different"))
 
-        losses = vmap(loss, randomness="different")
+    def _compile(self, losses: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
         compiles = self._on_gpu and self._task.compile
         return torch.compile(losses, fullgraph=True, dynamic=False) if compiles else losses
 

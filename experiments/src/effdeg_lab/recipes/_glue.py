@@ -5,7 +5,7 @@ from typing import Any
 
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.studies.text import FineTuned
-from effdeg_lab.text.finetune import FineTuning, check_texts, train, train_in_turn
+from effdeg_lab.text.finetune import FineTuning, check_texts, train, train_together
 
 # The authors' 0.5 is for a divergence summed over batches of 16: 0.5 · 16 / 2 for the mean that RDrop returns.
 RDROP_WEIGHT = 4.0
@@ -30,7 +30,7 @@ def make_recipe(
         cost="not known yet: no run on a GPU so far",
         settings=settings,
         run=train,
-        run_together=train_in_turn,
+        run_together=train_together,
         check_data=check_texts,
         study=FineTuned(task=task, metric=metric),
         methods=make_methods(paper),

@@ -73,10 +73,13 @@ class _Given(nn.Module):
         return found
 
 
-def load_classifier(folder: Path, *, classes: int, place: Place = "embeddings") -> TextClassifier:
+def load_classifier(
+    folder: Path, *, classes: int, place: Place = "embeddings", attention: str | None = None
+) -> TextClassifier:
     """Load an encoder from a folder, in evaluation mode; nothing is downloaded.
 
-    If it has no head for as many classes, a new one is drawn from torch's random stream.
+    If it has no head for as many classes, a new one is drawn from torch's random stream. ``attention`` is how
+    Hugging Face is to compute it, such as ``"eager"``, by matrix products.
     """
     check_folder(folder)
     from transformers import AutoModelForSequenceClassification
@@ -87,7 +90,12 @@ def load_classifier(folder: Path, *, classes: int, place: Place = "embeddings") 
     logging.disable_progress_bar()  # it would leave a semaphore behind in the processes of a sweep
     try:
         model = AutoModelForSequenceClassification.from_pretrained(
-            folder, num_labels=classes, local_files_only=True, dtype=torch.float32, ignore_mismatched_sizes=True
+            folder,
+            num_labels=classes,
+            local_files_only=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            attn_implementation=attention,
         )
     finally:
         logging.set_verbosity(before)

@@ -1,5 +1,6 @@
 """A run that fine-tunes a text classifier, from its settings to its summary."""
 
+import gc
 import hashlib
 import math
 import traceback
@@ -18,7 +19,8 @@ from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import choose_weights
 from effdeg_lab.engine.step import Task, autocast
-from effdeg_lab.runs import Job, StoppedError
+from effdeg_lab.engine.together import Member, train_stack
+from effdeg_lab.runs import AloneError, Job, StoppedError
 from effdeg_lab.settings import Settings, setting
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.text.sentences import Sentences, load_task
@@ -82,34 +84,64 @@ def train(settings: FineTuning, job: Job) -> None:  # noqa: ARG001
     train_in_turn([job])
 
 
-def train_in_turn(jobs: Sequence[Job]) -> None:
-    """Carry out runs that differ only in the seed, one after another, with one step that is compiled and captured once.
+def train_together(jobs: Sequence[Job]) -> None:
+    """Carry out runs that differ only in the seed: stacked on a GPU, and in turn where that is not possible.
 
-    Of several, a run that fails is recorded as such, and the others go on.
+    A run that fails is recorded as such, and the others go on.
     """
-    settings, device, data = jobs[0].settings, jobs[0].device, jobs[0].data
-    assert isinstance(settings, FineTuning)
-    folder = find_folder(settings.model, data)
-    texts = Texts(settings, folder, data, device)
+    if jobs[0].device.type == "cuda":
+        try:
+            return train_stacked(jobs)
+        except AloneError:
+            traceback.print_exc()
+        gc.collect()  # the networks that could not be stacked
+    return train_in_turn(jobs)
 
-    def load(seed: int) -> TextClassifier:
-        torch.manual_seed(seed)  # the head is the same for every method
-        return load_classifier(folder, classes=texts.classes, place=settings.place)
 
-    model = load(settings.seed).to(device)
-    with open_loop(make_task(settings, texts, model), jobs[0]) as first:
+def train_in_turn(jobs: Sequence[Job]) -> None:
+    """Carry out runs that differ only in the seed, one by one, with one step that is compiled and captured once."""
+    prepared = Prepared(jobs[0])
+    model = prepared.load(jobs[0]).to(jobs[0].device)
+    with open_loop(make_task(prepared.settings, prepared.texts, model), jobs[0]) as first:
         for job in jobs:
             try:
                 if job is not jobs[0]:
-                    model.load_state_dict(load(job.settings.seed).state_dict())
+                    model.load_state_dict(prepared.load(job).state_dict())
                 loop = first if job is jobs[0] else first.repeat(job)
-                loop.start(texts.fingerprint)
+                loop.start(prepared.texts.fingerprint)
                 loop.train()
-                _finish(loop, settings)
+                _finish(loop, prepared.settings)
             except Exception as error:
                 if len(jobs) == 1 or isinstance(error, StoppedError):
                     raise
                 job.fail(traceback.format_exc())
+
+
+def train_stacked(jobs: Sequence[Job]) -> None:
+    """Carry out runs that differ only in the seed in one step, or raise :class:`AloneError` if that is not possible."""
+    prepared = Prepared(jobs[0])
+    members = []
+    for job in jobs:
+        # The kernels that compute attention in one go cannot be stacked.
+        model = prepared.load(job, attention="eager").to(job.device)
+        members.append(Member(make_task(prepared.settings, prepared.texts, model), job, group=None))
+    train_stack(members, prepared.texts.fingerprint, lambda member: _finish(member, prepared.settings))
+
+
+class Prepared:
+    """What runs that differ only in the seed share: settings, texts, and the folder of the encoder."""
+
+    def __init__(self, job: Job) -> None:
+        assert isinstance(job.settings, FineTuning)
+        self.settings = job.settings
+        self._folder = find_folder(self.settings.model, job.data)
+        self.texts = Texts(self.settings, self._folder, job.data, job.device)
+
+    def load(self, job: Job, attention: str | None = None) -> TextClassifier:
+        """Load the encoder, with a head that the seed decides: it is the same for every method."""
+        torch.manual_seed(job.settings.seed)
+        place = self.settings.place
+        return load_classifier(self._folder, classes=self.texts.classes, place=place, attention=attention)
 
 
 def _finish(loop: Loop, settings: FineTuning) -> None:
