@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from effdeg import Penalty
 from effdeg_lab import Run, all_recipes, find_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -98,6 +99,38 @@ def test_the_page_on_text_runs():
     assert 0 < names["degree"] < math.inf
     assert 0 < names["measured"].value < math.inf
     assert names["penalty"].settings.pairs == 0.5
+
+
+def test_the_page_on_reinforcement_learning_runs():
+    names = {}
+    exec("\n".join(_python_blocks(ROOT / "docs" / "reinforcement-learning.md")), names)
+    assert 0 < names["measured"].value < math.inf
+    observations, trunk, critic_head = (names[name] for name in ("observations", "trunk", "critic_head"))
+    assert len(names["values"]) == len(names["policy"].logits) == len(observations)
+    assert len(names["hidden"]) == 3 * len(observations)  # what the page says about the cost
+    own = Penalty(pairs=len(observations) // 2, anchor="self")
+    assert len(own.points(observations).append_to(observations)) == 2 * len(observations)
+    names["degree"].backward()
+    assert critic_head.weight.grad is None
+    assert trunk[0].weight.grad.abs().sum() > 0
+
+
+def test_observations_and_actions_of_other_kinds():
+    """What docs/reinforcement-learning.md says of dicts, masks, and actions that are not one choice."""
+    x = {"frame": torch.rand(8, 3, 4, 4), "speed": torch.rand(8, 2), "possible": torch.rand(8, 5) > 0.5}
+    points = Penalty(pairs=4).points(x)
+    first, second = (x["possible"][end] for end in points.pairs.unbind(1))
+    assert points.inputs["frame"].shape == (16, 3, 4, 4)
+    assert torch.equal(points.inputs["possible"], (first | second).repeat_interleave(4, dim=0))
+    with pytest.raises(TypeError, match="no straight line joins integers"):
+        Penalty(pairs=4).points((255 * x["frame"]).byte())
+    logits = torch.randn(16, 2, 3)
+    flat = Penalty(output=lambda returned: torch.cat([part.softmax(-1) for part in returned.split((3, 3), -1)], -1))
+    assert flat.degree(logits.flatten(1), points) == pytest.approx(Penalty().degree(logits, points).item())
+    means = torch.randn(16, 2)
+    for output, values in (("identity", means), (torch.tanh, means.tanh())):
+        found = Penalty(output=output).degree(means, points)
+        assert found == pytest.approx(Penalty(output="identity").degree(values, points).item())
 
 
 def test_every_relative_of_the_penalty_runs_in_the_loop_of_its_page(docs):

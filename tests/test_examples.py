@@ -22,7 +22,7 @@ FRAMEWORKS = {
     "accelerate_loop.py": 0.88,
 }
 # resume.py is run in test_resume.py.
-ELSEWHERE = {"resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py"}
+ELSEWHERE = {"resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py", "ppo_penalty.py"}
 RUN_ALL = """
 import runpy, sys
 files, sys.argv = sys.argv[1:], ["example"]
@@ -79,6 +79,19 @@ def test_the_example_of_a_pool_ranks(tmp_path):
     assert "6 models" in output
     assert len((tmp_path / "pool.csv").read_text().splitlines()) == 7
     assert (tmp_path / "pool.png").stat().st_size > 10_000
+
+
+def test_the_example_of_ppo_learns_and_becomes_simpler():
+    output = run([EXAMPLES / "ppo_penalty.py"], "2")
+    pattern = r"return (\S+) on training levels, (\S+) on unseen levels; effective degree (\S+)"
+    found = [tuple(map(float, numbers)) for numbers in re.findall(pattern, output)]
+    assert len(found) == 4
+    assert min(trained for trained, *_ in found) > 0.5  # a random walk has about -0.3
+    for (*_, plain), (*_, penalized) in zip(found[::2], found[1::2], strict=True):
+        assert penalized < 0.9 * plain
+    gains = [penalized - plain for (_, plain, _), (_, penalized, _) in zip(found[::2], found[1::2], strict=True)]
+    (shown,) = re.findall(r"penalty minus plain on unseen levels: (\S+)", output)
+    assert float(shown) == pytest.approx(sum(gains) / 2, abs=0.02)
 
 
 @pytest.mark.parametrize(
