@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from toy_game import ToyGames, draw_level
+from toy_game import SIZE, ToyGames, draw_level
 
 from effdeg_lab.rl.contact_sheet import draw_frames
 from effdeg_lab.rl.games import ACTIONS, GAMES, TRAINING, UNSEEN, Levels, check_backend, open_games
@@ -245,7 +245,7 @@ def test_a_policy_that_looks_earns_more():
     games, rewards = ToyGames(count=16, levels=UNSEEN, seed=0), []
     for _ in range(100):
         frames, *_ = games.observe()
-        left, right = frames[:, :, :8].max((1, 2, 3)), frames[:, :, 8:].max((1, 2, 3))
+        left, right = frames[:, :, : SIZE // 2].max((1, 2, 3)), frames[:, :, SIZE // 2 :].max((1, 2, 3))
         games.act((right > left).astype(int))
         rewards.append(games.observe()[1])
     assert np.mean(rewards) == 1

@@ -178,9 +178,9 @@ def test_every_method_runs_and_is_recorded(tmp_path, changes):
     assert (summary["test_episodes"], summary["train_episodes"]) == (16, 16)
     assert summary["gap"] == summary["train_return"] - summary["test_return"]
     with Image.open(job.folder / "frames.png") as sheet:
-        assert min(sheet.size) > 16
+        assert min(sheet.size) > 8
     weights = torch.load(job.folder / "weights.pt", weights_only=True)
-    Agent((16, 16), pooling="average").load_state_dict(weights)
+    Agent((8, 8), pooling="average").load_state_dict(weights)
 
 
 def test_without_weight_a_run_is_the_plain_one(tmp_path):
@@ -197,9 +197,9 @@ def test_without_weight_a_run_is_the_plain_one(tmp_path):
 def test_the_penalty_reaches_the_actor_and_the_trunk_but_not_the_critic(anchor):
     torch.manual_seed(0)
     settings = small(weight=1.0, anchor=anchor)
-    learner = Learner(Agent((16, 16)), settings, (16, 16))
+    learner = Learner(Agent((8, 8)), settings, (8, 8))
     torch.nn.init.normal_(learner.agent.actor.weight)
-    batch = make_batch(32, frame=(3, 16, 16))
+    batch = make_batch(32, frame=(3, 8, 8))
     gradients = []
     for weight in (0.0, 1000.0):
         learner._weight.fill_(weight)
@@ -229,7 +229,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
 
 
 def test_training_pays_off_on_unseen_levels(tmp_path):
-    *_, summary = carry_out(tmp_path, small(steps=6144, lr=2e-3, rollout=32, epochs=4))
+    *_, summary = carry_out(tmp_path, small(steps=1536, lr=2e-3))
     halves = open_halves("toy", UNSEEN, count=8, backend="toy", seeds=(9,))
     by_chance, _ = play_episodes(act_at_random, halves, 64)
     assert summary["test_return"] > 3 * by_chance.mean()

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-SIZE = 16  # of a frame; the square's is a quarter
+SIZE = 8  # of a frame; the square's is a quarter
 ACTIONS = 15  # as many as Procgen has
 
 

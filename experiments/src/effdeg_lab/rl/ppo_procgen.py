@@ -1,8 +1,8 @@
 """PPO on Procgen, with the effective degree of the actor as a penalty: the whole of a run, from top to bottom.
 
 The algorithm and its values are those of cleanrl's ``ppo_procgen.py``, with 128 games. Frames stay on the device as
-bytes. On a GPU the policy, the advantages and the update of a minibatch are CUDA graphs, and the games are played in two
-halves: while the policy looks at the frames of one, the other moves on.
+bytes. On a GPU the policy, the advantages and the update of a minibatch are CUDA graphs. Games are played in halves:
+while the policy looks at the frames of one, the other moves on.
 """
 
 import math
@@ -111,7 +111,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add what the convolutions find."""
-        return x + self.second(torch.relu(self.first(torch.relu(x))))
+        found: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
+        return found
 
 
 class Agent(nn.Module):
@@ -403,7 +404,8 @@ def train(settings: PPO, job: Job) -> None:
     players, testers = open_all(TRAINING, 0), open_all(UNSEEN, 1)
     height, width, _ = players[0].frames.shape[1:]
     torch.manual_seed(settings.seed)
-    agent = Agent((height, width), pooling=settings.pooling).to(job.device, memory_format=torch.channels_last)
+    agent = Agent((height, width), pooling=settings.pooling).to(job.device)
+    agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the frames are
     learner, scale = Learner(agent, settings, (height, width)), RewardScale(settings.games, settings.discount)
     ramp = SineRamp(settings.weight, steps=round(settings.ramp * rollouts))
     title = f"{job.method}, seed {settings.seed}"
