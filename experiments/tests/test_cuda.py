@@ -1,6 +1,7 @@
 """On a GPU: the whole step in one graph trains as the same step does without one, and runs end as on a CPU."""
 
 import pytest
+import test_finetune
 import test_grokking
 import torch
 from engine_runs import (
@@ -22,7 +23,10 @@ from effdeg_lab.engine.step import CapturedStep, Step
 from effdeg_lab.engine.suspicion import score_labels
 from effdeg_lab.engine.together import StackedStep
 from effdeg_lab.models import make_model
+from effdeg_lab.models.impala import Agent
+from effdeg_lab.rl.ppo_procgen import PPO, Learner
 from effdeg_lab.studies import grokking
+from effdeg_lab.text import finetune
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -229,3 +233,50 @@ def test_labels_are_scored_as_on_a_cpu():
     found = score_labels(model.to(GPU), inputs.to(GPU), labels.to(GPU), seed=1)
     assert all(score.is_cuda for score in found.values())
     assert_close({name: score.cpu() for name, score in found.items()}, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_text_steps_are_captured_with_dropout(tmp_path):
+    """R-Drop's penalty is the difference that dropout makes: without any, it would be 0."""
+    data = test_finetune.make_data(tmp_path)
+    settings = test_finetune.small(regularizer="rdrop", epochs=1, compile=True, precision="bf16")
+    found = carry_out(tmp_path / "runs", settings, run=finetune.train, data=data, device="cuda")
+    assert found.metrics[-1]["penalty"] > 1e-6
+
+
+@pytest.mark.parametrize("regularizer", ["plain", "ed"])
+def test_text_encoders_are_stacked(tmp_path, regularizer):
+    data = test_finetune.make_data(tmp_path)
+    seeds = [test_finetune.small(regularizer=regularizer, compile=True, epochs=8, seed=seed) for seed in range(3)]
+    jobs = [make_job(tmp_path / "runs", settings, device="cuda", data=data) for settings in seeds]
+    finetune.train_stacked(jobs)
+    for job in jobs:
+        assert job.read().environment["together"] == 3
+        assert job.read().summary["train_accuracy"] > 0.7
+
+
+@pytest.mark.parametrize("changes", [{}, {"weight": 0.1}, {"mixreg": 0.2}])
+def test_an_update_of_ppo_is_that_on_a_cpu(changes):
+    settings = PPO(games=8, rollout=16, minibatches=2, steps=128, pairs=16, precision="float32", **changes)
+    torch.manual_seed(0)
+    agents = [Agent((16, 16), actions=15).to(device) for device in ("cpu", GPU)]
+    agents[1].load_state_dict(agents[0].state_dict())
+    learners = [Learner(agent, settings, (16, 16)) for agent in agents]
+    given = {
+        "frames": torch.randint(256, (16, 8, 16, 16, 3), dtype=torch.uint8),
+        "actions": torch.randint(15, (16, 8)),
+        "log_probs": torch.full((16, 8), -2.7),
+        "rewards": torch.randn(16, 8),
+        "values": torch.randn(17, 8),
+        "starts": (torch.rand(17, 8) < 0.2).float(),
+    }
+    for learner in learners:
+        learner.prepare()
+        for name, value in given.items():
+            getattr(learner, name).copy_(value)
+        learner.update(settings.weight)
+    torch.testing.assert_close(learners[1].advantages.cpu(), learners[0].advantages)
+    # The order of examples is another, and so are paths and mixtures: what is logged is close, not equal.
+    assert learners[1].logged[1:3].tolist() == pytest.approx(learners[0].logged[1:3].tolist(), rel=0.1)
+    actions, (_, chosen, log_probs, _) = learners[1].choose(given["frames"][0, :4].numpy())
+    assert actions.tolist() == chosen.tolist()
+    assert bool((log_probs < 0).all())

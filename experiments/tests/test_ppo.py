@@ -10,11 +10,12 @@ from engine_runs import make_job, stop_after
 from PIL import Image
 from toy_game import ToyGames
 
+from effdeg_lab.models.impala import Agent
 from effdeg_lab.rl import players as playing
 from effdeg_lab.rl import ppo_procgen as ppo
 from effdeg_lab.rl.games import TRAINING, UNSEEN
 from effdeg_lab.rl.players import RewardScale, open_halves, play, play_episodes
-from effdeg_lab.rl.ppo_procgen import PPO, Agent, Batch, Learner, compute_losses, estimate_advantages, mix, train
+from effdeg_lab.rl.ppo_procgen import PPO, Batch, Learner, compute_losses, estimate_advantages, mix, train
 from effdeg_lab.runs import StoppedError
 
 SMALL = {"games": 8, "rollout": 16, "minibatches": 4, "steps": 512, "pairs": 16, "evaluate_every": 256, "episodes": 16}
@@ -180,7 +181,7 @@ def test_every_method_runs_and_is_recorded(tmp_path, changes):
     with Image.open(job.folder / "frames.png") as sheet:
         assert min(sheet.size) > 8
     weights = torch.load(job.folder / "weights.pt", weights_only=True)
-    Agent((8, 8), pooling="average").load_state_dict(weights)
+    Agent((8, 8), actions=15, pooling="average").load_state_dict(weights)
 
 
 def test_without_weight_a_run_is_the_plain_one(tmp_path):
@@ -197,7 +198,7 @@ def test_without_weight_a_run_is_the_plain_one(tmp_path):
 def test_the_penalty_reaches_the_actor_and_the_trunk_but_not_the_critic(anchor):
     torch.manual_seed(0)
     settings = small(weight=1.0, anchor=anchor)
-    learner = Learner(Agent((8, 8)), settings, (8, 8))
+    learner = Learner(Agent((8, 8), actions=15), settings, (8, 8))
     torch.nn.init.normal_(learner.agent.actor.weight)
     batch = make_batch(32, frame=(3, 8, 8))
     gradients = []
@@ -252,6 +253,6 @@ def test_what_does_not_fit_together_is_refused(changes, message):
 
 def test_the_network_is_that_of_impala():
     """15 convolutions and 626,256 parameters with frames of 64 × 64, as cleanrl's has."""
-    agent = Agent((64, 64))
+    agent = Agent((64, 64), actions=15)
     assert sum(isinstance(each, torch.nn.Conv2d) for each in agent.modules()) == 15
     assert sum(each.numel() for each in agent.parameters()) == 626_256

@@ -23,6 +23,7 @@ from torch.distributions import Beta
 from effdeg import Penalty, SineRamp
 from effdeg_lab.engine.loop import SECONDS_AT_RISK, Turn, shares_gpu, tune_kernels
 from effdeg_lab.engine.step import CapturedStep, autocast
+from effdeg_lab.models.impala import Agent
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.rl.contact_sheet import draw_frames
 from effdeg_lab.rl.games import ACTIONS, TRAINING, UNSEEN, Levels, check_backend
@@ -99,45 +100,6 @@ def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG
     """Raise unless the games of these runs can be played."""
     for backend in dict.fromkeys(each.backend for each in several):
         check_backend(backend)
-
-
-class Residual(nn.Module):
-    """Two convolutions around which the input is passed."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions find."""
-        found: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
-        return found
-
-
-class Agent(nn.Module):
-    """The network of IMPALA: a trunk, and on top of it the actor and the critic, one linear layer each."""
-
-    def __init__(self, frame: tuple[int, int], *, pooling: str = "flatten") -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        before, (height, width) = 3, frame
-        for channels in (16, 32, 32):
-            layers += [nn.Conv2d(before, channels, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
-            layers += [Residual(channels), Residual(channels)]
-            before, height, width = channels, -(-height // 2), -(-width // 2)
-        if pooling == "average":
-            layers, height, width = [*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1)], 1, 1
-        self.trunk = nn.Sequential(*layers, nn.Flatten(), nn.ReLU(), nn.Linear(before * height * width, 256), nn.ReLU())
-        self.actor, self.critic = nn.Linear(256, ACTIONS), nn.Linear(256, 1)
-        for head, scale in ((self.actor, 0.01), (self.critic, 1.0)):
-            nn.init.orthogonal_(head.weight, scale)
-            nn.init.zeros_(head.bias)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of actions, and the value, of scaled frames."""
-        hidden = self.trunk(x)
-        return self.actor(hidden).float(), self.critic(hidden).float().squeeze(1)
 
 
 def scale_frames(frames: Tensor) -> Tensor:
@@ -404,7 +366,7 @@ def train(settings: PPO, job: Job) -> None:
     players, testers = open_all(TRAINING, 0), open_all(UNSEEN, 1)
     height, width, _ = players[0].frames.shape[1:]
     torch.manual_seed(settings.seed)
-    agent = Agent((height, width), pooling=settings.pooling).to(job.device)
+    agent = Agent((height, width), actions=ACTIONS, pooling=settings.pooling).to(job.device)
     agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the frames are
     learner, scale = Learner(agent, settings, (height, width)), RewardScale(settings.games, settings.discount)
     ramp = SineRamp(settings.weight, steps=round(settings.ramp * rollouts))
