@@ -24,7 +24,7 @@ FLOORS = [
     {"demo"},
     {"effdeg"},
     {"integrations"},
-    {"ranking"},
+    {"pools", "ranking"},
     {"plots"},
     {"baselines", "proxies"},
     {"measure", "train"},

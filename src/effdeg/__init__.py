@@ -11,6 +11,7 @@ from effdeg._version import __version__
 if TYPE_CHECKING:
     from effdeg import baselines, functional, proxies, ranking
     from effdeg.measure import Comparison, Difference, Measurement, Settings, Trace, compare, measure, trace
+    from effdeg.pools import measure_pool
     from effdeg.train import Constant, Penalty, Points, SineRamp
 
 __all__ = [
@@ -28,13 +29,14 @@ __all__ = [
     "compare",
     "functional",
     "measure",
+    "measure_pool",
     "proxies",
     "ranking",
     "trace",
 ]
 
 _PACKAGES = {"baselines", "functional", "proxies", "ranking"}
-_TRAINING = {"Constant", "Penalty", "Points", "SineRamp"}
+_HOMES = {"measure_pool": "pools", **dict.fromkeys(("Constant", "Penalty", "Points", "SineRamp"), "train")}
 
 
 class _LazyPackage(ModuleType):
@@ -49,7 +51,7 @@ class _LazyPackage(ModuleType):
             return importlib.import_module(f"effdeg.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'effdeg' has no attribute {name!r}")
-        home = importlib.import_module("effdeg.train" if name in _TRAINING else "effdeg.measure")
+        home = importlib.import_module(f"effdeg.{_HOMES.get(name, 'measure')}")
         value = getattr(home, name)
         setattr(self, name, value)
         return value

@@ -33,6 +33,7 @@ def test_the_library_does_not_import_the_command_line_or_the_extras():
         ["--version"],
         ["measure", "--help"],
         ["compare", "--help"],
+        ["pool", "--help"],
         ["rank", "--help"],
         ["demo", "--help"],
         ["measure", "nets:mlp", "--dta", "x.npy"],

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 import effdeg
 from effdeg.io import ImageList, ImageOptions, load_data
+from effdeg.io._data import load_labels
 from tests.cli import networks
 
 RNG = np.random.default_rng(0)
@@ -256,3 +257,18 @@ def test_real_cifar10():
     measured = effdeg.measure(networks.colours(), data, paths=20, nodes=16, degree=8)
     assert measured.value > 0
     assert measured.residual < 0.01
+
+
+def test_labels_next_to_the_examples(tmp_path):
+    x, y = np.zeros((3, 4), np.float32), np.array([2, 0, 1], np.uint8)
+    np.savez(tmp_path / "a.npz", images=x, labels=y)
+    torch.save((torch.from_numpy(x), torch.from_numpy(y)), tmp_path / "b.pt")
+    torch.save({"x": torch.from_numpy(x), "target": torch.from_numpy(y)}, tmp_path / "c.pt")
+    for name in ("a.npz", "b.pt", "c.pt"):
+        assert load_labels(tmp_path / name).tolist() == [2, 0, 1]  # class ids, not scaled as bytes of images are
+    np.save(tmp_path / "d.npy", x)
+    assert load_labels(tmp_path / "d.npy") is None
+    assert load_labels(tmp_path) is None
+    np.savez(tmp_path / "e.npz", x=x, y=y, target=y)
+    with pytest.raises(ValueError, match=r"e\.npz has several kinds of labels, y, target"):
+        load_labels(tmp_path / "e.npz")

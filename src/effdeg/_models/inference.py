@@ -67,7 +67,7 @@ class ModelRunner:
     @contextmanager
     def isolate(self) -> Iterator[None]:
         """Run the model with the same random numbers every time, and restore random states and buffers."""
-        with _restore_buffers(self.model), _seed_everything(0):
+        with _restore_buffers(self.model), seed_everything(0):
             yield
 
     def precision(self) -> torch.dtype:
@@ -122,7 +122,7 @@ def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | N
     with (
         _evaluation_mode(runner.model),
         _restore_buffers(runner.model),
-        _seed_everything(seed),
+        seed_everything(seed),
         torch.no_grad(),
         torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
     ):
@@ -234,7 +234,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 @contextmanager
-def _seed_everything(seed: int) -> Iterator[None]:
+def seed_everything(seed: int) -> Iterator[None]:
     """Seed every random generator that a model or data set may use, and restore their states."""
     kept = random.getstate(), np.random.get_state()
     # Seeding GPUs that are not in use yet would outlast this block: torch does it when they are first used.

@@ -1,5 +1,6 @@
 """Files that are written completely or not at all, even if the program is killed while writing."""
 
+import hashlib
 import io
 import json
 import math
@@ -99,6 +100,12 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
     stream = io.BytesIO()
     write(stream)
     return stream.getvalue()
+
+
+def checksum(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def make_folder(folder: Path, what: str) -> None:

@@ -12,6 +12,7 @@ from effdeg.cli._compare import compare
 from effdeg.cli._demo import demo
 from effdeg.cli._measure import measure
 from effdeg.cli._output import print_to_stderr, use_spellings
+from effdeg.cli._pool import pool
 from effdeg.cli._rank import rank
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for _command in (measure, compare, rank, demo):
+for _command in (measure, compare, pool, rank, demo):
     app.command()(_command)
 
 

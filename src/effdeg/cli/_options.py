@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from effdeg._utils.files import checksum
 from effdeg.cli._output import print_to_stderr
 
 # torch is imported by the functions that need it: the help of a command should not wait for it.
@@ -35,6 +36,7 @@ Data = Annotated[
         "Bytes (uint8) are divided by 255."
     ),
 ]
+Degree = Annotated[int, _fitted(help="Highest degree of the fit.")]
 Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
 Plot = Annotated[Path | None, typer.Option(help="Save a figure to this file (.png, .pdf, .svg).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
@@ -56,7 +58,7 @@ class PathOptions:
 class FitOptions:
     """The settings of the fit, by the names that :func:`effdeg.measure` gives them."""
 
-    degree: Annotated[int, _fitted(help="Highest degree of the fit.")] = 40
+    degree: Degree = 40
     basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials of the fit.")] = "chebyshev"
     output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="Applied to the outputs.")] = "softmax"
     components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
@@ -197,10 +199,7 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
 
 def _checksum(files: Iterable[Path]) -> str | None:
     """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
-    digests = []
-    for file in files:
-        with file.open("rb") as stream:
-            digests.append(file_digest(stream, "sha256").hexdigest())
+    digests = [checksum(file) for file in files]
     return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 

@@ -161,6 +161,23 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
     return LoadedData(inputs, str(source) if key is None else f"{source}, key {key}", ", ".join(done) or None)
 
 
+def load_labels(source: str | Path) -> Tensor | None:
+    """Return the labels next to the examples of a file, which :func:`load_data` leaves out; None if it has none."""
+    path, found = Path(source), {}
+    if path.suffix == ".parquet":
+        table = read_parquet(path)
+        found = {name: table.column(name).to_numpy().copy() for name in table.column_names if name in LABELS}
+    elif path.suffix in _READERS:
+        loaded = read_file(path, _READERS[path.suffix])
+        if isinstance(loaded, Mapping):
+            found = {name: loaded[name] for name in loaded if name in LABELS}
+        elif isinstance(loaded, tuple | list) and len(loaded) == 2 and _are_labels(*loaded):
+            found = {"labels": loaded[1]}
+    if len(found) > 1:
+        raise ValueError(f"{path} has several kinds of labels, {', '.join(found)}: keep the one that is meant.")
+    return next((_as_tensor(value, path, name) for name, value in found.items()), None)
+
+
 def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
     """Describe what to do about images of the layout N × height × width × channels; return None for other examples."""
     is_image = isinstance(inputs, Tensor) and inputs.dim() == 4

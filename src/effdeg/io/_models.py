@@ -57,11 +57,11 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     if weights is not None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
-        _fill(model, Path(weights))
+        load_weights(model, Path(weights))
     return model
 
 
-def _fill(model: nn.Module, file: Path) -> None:
+def load_weights(model: nn.Module, file: Path) -> None:
     """Load the weights of a file into a model; raise if they do not fit, with the differences."""
     state = _read_weights(file)
     own = model.state_dict()

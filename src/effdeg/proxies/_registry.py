@@ -218,6 +218,11 @@ def evaluate(
 _listed = names  # the argument of evaluate hides the function
 
 
+def needs_labels(name: str) -> bool:
+    """Return whether a proxy, by its name, is computed from examples with labels."""
+    return "labels" in _PROXIES[name.partition("@")[0]].needs
+
+
 def _find(name: str) -> Callable[[Evaluator], Result]:
     """Return the function that computes a proxy; raise if there is none of this name."""
     if not isinstance(name, str):

@@ -1,0 +1,123 @@
+"""``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import effdeg
+from effdeg.cli import _options as o
+from effdeg.cli._output import check_target
+
+if TYPE_CHECKING:
+    from effdeg.io import LoadedData
+
+
+@o.unbundle
+def pool(
+    model: Annotated[
+        str, o.argument(help="[bold]package.module:callable[/]: called without arguments, it returns the model.")
+    ],
+    data: Annotated[
+        str,
+        o.option(
+            help="Examples that the models were not trained on, as for [bold]effdeg measure[/]. Labels in the file "
+            "give the test accuracy."
+        ),
+    ],
+    weights: Annotated[
+        list[Path], o.option(help="A checkpoint (.safetensors, .pt), or a folder of them; once for each.")
+    ],
+    out: Annotated[Path, o.option(help="The table (.csv). A table that is there already is continued.")],
+    *,
+    train: Annotated[
+        str | None, o.option(help="Training examples with labels, for the gap and for proxies that need labels.")
+    ] = None,
+    proxies: Annotated[
+        list[str] | None, o.option("--proxy", help="A proxy, such as sharpness@0.05; once for each.")
+    ] = None,
+    proxy_examples: Annotated[int, typer.Option(help="Examples for proxies.")] = 2048,
+    reference: Annotated[
+        Path | None, o.option(help="The weights that training began with, for the proxy distance.")
+    ] = None,
+    path_options: o.PathOptions,
+    degree: o.Degree = 40,
+    components: Annotated[
+        list[int] | None,
+        o.option(metavar="N", help="Also reduce the outputs to N principal components; once for each N."),
+    ] = None,
+    device_options: o.DeviceOptions,
+    read_options: o.ReadOptions,
+    workers: Annotated[int, typer.Option(help="Processes that read examples ahead.", min=0)] = 0,
+    ray: Annotated[
+        str | None, o.option(help="Distribute the checkpoints over a Ray cluster: its address, auto, or local.")
+    ] = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """Measure many checkpoints of one model: effective degree, proxies, accuracies; one row for each.
+
+    The table can be ranked with [bold]effdeg rank[/]. Every row is written at once, and the same command continues a
+    table that was interrupted. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.
+    """
+    check_target("--out", out, {".csv"})
+    examples = read_options.load(data)
+    training = None if train is None else _pair(read_options.load(train), train)
+    named = o.NamedModel(model, weights[0], path_options.seed)
+    # With Ray, it is other machines that have the device.
+    running = replace(device_options, device=None if ray else device_options.device).settings()
+    running |= {"device": device_options.device} if ray else {}
+    architecture: Any = o.NamedModel(model, None, path_options.seed).load()
+    with o.prepare_run([named], examples):
+        rows = effdeg.measure_pool(
+            architecture,
+            weights,
+            _pair(examples, data),
+            train=training,
+            proxies=proxies or (),
+            proxy_examples=proxy_examples,
+            reference=reference,
+            **asdict(path_options),
+            degree=degree,
+            components=components or (),
+            **running,
+            workers=workers,
+            ray=ray,
+            out=out,
+            progress=not quiet,
+        )
+    console = Console()
+    console.print(_make_table(rows))
+    console.print(escape(f"written: {out}"))
+    from effdeg.pools._pool import name_checkpoints
+
+    if len(rows) < len(name_checkpoints(weights)):
+        raise typer.Exit(1)
+
+
+def _pair(data: "LoadedData", source: str) -> Any:
+    """Return the examples with the labels that stand next to them in their file, if there are any."""
+    from torch import Tensor
+    from torch.utils.data import Dataset, StackDataset
+
+    from effdeg.io._data import load_labels
+
+    labels = load_labels(source)
+    if isinstance(data.inputs, Dataset):
+        return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
+    # A dict may have an entry that is called as labels are.
+    return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
+
+
+def _make_table(rows: list[dict[str, Any]]) -> Table:
+    shown = ["effective_degree", "effective_degree_normalized", "train_accuracy", "test_accuracy", "gap"]
+    shown = [name for name in shown if name in rows[0]]
+    table = Table(title="pool", title_justify="left")
+    for column in ("model", *(name.replace("_", " ") for name in shown)):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(escape(row["model"]), *(f"{row[name]:.4g}" for name in shown))
+    return table

@@ -1,0 +1,229 @@
+"""What is measured of one checkpoint: effective degrees from a single trace, proxies and accuracies."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+from effdeg._models.examples import Examples, as_examples, split_labels
+from effdeg._models.inference import Device, inference, seed_everything
+from effdeg._models.outputs import shaped_values
+from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._utils.checks import check_count
+from effdeg._utils.device import Batches
+from effdeg._utils.tree import Tree, take
+from effdeg.functional._conditioning import IllConditionedFit
+from effdeg.io._models import load_weights
+from effdeg.measure import trace
+from effdeg.measure._path_runner import hash_examples
+from effdeg.proxies import check_names, evaluate
+from effdeg.proxies._evaluator import check_finite
+from effdeg.proxies._registry import needs_labels
+
+_TRIED = 16  # examples of a trial
+_HASHED = 64  # examples that identify a data set
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSettings:
+    """The settings that decide the numbers of a row."""
+
+    paths: PathSettings
+    degree: int
+    components: tuple[int, ...]
+    proxies: tuple[str, ...]
+    proxy_examples: int
+    dtype: torch.dtype | None
+
+    def __post_init__(self) -> None:
+        for components in (None, *self.components):
+            FitSettings(degree=self.degree, components=components).check_nodes(self.paths.nodes)
+        check_names(self.proxies)
+        check_count("proxy_examples", self.proxy_examples, least=1)
+        for kind, names in (("components", self.components), ("proxies", self.proxies)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{kind}={list(names)} name something twice.")
+        if own := [name for name in self.proxies if name.startswith("effective_degree")]:
+            raise ValueError(f"proxies={own}: every row has the effective degree anyway. Leave it out of the proxies.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as numbers, strings and lists, for JSON."""
+        own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        dtype = str(self.dtype).removeprefix("torch.") if self.dtype is not None else None
+        return {**own, **asdict(self.paths), "dtype": dtype}
+
+
+class LabelledExamples:
+    """Examples that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
+
+    def __init__(self, data: Any, name: str) -> None:
+        if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
+            data = data[0], torch.as_tensor(data[1])
+        self.examples, self.name = as_examples(data, labelled=True), name
+        if len(self.examples) < 2:
+            raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
+        self.has_labels = split_labels(self.examples.fetch([0, 1]))[1] is not None
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        """Return the inputs of these examples, without labels."""
+        return split_labels(self.examples.fetch(indices))[0]
+
+    def fingerprint(self, seed: int) -> dict[str, Any]:
+        """Return what identifies the examples: their number, and a hash of some of them with their labels."""
+        count = len(self.examples)
+        with seed_everything(seed):  # a data set may draw
+            batch = self.examples.fetch([count * number // _HASHED for number in range(_HASHED)])
+        return {"examples": count, "labels": self.has_labels, "hash": hash_examples(batch)}
+
+    def first(self, count: int) -> "LabelledExamples":
+        """Return the first ``count`` examples."""
+        return LabelledExamples(_First(self.examples, min(count, len(self))), self.name)
+
+
+class _First:
+    def __init__(self, examples: Examples, count: int) -> None:
+        self._examples, self._count = examples, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        return self._examples.fetch(indices)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CheckpointMeasurer:
+    """Loads checkpoints into a model, one at a time, and measures each."""
+
+    model: nn.Module
+    data: LabelledExamples
+    train: LabelledExamples | None
+    reference: dict[str, Tensor] | None
+    settings: RowSettings
+    batch_size: int | None
+    workers: int
+    device: Device
+
+    def try_out(self) -> dict[str, float]:
+        """Measure the model as it is on a few examples, to raise now what would fail for every checkpoint."""
+        paths = replace(self.settings.paths, paths=1)
+        settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
+        train = self.train.first(_TRIED) if self.train is not None else None
+        # Where the model is: with Ray, other machines have the device.
+        small = replace(self, data=self.data.first(_TRIED), train=train, settings=settings, workers=0, device=None)
+        return small.measure_model()
+
+    def measure(self, file: Path) -> dict[str, float]:
+        """Return the row of a checkpoint, by the names of its columns."""
+        load_weights(self.model, file)
+        return self.measure_model()
+
+    def measure_model(self) -> dict[str, float]:
+        """Return the row of the model with the weights that it has."""
+        accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
+        return {**self._measure_degrees(), **self._measure_proxies(), **accuracies}
+
+    def _measure_degrees(self) -> dict[str, float]:
+        paths, degree = self.settings.paths, self.settings.degree
+        running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
+        row = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IllConditionedFit)  # said once for the whole pool
+            traced = trace(self.model, self.data, **vars(paths), **running)
+            for components in (None, *self.settings.components):
+                after = "" if components is None else f"@{components}"
+                raw = traced.fit(degree=degree, components=components)
+                logits = traced.fit(degree=degree, components=components, output="identity")
+                row[f"effective_degree{after}"] = raw.value
+                row[f"effective_degree_normalized{after}"] = logits.normalized
+        return row
+
+    def _measure_proxies(self) -> dict[str, float]:
+        settings, row = self.settings, dict[str, float]()
+        paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed")}
+        for labels, data in ((False, self.data), (True, self.train or self.data)):
+            names = [name for name in settings.proxies if needs_labels(name) == labels]
+            if names:
+                row |= evaluate(
+                    self.model,
+                    data.examples,
+                    cross_entropy,
+                    names=names,
+                    reference=self.reference if "distance" in names else None,
+                    examples=settings.proxy_examples,
+                    batch_size=self.batch_size,
+                    device=self.device,
+                    dtype=settings.dtype,
+                    degree=settings.degree,
+                    **paths,
+                ).row()
+        return {name: row[name] for name in settings.proxies}
+
+    def _measure_accuracies(self) -> dict[str, float]:
+        row = {}
+        if self.train is not None:
+            row["train_accuracy"] = self._measure_accuracy(self.train)
+        if self.data.has_labels:
+            row["test_accuracy"] = self._measure_accuracy(self.data)
+        if len(row) == 2:
+            row["gap"] = row["train_accuracy"] - row["test_accuracy"]
+        return row
+
+    def _measure_accuracy(self, data: LabelledExamples) -> float:
+        seed, dtype = self.settings.paths.seed, self.settings.dtype
+        with inference(self.model, seed=seed, device=self.device, dtype=dtype) as runner:
+            batches = Batches(self.batch_size, runner.device)
+            correct = 0
+            parts = _Parts(data.examples, batches.size)
+            for inputs, labels in DataLoader(parts, batch_size=None, num_workers=self.workers):
+
+                def count(part: slice, inputs: Tree = inputs, labels: Any = labels) -> int:
+                    points = part.stop - part.start
+                    outputs = shaped_values(runner(runner.place(take(inputs, part))), "identity", points=points)
+                    return _count_correct(outputs, labels[part], data.name)
+
+                correct += sum(batches.run(count, len(labels)))
+        return correct / len(data)
+
+
+class _Parts(Dataset[tuple[Tree, Any]]):
+    """Examples in batches, which a loader can read ahead in other processes."""
+
+    def __init__(self, examples: Examples, size: int) -> None:
+        self._examples, self._size = examples, size
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._examples) / self._size)
+
+    def __getitem__(self, number: int) -> tuple[Tree, Any]:
+        start = number * self._size
+        return split_labels(self._examples.fetch(range(start, min(start + self._size, len(self._examples)))))
+
+
+def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
+    """Count the examples whose largest output is that of their class."""
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.numel() != len(outputs):
+        given = f"{labels.dtype}, {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"the labels of {name} must be class ids, one whole number per example, not {given}.")
+    ids, classes = labels.reshape(-1).cpu().long(), outputs.shape[-1]
+    if outputs.dim() != 2:
+        raise ValueError(
+            f"accuracy needs one row of logits per example; the model returns {tuple(outputs.shape[1:])} for each."
+        )
+    if not bool(((ids >= 0) & (ids < classes)).all()):
+        raise ValueError(
+            f"the labels of {name} go from {int(ids.min())} to {int(ids.max())}, but the model has {classes} outputs, "
+            f"so that class ids are 0 to {classes - 1}."
+        )
+    check_finite("outputs", outputs)
+    return int((outputs.argmax(-1).cpu() == ids).sum())

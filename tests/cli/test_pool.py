@@ -1,0 +1,117 @@
+"""``effdeg pool`` as a user types it."""
+
+import json
+from inspect import signature
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import effdeg
+from effdeg import ranking
+from effdeg.cli._pool import pool
+from tests.cli.networks import FAST, SMALL, colours, small
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Examples with labels: a file for testing and one for training."""
+    files = []
+    for seed, name in enumerate(("test", "train")):
+        files.append(tmp_path / f"{name}.npz")
+        x = np.random.default_rng(seed).random((30, 12), dtype=np.float32)
+        np.savez(files[-1], images=x, labels=np.arange(30, dtype=np.uint8) % 3)
+    return files
+
+
+def test_pool_writes_a_table_that_can_be_ranked(run, labelled, weights, tmp_path):
+    test, train = labelled
+    given = [argument for file in weights for argument in ("--weights", file)]
+    out = tmp_path / "pool.csv"
+    command = ["pool", SMALL, *given, "--data", test, "--train", train, "--out", out, *FAST, "--device", "cpu"]
+    command += [
+        "--components",
+        1,
+        "--components",
+        2,
+        "--proxy",
+        "sharpness@0.05",
+        "--proxy",
+        "parameter_norm",
+        "--quiet",
+    ]
+    code, printed, errors = run(*command)
+    assert (code, errors) == (0, "")
+    assert all(word in printed for word in ("scale1", "scale4", "scale8", "gap", "written: "))
+    table = ranking.read_table(out)
+    names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
+    accuracies = ["train_accuracy", "test_accuracy", "gap"]
+    assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
+    data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labelled]
+    rows = effdeg.measure_pool(
+        small(),
+        weights,
+        data[0],
+        train=data[1],
+        proxies=["sharpness@0.05", "parameter_norm"],
+        components=[1, 2],
+        paths=20,
+        nodes=12,
+        degree=6,
+    )
+    assert table == {name: [row[name] for row in rows] for name in table}
+    code, printed, _ = run("rank", out, "--measure", "effective_degree", "--measure", "parameter_norm", "--no-plot")
+    assert code == 0
+    assert "effective_degree" in printed
+
+
+def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labelled, weights, tmp_path):
+    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", labelled[0], "--out", tmp_path / "pool.csv"]
+    assert run(*command, *FAST, "--quiet")[0] == 0
+    code, _, errors = run(*command, *FAST, "--seed", 3, "--quiet")
+    assert code == 2
+    assert "seed: 0 there, 3 now" in errors
+    assert "choose another file with --out" in errors
+    code, _, errors = run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")
+    assert code == 2
+    assert "x.npy does not exist" in errors
+    np.save(tmp_path / "x.npy", np.zeros((4, 12), np.float32))
+    assert "--train holds no labels" in run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")[2]
+
+
+@pytest.mark.filterwarnings("default")
+def test_pool_ends_with_1_if_a_checkpoint_was_left_out(run, data, weights, tmp_path):
+    (tmp_path / "damaged.pt").write_bytes(b"nothing")
+    command = ["pool", SMALL, "--weights", tmp_path, "--data", data, "--out", tmp_path / "pool.csv", *FAST]
+    code, printed, errors = run(*command)
+    assert code == 1
+    assert "damaged left out: " in errors
+    assert ranking.read_table(tmp_path / "pool.csv")["model"] == ["scale1", "scale4", "scale8"]
+    assert json.loads((tmp_path / "pool.settings.json").read_text())["paths"] == 20
+    assert "test accuracy" not in printed
+
+
+def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):
+    cells = []
+    for shade in range(6):
+        file = tmp_path / f"{shade}.png"
+        Image.new("RGB", (6, 6), (40 * shade, 10, 200)).save(file)
+        cells.append({"bytes": file.read_bytes(), "path": None})
+    pq.write_table(pa.table({"image": cells, "label": [0, 1, 2, 0, 1, 2]}), tmp_path / "x.parquet")
+    torch.manual_seed(1)
+    torch.save(colours().state_dict(), tmp_path / "w.pt")
+    command = ["pool", "tests.cli.networks:colours", "--weights", tmp_path / "w.pt", "--data", tmp_path / "x.parquet"]
+    code, _, errors = run(*command, "--out", tmp_path / "pool.csv", *FAST, "--quiet")
+    assert (code, errors) == (0, "")
+    assert 0 <= ranking.read_table(tmp_path / "pool.csv")["test_accuracy"][0] <= 1
+
+
+def test_the_settings_of_a_pool_are_those_of_the_library():
+    ours, expected = signature(pool).parameters, signature(effdeg.measure_pool).parameters
+    empty = {"proxies", "components"}  # an option that is not given is None
+    for name in expected.keys() - {"model", "weights", "data", "out", "progress", *empty}:
+        assert ours[name].default == expected[name].default, name
+    assert expected.keys() - ours.keys() == {"progress"}

@@ -1,0 +1,144 @@
+"""The row of a checkpoint, against each of its numbers computed alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import effdeg
+from effdeg import measure_pool
+from tests.models import mlp
+
+FAST = {"paths": 20, "nodes": 30, "degree": 8}
+
+
+def count_correct(model, data):
+    return sum(
+        int(model(x[None])[0].tolist().index(model(x[None])[0].max().item()) == y) for x, y in zip(*data, strict=True)
+    )
+
+
+def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
+    rows = measure_pool(
+        mlp(),
+        [folder],
+        data,
+        train=train,
+        proxies=["sharpness@0.05", "jacobian_norm", "parameter_norm"],
+        components=[1, 3],
+        proxy_examples=20,
+        seed=4,
+        **FAST,
+    )
+    for seed, row in enumerate(rows, start=1):
+        model = mlp(seed=seed)
+        options = {"examples": 20, "seed": 4}
+        expected = {"model": "abc"[seed - 1]}
+        for components, after in ((None, ""), (1, "@1"), (3, "@3")):
+            settings = {**FAST, "seed": 4, "components": components}
+            raw = effdeg.measure(model, data[0], **settings)
+            logits = effdeg.measure(model, data[0], output="identity", **settings)
+            expected[f"effective_degree{after}"] = pytest.approx(raw.value)
+            expected[f"effective_degree_normalized{after}"] = pytest.approx(logits.normalized)
+        expected["sharpness@0.05"] = effdeg.proxies.sharpness(model, train, cross_entropy, rho=0.05, **options).value
+        expected["jacobian_norm"] = effdeg.proxies.jacobian_norm(model, data, **options).value
+        expected["parameter_norm"] = effdeg.proxies.parameter_norm(model).value
+        expected["train_accuracy"] = count_correct(model, train) / 30
+        expected["test_accuracy"] = count_correct(model, data) / 40
+        expected["gap"] = expected["train_accuracy"] - expected["test_accuracy"]
+        assert list(row) == [*expected, "sha256"]
+        assert {name: row[name] for name in expected} == expected
+
+
+def test_the_outputs_of_a_model_are_traced_only_once(folder, data, monkeypatch):
+    calls = []
+    traced = effdeg.trace
+    monkeypatch.setattr(
+        "effdeg.pools._checkpoint.trace", lambda *given, **more: calls.append(1) or traced(*given, **more)
+    )
+    measure_pool(mlp(), [folder / "a.pt"], data[0], components=[1, 2], **FAST)
+    assert len(calls) == 2, "one of them for the trial"
+
+
+class _Images(Dataset):
+    """Examples that are made when they are read, as images are."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], int(self.y[index])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_data_of_any_kind_give_the_same_row(folder, data, workers):
+    (expected,) = measure_pool(mlp(), [folder / "a.pt"], data, batch_size=7, **FAST)
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], _Images(*data), batch_size=7, workers=workers, **FAST)
+    assert row == expected
+    if workers:
+        return
+    for other in (
+        (data[0].numpy(), data[1].numpy().astype(np.uint8)),
+        (data[0], data[1].tolist()),
+        (data[0], data[1][:, None]),
+        DataLoader(TensorDataset(*data), batch_size=9),
+    ):
+        assert measure_pool(mlp(), [folder / "a.pt"], other, batch_size=7, **FAST) == [expected]
+
+
+def test_without_labels_there_is_no_accuracy(folder, data, train):
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], train=train, **FAST)
+    assert "train_accuracy" in row
+    assert not {"test_accuracy", "gap"} & set(row)
+
+
+def test_the_model_is_run_in_evaluation_mode_and_left_as_it_was(folder, data):
+    model = nn.Sequential(*mlp(), nn.Dropout(0.5)).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    (row,) = measure_pool(model, [folder / "a.pt"], data, **FAST)
+    (plain,) = measure_pool(mlp(), [folder / "a.pt"], data, **FAST)
+    assert row == plain
+    assert model.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_distance_from_the_start_of_training(folder, data):
+    (row,) = measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], reference=folder / "a.pt", **FAST)
+    start, end = (nn.utils.parameters_to_vector(mlp(seed=seed).parameters()).detach() for seed in (1, 2))
+    assert row["distance"] == pytest.approx(float((end - start).norm()))
+    with pytest.raises(ValueError, match="this needs reference="):
+        measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], **FAST)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"proxies": ["sharpnes@0.05"]}, "is not a known proxy"),
+        ({"proxies": ["effective_degree"]}, "has the effective degree anyway"),
+        ({"proxies": ["path_norm", "path_norm"]}, "name something twice"),
+        ({"components": [1, 1]}, "name something twice"),
+        ({"components": [40]}, "components=40 is too many for nodes=30"),
+        ({"degree": 30}, "nodes=30 cannot determine"),
+        ({"proxy_examples": 0}, "proxy_examples=0 is too small"),
+        ({"workers": -1}, "workers=-1 is too small"),
+        ({"train": torch.zeros(4, 6)}, "train= holds no labels"),
+        ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 outputs"),
+        ({"train": (torch.zeros(4, 6), torch.rand(4))}, "labels of train must be class ids"),
+    ],
+)
+def test_bad_settings_are_refused_before_any_work(folder, data, options, message, monkeypatch):
+    monkeypatch.setattr("effdeg.pools._checkpoint.load_weights", lambda *_: pytest.fail("work was started"))
+    with pytest.raises(ValueError, match=message):
+        measure_pool(mlp(), [folder], data, **FAST | options)
+
+
+def test_proxies_that_need_labels_are_refused_without_them(folder, data):
+    with pytest.raises(effdeg.proxies.NotApplicable, match="this proxy needs labels"):
+        measure_pool(mlp(), [folder], data[0], proxies=["sharpness@0.05"], **FAST)
+    with pytest.raises(ValueError, match="data must hold at least two examples, not 1"):
+        measure_pool(mlp(), [folder], data[0][:1], **FAST)

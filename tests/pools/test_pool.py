@@ -1,0 +1,220 @@
+"""Pools: which checkpoints are measured, and what happens to those that cannot be."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from effdeg import measure_pool, ranking
+from effdeg.measure import IllConditionedFit
+from effdeg.pools import _checkpoint
+from effdeg.pools._pool import name_checkpoints
+from tests.models import mlp
+
+FAST = {"paths": 20, "nodes": 30, "degree": 8}
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The names of the checkpoints that were loaded."""
+    names, load = [], _checkpoint.load_weights
+
+    def record(model, file):
+        names.append(file.stem)
+        load(model, file)
+
+    monkeypatch.setattr(_checkpoint, "load_weights", record)
+    return names
+
+
+def test_a_pool_is_continued_where_it_ended(folder, data, tmp_path, loaded):
+    out = tmp_path / "pool.csv"
+    expected = measure_pool(mlp(), [folder], data, **FAST)
+    assert loaded == ["a", "b", "c"]
+    first = measure_pool(mlp(), [folder / "b.pt"], data, out=out, **FAST)
+    assert first == [expected[1]]
+    assert measure_pool(mlp(), [folder], data, out=out, **FAST) == expected
+    assert loaded == ["a", "b", "c", "b", "a", "c"]
+    assert measure_pool(mlp(), [folder], data, out=out, batch_size=5, **FAST) == expected
+    assert loaded == ["a", "b", "c", "b", "a", "c"]
+    assert list(ranking.read_table(out)["model"]) == ["b", "a", "c"]
+    # One that was trained again is measured again.
+    torch.save(mlp(seed=9).state_dict(), folder / "a.pt")
+    rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert loaded[6:] == ["a"]
+    assert rows[1:] == expected[1:]
+    assert rows[0]["effective_degree"] != expected[0]["effective_degree"]
+
+
+def test_the_same_weights_are_measured_once(folder, data, tmp_path, loaded):
+    shutil.copy(folder / "a.pt", folder / "twin.pt")
+    rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
+    assert loaded == ["a", "b", "c"]
+    assert [row["model"] for row in rows] == ["a", "b", "c", "twin"]
+    assert rows[0] | {"model": "twin"} == rows[3]
+    shutil.move(folder / "b.pt", folder / "renamed.pt")
+    rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
+    assert [row["model"] for row in rows] == ["a", "c", "renamed", "twin"]
+    assert len(loaded) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 1}, r"seed: 0 there, 1 now"),
+        ({"proxies": ["parameter_norm"]}, r'proxies: \[\] there, \["parameter_norm"\] now'),
+        ({"components": [2]}, r"components: \[\] there, \[2\] now"),
+        ({"dtype": torch.float64}, r'dtype: null there, "float64" now'),
+        ({"train": (torch.zeros(4, 6), [0, 1, 2, 3])}, r"train: null there"),
+        ({"model": torch.nn.Linear(6, 4)}, r"model: .*Sequential.* there, .*Linear.* now"),
+        ({"data": torch.zeros(40, 6)}, r"data: .*\"labels\": true.* there, .*\"labels\": false.* now"),
+    ],
+)
+def test_other_settings_are_refused(folder, data, tmp_path, options, message):
+    given = {"model": mlp(), "weights": [folder], "data": data, "out": tmp_path / "pool.csv", **FAST}
+    measure_pool(**given)
+    text = given["out"].read_text()
+    with pytest.raises(ValueError, match=message):
+        measure_pool(**given | options)
+    assert given["out"].read_text() == text
+
+
+def test_checkpoints_that_cannot_be_measured_are_left_out(folder, data, tmp_path):
+    (folder / "broken.pt").write_bytes((folder / "a.pt").read_bytes()[:200])
+    torch.save(mlp(inputs=5).state_dict(), folder / "other.pt")
+    diverged = mlp()
+    with torch.no_grad():
+        diverged[0].bias[3] = torch.nan
+    torch.save(diverged.state_dict(), folder / "diverged.pt")
+    out = tmp_path / "pool.csv"
+    with pytest.warns(UserWarning, match="left out") as warned:
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    messages = [str(each.message) for each in warned]
+    assert len(messages) == 3
+    assert "broken left out: " in messages[0]
+    assert "it is damaged" in messages[0]
+    assert messages[1].startswith("diverged left out: the outputs are NaN or infinite at example 0")
+    assert "other left out: " in messages[2]
+    assert "1 shapes differ" in messages[2]
+    assert [row["model"] for row in rows] == ["a", "b", "c"]
+    assert rows == measure_pool(mlp(), [folder / f"{name}.pt" for name in "abc"], data, **FAST)
+    # They are tried again, and the table has only rows that can be ranked.
+    diverged[0].bias.data[3] = 0
+    torch.save(diverged.state_dict(), folder / "diverged.pt")
+    with pytest.warns(UserWarning, match="left out"):
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert [row["model"] for row in rows] == ["a", "b", "c", "diverged"]
+    with (
+        pytest.warns(UserWarning, match="broken left out"),
+        pytest.raises(ValueError, match=r"no checkpoint could be measured \(1 file\)\. The last one: .*damaged"),
+    ):
+        measure_pool(mlp(), [folder / "broken.pt"], data, **FAST)
+
+
+def test_a_changed_checkpoint_that_fails_has_no_row(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    (folder / "b.pt").write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match="b left out"):
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert [row["model"] for row in rows] == ranking.read_table(out)["model"] == ["a", "c"]
+
+
+def test_a_killed_run_loses_only_the_model_under_way(folder, data, tmp_path):
+    np.savez(tmp_path / "x.npz", x=data[0], y=data[1])
+    (tmp_path / "mortal.py").write_text(
+        "import os, signal\nimport torch\nfrom torch import nn\n\n"
+        "class Mortal(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        f"        if self[0].bias[0].item() == {mlp(seed=2)[0].bias[0].item()!r} and not os.path.exists('cured'):\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return super().forward(x)\n\n"
+        "def make():\n    return Mortal(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))\n"
+    )
+    typed = f"pool mortal:make --weights {folder} --data x.npz --out pool.csv --paths 20 --nodes 30 --degree 8"
+    command = [sys.executable, "-m", "effdeg", *typed.split(), "--device", "cpu"]
+    killed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert ranking.read_table(tmp_path / "pool.csv")["model"] == ["a"]
+    (tmp_path / "cured").touch()
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    table = ranking.read_table(tmp_path / "pool.csv")
+    expected = measure_pool(mlp(), [folder], data, **FAST)
+    for name, column in table.items():
+        values = [row[name] for row in expected]
+        assert column == (values if name in {"model", "sha256"} else pytest.approx(values, rel=1e-5))
+
+
+def test_checkpoints_have_the_shortest_names_that_differ(folder):
+    assert list(name_checkpoints(folder)) == list(name_checkpoints([folder, folder / "b.pt"])) == ["a", "b", "c"]
+    assert name_checkpoints({"first": folder / "a.pt"}) == {"first": folder / "a.pt"}
+    (folder / "more").mkdir()
+    shutil.copy(folder / "a.pt", folder / "more" / "a.pt")
+    both = [folder / "a.pt", folder / "more" / "a.pt"]
+    assert name_checkpoints(both) == {str(file): file for file in both}
+    with pytest.raises(FileNotFoundError, match=r"d\.pt does not exist"):
+        name_checkpoints([folder, folder / "d.pt"])
+    with pytest.raises(FileNotFoundError, match=r"last: no file .*d\.pt"):
+        name_checkpoints({"last": folder / "d.pt"})
+    with pytest.raises(ValueError, match="names no checkpoints"):
+        name_checkpoints([])
+    (folder / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty holds no checkpoints \(\.pt, \.pth, \.safetensors\)"):
+        name_checkpoints([folder / "empty"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": "nets:mlp"}, TypeError, "Names of models are for the command line"),
+        ({"model": torch.tanh}, TypeError, "checkpoints are loaded into an nn.Module"),
+        ({"out": "pool.parquet"}, ValueError, r"out='pool\.parquet' must end in \.csv"),
+        ({"out": "no/such/pool.csv"}, ValueError, "the folder no/such does not exist"),
+        ({"device": "cuda:99"}, ValueError, "was asked for, but torch finds"),
+    ],
+)
+def test_bad_input_is_refused(folder, data, options, error, message):
+    with pytest.raises(error, match=message):
+        measure_pool(**{"model": mlp(), "weights": [folder], "data": data} | options)
+
+
+def test_a_fit_that_is_ill_conditioned_is_said_once(folder, data):
+    with pytest.warns(IllConditionedFit) as warned:
+        measure_pool(mlp(), [folder], data, paths=5, nodes=41, degree=40, sampling="uniform")
+    assert len(warned) == 1
+
+
+def test_on_ray(folder, data, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where Ray leaves a token
+    monkeypatch.setenv("RAY_AUTH_MODE", "")  # which it sets, and which is taken back after the test
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for Ray's workers
+    (folder / "broken.pt").write_bytes(b"nothing")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        with pytest.warns(UserWarning, match="broken left out: .*damaged"):
+            rows = measure_pool(mlp(), [folder], data, ray="local", out=tmp_path / "pool.csv", **FAST)
+        assert ray.is_initialized()  # whoever connects disconnects
+        with pytest.raises(ValueError, match="has 0 GPUs, and a checkpoint needs 1"):
+            measure_pool(mlp(), [folder], data, ray="local", device="cuda", **FAST)
+    finally:
+        ray.shutdown()
+    expected = measure_pool(mlp(), [folder / f"{name}.pt" for name in "abc"], data, **FAST)
+    assert [row["model"] for row in rows] == ["a", "b", "c"]
+    for row, other in zip(rows, expected, strict=True):
+        assert row == {
+            name: value if name in {"model", "sha256"} else pytest.approx(value) for name, value in other.items()
+        }
+    assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "b", "c"]
+
+
+def test_ray_that_is_missing_is_named(folder, data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"needs ray: pip install 'effdeg\[ray\]'"):
+        measure_pool(mlp(), [folder], data, ray="auto", **FAST)

@@ -1,0 +1,65 @@
+"""The table of a pool on the disk: continued with the same settings, refused with others."""
+
+import csv
+import json
+
+import pytest
+
+from effdeg.pools._table import PoolTable, settings_file
+
+SETTINGS = {"paths": 4, "data": {"hash": "abc"}, "components": [1, 3]}
+
+
+@pytest.fixture
+def file(tmp_path):
+    table = PoolTable(tmp_path / "pool.csv", SETTINGS, ["degree", "norm"])
+    table.add(["one"], "1a", {"degree": 0.1 + 0.2, "norm": float("nan"), "other": 3.0})
+    table.add(["two", "three, really"], "2b", {"degree": 1e-300, "norm": float("inf")})
+    return table.file
+
+
+def test_what_was_written_is_read_to_the_last_digit(file):
+    rows = PoolTable(file, SETTINGS, ["degree", "norm"]).rows
+    assert list(rows) == ["one", "two", "three, really"]
+    assert str(rows["one"]) == str({"model": "one", "degree": 0.1 + 0.2, "norm": float("nan"), "sha256": "1a"})
+    assert rows["two"] | {"model": ""} == rows["three, really"] | {"model": ""}
+    assert rows["two"] == {"model": "two", "degree": 1e-300, "norm": float("inf"), "sha256": "2b"}
+    assert json.loads(settings_file(file).read_text()) == SETTINGS
+
+
+def test_columns_of_others_are_kept(file):
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([f"{lines[0]},lr", *(f"{line},0.10" for line in lines[1:])]) + "\n")
+    table = PoolTable(file, SETTINGS, ["degree", "norm"])
+    table.add(["four"], "4d", {"degree": 4.0, "norm": 4.0})
+    with file.open(newline="") as stream:
+        assert [row["lr"] for row in csv.DictReader(stream)] == ["0.10", "0.10", "0.10", ""]
+
+
+def test_rows_are_found_by_their_checkpoints(file):
+    table = PoolTable(file, SETTINGS, ["degree", "norm"])
+    assert table.find("2b")["model"] == "two"
+    assert table.find("3c") is None
+    assert table.is_stale("one", "2b")
+    assert not table.is_stale("one", "1a")
+    assert not table.is_stale("four", "1a")
+    table.drop(["one", "four"])
+    assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["two", "three, really"]
+
+
+def test_other_settings_are_refused_and_named(file):
+    text = file.read_text()
+    with pytest.raises(ValueError, match=r"other settings \(paths: 4 there, 5 now; at: null there, \"embed\" now\)"):
+        PoolTable(file, SETTINGS | {"paths": 5, "at": "embed"}, ["degree", "norm"])
+    settings_file(file).unlink()
+    with pytest.raises(ValueError, match=r"pool\.settings\.json, which has its settings, is missing"):
+        PoolTable(file, SETTINGS, ["degree", "norm"])
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["model,degree,norm\na,1,2\n", "model,degree,norm,sha256\na,1\n", "model\n\x00"])
+def test_a_damaged_table_is_refused(file, text):
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"pool\.csv cannot be continued"):
+        PoolTable(file, SETTINGS, ["degree", "norm"])
+    assert file.read_text() == text
