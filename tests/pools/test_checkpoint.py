@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import effdeg
 from effdeg import measure_pool
-from tests.models import mlp
+from tests.models import Tokens, mlp
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}
 
@@ -89,6 +89,37 @@ def test_data_of_any_kind_give_the_same_row(folder, data, workers):
         DataLoader(TensorDataset(*data), batch_size=9),
     ):
         assert measure_pool(mlp(), [folder / "a.pt"], other, batch_size=7, **FAST) == [expected]
+
+
+def test_text_with_paths_at_the_embeddings(tmp_path):
+    model = Tokens()
+    torch.save(model.state_dict(), tmp_path / "text.pt")
+    ids = torch.randint(30, (12, 5), generator=torch.Generator().manual_seed(0))
+    data = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.arange(12) % 3}
+    (row,) = measure_pool(Tokens(), [tmp_path / "text.pt"], data, at="embed", proxies=["margin@50"], **FAST)
+    inputs = {name: data[name] for name in ("input_ids", "attention_mask")}
+    logits = model(**inputs)["logits"].detach()
+    assert row["test_accuracy"] == (logits.argmax(1) == data["labels"]).sum().item() / 12
+    assert row["effective_degree"] == pytest.approx(effdeg.measure(model, inputs, at="embed", **FAST).value)
+    assert row["margin@50"] == pytest.approx(effdeg.proxies.margin(model, data, percentile=50).value)
+
+
+def test_examples_that_are_drawn_leave_the_random_state_alone(folder):
+    class Noise(Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return torch.randn(6) + index, index % 4
+
+    model = mlp()
+    torch.manual_seed(3)
+    rows = measure_pool(model, [folder], Noise(), out=folder / "pool.csv", **FAST)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    assert measure_pool(model, [folder], Noise(), out=folder / "pool.csv", **FAST) == rows  # not refused
+    assert measure_pool(model, [folder], Noise(), **FAST) == rows
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_without_labels_there_is_no_accuracy(folder, data, train):

@@ -69,7 +69,8 @@ class LabelledExamples:
         self.examples, self.name = as_examples(data, labelled=True), name
         if len(self.examples) < 2:
             raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
-        self.has_labels = split_labels(self.examples.fetch([0, 1]))[1] is not None
+        with seed_everything(0):  # a data set may draw
+            self.has_labels = split_labels(self.examples.fetch([0, 1]))[1] is not None
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -81,7 +82,7 @@ class LabelledExamples:
     def fingerprint(self, seed: int) -> dict[str, Any]:
         """Return what identifies the examples: their number, and a hash of some of them with their labels."""
         count = len(self.examples)
-        with seed_everything(seed):  # a data set may draw
+        with seed_everything(seed):
             batch = self.examples.fetch([count * number // _HASHED for number in range(_HASHED)])
         return {"examples": count, "labels": self.has_labels, "hash": hash_examples(batch)}
 
@@ -119,9 +120,7 @@ class CheckpointMeasurer:
         paths = replace(self.settings.paths, paths=1)
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
         train = self.train.first(_TRIED) if self.train is not None else None
-        # Where the model is: with Ray, other machines have the device.
-        small = replace(self, data=self.data.first(_TRIED), train=train, settings=settings, workers=0, device=None)
-        return small.measure_model()
+        return replace(self, data=self.data.first(_TRIED), train=train, settings=settings, workers=0).measure_model()
 
     def measure(self, file: Path) -> dict[str, float]:
         """Return the row of a checkpoint, by the names of its columns."""

@@ -5,6 +5,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def measure_pool(
         workers=workers,
         device=device,
     )
-    columns = measurer.try_out()
+    # With Ray, it is other machines that have the device.
+    columns = (measurer if ray is None else replace(measurer, device=None)).try_out()
     table = PoolTable(target, _describe(measurer, reference), columns)
     _fill(table, files, measurer, ray=ray, progress=progress)
     return [table.rows[name] for name in files if name in table.rows]
@@ -255,6 +257,8 @@ def _fill(
             waiting[digest] = files[same[0]].absolute()
         else:
             table.add([name for name in same if name not in table.rows], digest, known)
+    if not waiting:
+        return
     reason = ""
     done = _run_here(measurer, waiting) if ray is None else _run_on_ray(measurer, waiting, ray)
     with progress_bar("checkpoints", len(waiting), enabled=progress) as update:
