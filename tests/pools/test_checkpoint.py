@@ -138,6 +138,14 @@ def test_the_model_is_run_in_evaluation_mode_and_left_as_it_was(folder, data):
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_a_model_that_begins_with_a_head_of_zeros(folder, data):
+    model = mlp()
+    nn.init.zeros_(model[2].weight)
+    names = ["spectral_margin@10", "mixup_margin"]
+    rows = measure_pool(model, [folder], data, proxies=names, **FAST)
+    assert rows == measure_pool(mlp(), [folder], data, proxies=names, **FAST)
+
+
 def test_the_distance_from_the_start_of_training(folder, data):
     (row,) = measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], reference=folder / "a.pt", **FAST)
     start, end = (nn.utils.parameters_to_vector(mlp(seed=seed).parameters()).detach() for seed in (1, 2))

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from effdeg import measure_pool, ranking
 from effdeg.measure import IllConditionedFit
@@ -45,7 +46,8 @@ def test_a_pool_is_continued_where_it_ended(folder, data, tmp_path, loaded):
     assert list(ranking.read_table(out)["model"]) == ["b", "a", "c"]
     # One that was trained again is measured again.
     torch.save(mlp(seed=9).state_dict(), folder / "a.pt")
-    rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    with pytest.warns(UserWarning, match="measured again, since the weights have changed: a$"):
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
     assert loaded[6:] == ["a"]
     assert rows[1:] == expected[1:]
     assert rows[0]["effective_degree"] != expected[0]["effective_degree"]
@@ -60,6 +62,7 @@ def test_the_same_weights_are_measured_once(folder, data, tmp_path, loaded):
     shutil.move(folder / "b.pt", folder / "renamed.pt")
     rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
     assert [row["model"] for row in rows] == ["a", "c", "renamed", "twin"]
+    assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "c", "renamed", "twin"]
     assert len(loaded) == 3
 
 
@@ -120,8 +123,10 @@ def test_a_changed_checkpoint_that_fails_has_no_row(folder, data, tmp_path):
     out = tmp_path / "pool.csv"
     measure_pool(mlp(), [folder], data, out=out, **FAST)
     (folder / "b.pt").write_bytes(b"nothing")
-    with pytest.warns(UserWarning, match="b left out"):
+    with pytest.warns(UserWarning, match="b") as warned:
         rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert "weights have changed: b" in str(warned[0].message)
+    assert "b left out" in str(warned[1].message)
     assert [row["model"] for row in rows] == ranking.read_table(out)["model"] == ["a", "c"]
 
 
@@ -189,6 +194,15 @@ def test_a_fit_that_is_ill_conditioned_is_said_once(folder, data):
     assert len(warned) == 1
 
 
+class Mortal(nn.Sequential):
+    """Ends its process with some weights."""
+
+    def forward(self, x):
+        if self[0].bias[0].item() == 13:
+            os._exit(1)
+        return super().forward(x)
+
+
 def test_on_ray(folder, data, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where Ray leaves a token
@@ -196,10 +210,17 @@ def test_on_ray(folder, data, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_MODE")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for Ray's workers
     (folder / "broken.pt").write_bytes(b"nothing")
+    deadly = mlp().state_dict()
+    deadly["0.bias"][0] = 13
+    torch.save(deadly, folder / "deadly.pt")
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        with pytest.warns(UserWarning, match="broken left out: .*damaged"):
-            rows = measure_pool(mlp(), [folder], data, ray="local", out=tmp_path / "pool.csv", **FAST)
+        with pytest.warns(UserWarning, match="left out") as warned:
+            rows = measure_pool(Mortal(*mlp()), [folder], data, ray="local", out=tmp_path / "pool.csv", **FAST)
+        messages = sorted(str(each.message) for each in warned)
+        assert len(messages) == 2
+        assert "damaged" in messages[0]
+        assert messages[1].startswith("deadly left out: its process died: ")
         assert ray.is_initialized()  # whoever connects disconnects
         with pytest.raises(ValueError, match="has 0 GPUs, and a checkpoint needs 1"):
             measure_pool(mlp(), [folder], data, ray="local", device="cuda", **FAST)

@@ -1,5 +1,6 @@
 """What is measured of one checkpoint: effective degrees from a single trace, proxies and accuracies."""
 
+import copy
 import math
 import warnings
 from collections.abc import Sequence
@@ -116,11 +117,18 @@ class CheckpointMeasurer:
     device: Device
 
     def try_out(self) -> dict[str, float]:
-        """Measure the model as it is on a few examples, to raise now what would fail for every checkpoint."""
+        """Measure the model itself on a few examples, to raise now what would fail for every checkpoint."""
         paths = replace(self.settings.paths, paths=1)
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
         train = self.train.first(_TRIED) if self.train is not None else None
-        return replace(self, data=self.data.first(_TRIED), train=train, settings=settings, workers=0).measure_model()
+        model = copy.deepcopy(self.model)
+        with seed_everything(0), torch.no_grad():
+            for weight in model.parameters():
+                # Some measures have no value for a head of zeros, with which fine-tuning often begins.
+                if weight.is_floating_point():
+                    weight.add_(torch.randn_like(weight), alpha=0.01)
+        data = self.data.first(_TRIED)
+        return replace(self, model=model, data=data, train=train, settings=settings, workers=0).measure_model()
 
     def measure(self, file: Path) -> dict[str, float]:
         """Return the row of a checkpoint, by the names of its columns."""

@@ -249,14 +249,19 @@ def _fill(
         for number, (name, file) in enumerate(files.items(), start=1):
             names.setdefault(checksum(file), []).append(name)
             update(number, name)
-    table.drop(name for digest, same in names.items() for name in same if table.is_stale(name, digest))
+    changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
+    if changed:
+        warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
+        table.drop(changed)
     waiting: dict[str, Path] = {}
     for digest, same in names.items():
         known = table.find(digest)
         if known is None:
             waiting[digest] = files[same[0]].absolute()
-        else:
-            table.add([name for name in same if name not in table.rows], digest, known)
+        elif missing := [name for name in same if name not in table.rows]:
+            if known["model"] not in files:
+                table.drop([known["model"]])  # the file was renamed
+            table.add(missing, digest, known)
     if not waiting:
         return
     reason = ""
