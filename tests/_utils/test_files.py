@@ -1,10 +1,11 @@
 import json
 import math
 import os
+from hashlib import sha256
 
 import pytest
 
-from effdeg._utils.files import dump, make_folder, to_json, write_atomically, write_json
+from effdeg._utils.files import checksum, dump, list_weights, make_folder, to_json, write_atomically, write_json
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -42,3 +43,13 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         make_folder(tmp_path / "file", "figures")
     with pytest.raises(OSError, match=r"figures cannot be kept in .*inside: Not a directory\."):
         make_folder(tmp_path / "file" / "inside", "figures")
+
+
+def test_checksums_of_one_and_of_several_files(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"one")
+    (tmp_path / "b.safetensors").write_bytes(b"two")
+    one, two = (sha256(content).hexdigest() for content in (b"one", b"two"))
+    files = list_weights(tmp_path)
+    assert [file.name for file in files] == ["a.bin", "b.safetensors"]
+    assert checksum(files[0]) == one
+    assert checksum(*files) == sha256(f"{one}{two}".encode()).hexdigest()

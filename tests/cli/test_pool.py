@@ -1,6 +1,7 @@
 """``effdeg pool`` as a user types it."""
 
 import json
+from hashlib import sha256
 from inspect import signature
 
 import numpy as np
@@ -107,6 +108,28 @@ def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):
     code, _, errors = run(*command, "--out", tmp_path / "pool.csv", *FAST, "--quiet")
     assert (code, errors) == (0, "")
     assert 0 <= ranking.read_table(tmp_path / "pool.csv")["test_accuracy"][0] <= 1
+
+
+def test_pool_of_checkpoints_that_a_trainer_saved(run, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.ViTConfig(**sizes, image_size=8, patch_size=4, num_labels=3)
+    models = {}
+    for step in (10, 20):
+        torch.manual_seed(step)
+        models[f"checkpoint-{step}"] = transformers.ViTForImageClassification(config)
+        models[f"checkpoint-{step}"].save_pretrained(tmp_path / "runs" / f"checkpoint-{step}")
+    x = np.random.default_rng(0).random((9, 3, 8, 8), np.float32)
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(9) % 3)
+    command = ["pool", tmp_path / "runs" / "checkpoint-10", "--weights", tmp_path / "runs"]
+    command += ["--data", tmp_path / "x.npz", "--out", tmp_path / "pool.csv", *FAST, "--proxy", "margin@50"]
+    assert run(*command, "--quiet")[0] == 0
+    table = ranking.read_table(tmp_path / "pool.csv")
+    assert table["model"] == list(models)
+    measured = [effdeg.measure(model, torch.from_numpy(x), paths=20, nodes=12, degree=6) for model in models.values()]
+    assert table["effective_degree"] == pytest.approx([each.value for each in measured])
+    weights = (tmp_path / "runs" / "checkpoint-20" / "model.safetensors").read_bytes()
+    assert table["sha256"][1] == sha256(weights).hexdigest()
 
 
 def test_the_settings_of_a_pool_are_those_of_the_library():

@@ -102,10 +102,17 @@ def dump(write: Callable[[io.BytesIO], object]) -> bytes:
     return stream.getvalue()
 
 
-def checksum(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with file.open("rb") as stream:
+def checksum(first: Path, *others: Path) -> str:
+    """Return the SHA-256 of a file; of several, that of their checksums one after another."""
+    if others:
+        return hashlib.sha256("".join(map(checksum, (first, *others))).encode()).hexdigest()
+    with first.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def list_weights(folder: Path) -> list[Path]:
+    """Return the files of weights of a Hugging Face model folder."""
+    return sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
 
 
 def make_folder(folder: Path, what: str) -> None:

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
-from hashlib import sha256
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from effdeg._utils.files import checksum
+from effdeg._utils.files import checksum, list_weights
 from effdeg.cli._output import print_to_stderr
 
 # torch is imported by the functions that need it: the help of a command should not wait for it.
@@ -156,7 +155,7 @@ class NamedModel:
         if self.weights is not None:
             return [self.weights]
         if path.is_dir():
-            return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+            return list_weights(path)
         return [path] if path.suffix == ".pt2" else []
 
     def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
@@ -167,7 +166,7 @@ class NamedModel:
             data=data.source,
             preprocessing=data.preprocessing,
             weights=str(self.weights or self.source) if files else f"as {self.source} makes them with seed {self.seed}",
-            weights_sha256=_checksum(files),
+            weights_sha256=checksum(*files) if files else None,
         )
         return replace(measured, settings=settings)
 
@@ -195,12 +194,6 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
             if (hint := describe_channels_last(data.inputs, data.source)) is not None:
                 error.add_note(hint)
             raise
-
-
-def _checksum(files: Iterable[Path]) -> str | None:
-    """Return the SHA-256 of a file; of several, that of their checksums one after another; of none, None."""
-    digests = [checksum(file) for file in files]
-    return sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else next(iter(digests), None)
 
 
 def _parse_numbers(name: str, text: str) -> tuple[float, ...]:

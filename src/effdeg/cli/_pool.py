@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 @o.unbundle
 def pool(
     model: Annotated[
-        str, o.argument(help="[bold]package.module:callable[/]: called without arguments, it returns the model.")
+        str,
+        o.argument(
+            help="[bold]package.module:callable[/] (called without arguments, it returns the model), or a Hugging Face "
+            "model folder."
+        ),
     ],
     data: Annotated[
         str,
@@ -30,7 +34,10 @@ def pool(
         ),
     ],
     weights: Annotated[
-        list[Path], o.option(help="A checkpoint (.safetensors, .pt), or a folder of them; once for each.")
+        list[Path],
+        o.option(
+            help="A checkpoint (.safetensors, .pt, Hugging Face model folder), or a folder of them; once for each."
+        ),
     ],
     out: Annotated[Path, o.option(help="The table (.csv). A table that is there already is continued.")],
     *,

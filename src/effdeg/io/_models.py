@@ -29,8 +29,8 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
             Hugging Face model folder, or a ``torch.export`` program in a ``.pt2`` file.
-        weights: Weights for a model from code, in a ``.safetensors``, ``.pt`` or ``.pth`` file. No code in the file is
-            run.
+        weights: Weights for a model from code, in a ``.safetensors``, ``.pt`` or ``.pth`` file, or a Hugging Face model
+            folder. No code in them is run.
 
     Returns:
         The model.
@@ -169,6 +169,11 @@ def _load_exported(file: Path) -> Model:
 
 
 def _read_weights(file: Path) -> dict[str, Any]:
+    if file.is_dir():
+        # Through transformers, which saves some weights under other names than the model has.
+        loaded: Any = _load_huggingface(file)
+        state: dict[str, Any] = loaded.state_dict()
+        return state
     _check_file(file)
     if file.suffix in {".npy", ".npz"}:
         raise ValueError(f"{file} holds arrays of numpy, not weights by name; expected .safetensors, .pt or .pth.")

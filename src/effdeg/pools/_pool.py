@@ -17,7 +17,7 @@ from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.distributed import rank_and_size
-from effdeg._utils.files import checksum
+from effdeg._utils.files import checksum, list_weights
 from effdeg._utils.imports import require
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -67,8 +67,8 @@ def measure_pool(
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
-        weights: Files of weights (``.pt``, ``.pth``, ``.safetensors``), or folders of such files; a mapping gives them
-            names, which are otherwise those of the files.
+        weights: Files of weights (``.pt``, ``.pth``, ``.safetensors``) or Hugging Face model folders, or folders with
+            several of them; a mapping gives them names, which are otherwise those of the files.
         data: Examples that the models were not trained on, in any form that :func:`effdeg.proxies.evaluate` reads,
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies without labels use them.
         train: Examples with labels that the models were trained on. Proxies that need labels use them, or else
@@ -161,23 +161,31 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
         named = {str(name): Path(file) for name, file in weights.items()}
     else:
         files = list(dict.fromkeys(file for path in weights for file in _list_files(Path(path))))
-        names = [file.stem for file in files]
+        names = [file.name if file.is_dir() else file.stem for file in files]
         named = dict(zip(names if len(set(names)) == len(names) else map(str, files), files, strict=True))
     if not named:
         raise ValueError("weights= names no checkpoints.")
     for name, file in named.items():
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist." if file.stem == name else f"{name}: no file {file}.")
+        if not (file.is_file() or _is_model_folder(file)):
+            raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
     return named
 
 
 def _list_files(path: Path) -> list[Path]:
-    if not path.is_dir():
+    if not path.is_dir() or _is_model_folder(path):
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
     if not found:
-        raise ValueError(f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}).")
+        raise ValueError(f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).")
     return found
+
+
+def _is_model_folder(path: Path) -> bool:
+    return (path / "config.json").is_file() and bool(list_weights(path))
+
+
+def _find_checksum(path: Path) -> str:
+    return checksum(*(list_weights(path) if path.is_dir() else [path]))
 
 
 def _check_target(out: File | None) -> Path | None:
@@ -235,7 +243,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
         },
         "data": measurer.data.fingerprint(seed),
         "train": None if train is None else train.fingerprint(seed),
-        "reference": None if reference is None else checksum(Path(reference)),
+        "reference": None if reference is None else _find_checksum(Path(reference)),
         **measurer.settings.to_dict(),
     }
 
@@ -247,7 +255,7 @@ def _fill(
     names: dict[str, list[str]] = {}  # by checksum
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):
-            names.setdefault(checksum(file), []).append(name)
+            names.setdefault(_find_checksum(file), []).append(name)
             update(number, name)
     changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
     if changed:
