@@ -219,6 +219,12 @@ class TestThresholdedConfidence:
         labels = (torch.arange(10) < errors).long()
         assert thresholded_confidence(READ, logits, (logits, labels)).value == pytest.approx(expected)
 
+    def test_probabilities_that_float32_rounds_to_one_differ(self):
+        gaps = torch.tensor([20.0, 22.0, 25.0, 30.0])
+        labelled = torch.stack([gaps, torch.zeros(4)], 1), torch.tensor([1, 0, 0, 0])
+        unlabelled = torch.tensor([[21.0, 0.0], [26.0, 0.0]])
+        assert thresholded_confidence(READ, unlabelled, labelled, score="confidence").value == 0.5
+
     def test_the_error_bar_is_the_spread_of_the_prediction(self):
         generator = torch.Generator().manual_seed(0)
 
