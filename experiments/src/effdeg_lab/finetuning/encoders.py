@@ -147,8 +147,8 @@ _CLIP_NAMES = {
 def rename_openai(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a checkpoint of model soups under the names of :func:`load_clip`'s classifier.
 
-    Such a checkpoint has ``model.*``, as in openai/CLIP, and ``classification_head.*``. What is left of the text side is
-    dropped.
+    Such a checkpoint has ``model.*``, as in openai/CLIP, and ``classification_head.*``. What is left of the text side
+    is dropped.
     """
     if missing := {"model.visual.proj", "classification_head.weight", "classification_head.bias"} - stored.keys():
         raise ValueError(f"{', '.join(sorted(missing))} is missing: this is no checkpoint of model soups.")
