@@ -97,6 +97,7 @@ def shift(points, by, up):
         ([(40.0, 50.0), (70.0, 41.0)], [(69.0, 41.4)], "neither"),  # just above the line between them
         ([(60.0, 46.0)], LOW, "neither"),  # the end of the other lies further to the right
         ([(65.0, 45.0)], LOW, "first"),
+        ([(0.0, 10.0), (2.0, 2.0), (10.0, 0.0)], [(4.0, 4.0)], "neither"),  # the last point is not joined to the first
     ],
 )
 def test_one_curve_dominates_or_neither(curve, other, expected):
@@ -156,6 +157,11 @@ def test_a_greedy_soup_takes_what_helps():
     assert soup.score == pytest.approx(-0.3)
     assert soup.state["w"].item() == pytest.approx(3.8)
     assert list(soup.scores) == list(weights)
+
+
+def test_a_duplicate_does_not_join_a_greedy_soup():
+    states = {name: {"w": torch.tensor(2.0)} for name in ("model", "again")}
+    assert greedy_soup(states, lambda state: state["w"].item()).names == ("model",)
 
 
 def test_a_greedy_soup_of_models_that_all_help_is_the_uniform_one():
