@@ -44,6 +44,10 @@ def pool(
     train: Annotated[
         str | None, o.option(help="Training examples with labels, for the gap and for proxies that need labels.")
     ] = None,
+    labelled: Annotated[
+        str | None,
+        o.option(help="More examples with labels, not trained on, for the proxy thresholded_confidence."),
+    ] = None,
     proxies: Annotated[
         list[str] | None, o.option("--proxy", help="A proxy, such as sharpness@0.05; once for each.")
     ] = None,
@@ -72,7 +76,10 @@ def pool(
     """
     check_target("--out", out, {".csv"})
     examples = read_options.load(data)
-    training = None if train is None else _pair(read_options.load(train), train)
+    more: dict[str, Any] = {
+        name: None if file is None else _pair(read_options.load(file), file)
+        for name, file in (("train", train), ("labelled", labelled))
+    }
     named = o.NamedModel(model, weights[0], path_options.seed)
     # With Ray, it is other machines that have the device.
     running = replace(device_options, device=None if ray else device_options.device).settings()
@@ -83,7 +90,7 @@ def pool(
             architecture,
             weights,
             _pair(examples, data),
-            train=training,
+            **more,
             proxies=proxies or (),
             proxy_examples=proxy_examples,
             reference=reference,

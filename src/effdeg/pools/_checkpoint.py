@@ -110,6 +110,7 @@ class CheckpointMeasurer:
     model: nn.Module
     data: LabelledExamples
     train: LabelledExamples | None
+    labelled: LabelledExamples | None
     reference: dict[str, Tensor] | None
     settings: RowSettings
     batch_size: int | None
@@ -167,6 +168,7 @@ class CheckpointMeasurer:
                     cross_entropy,
                     names=names,
                     reference=self.reference if "distance" in names else None,
+                    labelled=self.labelled.examples if self.labelled and "thresholded_confidence" in names else None,
                     examples=settings.proxy_examples,
                     batch_size=self.batch_size,
                     device=self.device,

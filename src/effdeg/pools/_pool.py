@@ -35,6 +35,7 @@ def measure_pool(
     data: Any,
     *,
     train: Any = None,
+    labelled: Any = None,
     proxies: Iterable[str] = (),
     components: Iterable[int] = (),
     paths: int = 400,
@@ -73,6 +74,7 @@ def measure_pool(
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies without labels use them.
         train: Examples with labels that the models were trained on. Proxies that need labels use them, or else
             ``data``.
+        labelled: More examples with labels that the models were not trained on, for ``thresholded_confidence``.
         proxies: Names of proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is cross
             entropy.
         components: Numbers of principal components to which the outputs are also reduced. Each has columns of its own,
@@ -98,8 +100,8 @@ def measure_pool(
         The rows of the checkpoints, in the order in which they were given: ``model``, the measures, and ``sha256``.
 
     Raises:
-        ValueError: If a setting is out of range, a proxy does not apply, ``train`` has no labels, two checkpoints have
-            the same name, ``out`` holds rows with other settings, or no checkpoint could be measured.
+        ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labelled`` has no labels, two
+            checkpoints have the same name, ``out`` holds rows with other settings, or no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
@@ -139,7 +141,8 @@ def measure_pool(
     measurer = CheckpointMeasurer(
         model=own,
         data=LabelledExamples(data, "data"),
-        train=None if train is None else _read_train(train),
+        train=_read_labelled(train, "train"),
+        labelled=_read_labelled(labelled, "labelled"),
         reference=None if reference is None else _read_reference(own, Path(reference)),
         settings=settings,
         batch_size=batch_size,
@@ -218,10 +221,12 @@ def _find_gpu(model: nn.Module, device: Device) -> str | None:
     return None if kind == "cpu" else kind
 
 
-def _read_train(train: Any) -> LabelledExamples:
-    examples = LabelledExamples(train, "train")
+def _read_labelled(data: Any, name: str) -> LabelledExamples | None:
+    if data is None:
+        return None
+    examples = LabelledExamples(data, name)
     if not examples.has_labels:
-        raise ValueError("train= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
+        raise ValueError(f"{name}= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
     return examples
 
 
@@ -233,7 +238,8 @@ def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
 
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
     """Describe what all rows of a table must have in common."""
-    seed, model, train = measurer.settings.paths.seed, measurer.model, measurer.train
+    seed, model = measurer.settings.paths.seed, measurer.model
+    data = {name: getattr(measurer, name) for name in ("data", "train", "labelled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
     return {
         "model": {
@@ -241,8 +247,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "parameters": sum(each.numel() for each in model.parameters()),
             "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
         },
-        "data": measurer.data.fingerprint(seed),
-        "train": None if train is None else train.fingerprint(seed),
+        **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
         "reference": None if reference is None else _find_checksum(Path(reference)),
         **measurer.settings.to_dict(),
     }
