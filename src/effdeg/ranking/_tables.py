@@ -92,6 +92,11 @@ def is_number(cell: Any) -> bool:
     return cell is None or (isinstance(cell, Real) and not isinstance(cell, bool | np.bool_))
 
 
+def is_missing(cell: Any) -> bool:
+    """Return whether a cell is empty; a nan is the only value that differs from itself."""
+    return cell is None or bool(cell != cell)
+
+
 def _read_csv(path: Path) -> Columns:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
