@@ -240,8 +240,8 @@ def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[s
     if len(unfit) == len(list(groups)):
         reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
         raise ValueError(
-            f"strata={list(strata)} leave nothing to rank ({reasons}). Name a column with few values, such as the "
-            "recipe that a model was trained by."
+            f"no stratum of {join(strata)} can be ranked ({reasons}). Name a column with few values, such as the recipe "
+            "that a model was trained by."
         )
 
 

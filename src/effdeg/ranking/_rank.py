@@ -10,7 +10,7 @@ from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
-from effdeg.ranking._rows import MIN_CLUSTERS
+from effdeg.ranking._rows import MIN_CLUSTERS, Indices
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 from effdeg.ranking._variants import choose_best, find_variants
@@ -117,11 +117,17 @@ def rank(
 
 def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
     """Draw how often each resample counts each model, resamples × models: whole clusters, within strata."""
+
+    def draw(clusters: Indices) -> Array:
+        count = int(clusters.max()) + 1
+        drawn: Array = tally(generator.integers(0, count, (resamples, count)))[:, clusters]
+        return drawn
+
+    if not pool.strata:
+        return draw(pool.clusters)
     counts = np.zeros((resamples, len(pool)))
-    for rows in pool.strata.values() or [np.arange(len(pool))]:
-        numbers = np.unique(pool.clusters[rows], return_inverse=True)[1].reshape(-1)
-        count = int(numbers.max()) + 1
-        counts[:, rows] = tally(generator.integers(0, count, (resamples, count)))[:, numbers]
+    for rows in pool.strata.values():
+        counts[:, rows] = draw(np.unique(pool.clusters[rows], return_inverse=True)[1].reshape(-1))
     return counts
 
 

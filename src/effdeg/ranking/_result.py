@@ -326,7 +326,7 @@ class Ranking:
             columns = ", ".join([*pool.measures, *pool.undefined])
             found.append(
                 f"no measures or hyperparameters were named, so every column of numbers is ranked: {columns}. Name "
-                "hyperparameters, which say how a model was trained, to leave them out"
+                "those that describe how a model was trained with hyperparameters=…, to leave them out"
             )
         found += self._describe_neighbors()
         if self.resampled and pool.clustered and (count := pool.cluster_count) < _FEW_CLUSTERS:

@@ -72,7 +72,8 @@ def find_variants(variants: Mapping[str, str | Sequence[str]], measures: Sequenc
                 )
             names += [name for name in matched if name not in names]
         if len(names) < 2:
-            raise ValueError(f"the family {family!r} has a single variant, {', '.join(names)}: nothing to choose from.")
+            number = f"a single variant, {names[0]}" if names else "no variant"
+            raise ValueError(f"the family {family!r} has {number}: nothing to choose from.")
         found[family] = names
     return found
 
