@@ -184,7 +184,7 @@ def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):
 def test_columns_that_were_taken_as_measures_are_named(run, table):
     out = run(table, *FAST, "--no-plot")[1]
     assert "every column of numbers is ranked: lr, batch, decay, noise 0.3, noise 1, noise 3, constant." in out
-    assert "those that describe how a model was trained with --by …, to leave them out" in out.replace("\n", " ")
+    assert "those that describe how a model was trained with --by …, to leave them out" in " ".join(out.split())
     assert "were named" not in run(table, *BY, *FAST, "--no-plot")[1]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from effdeg._utils.checks import pluralize, suggest
 from effdeg.ranking._rows import Indices, find_duplicates, find_unfit, group_rows, keep_rows
-from effdeg.ranking._tables import Array, Columns, as_numbers, is_missing, is_number
+from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,7 +149,7 @@ class Pool:
         duplicates = [[names[row] for row in rows] for rows in groups]
         columns, names = keep_rows(columns, kept), [names[row] for row in kept]
         _check_numbers("target", target, columns, names)
-        _check_gaps(_as_array(columns[target]), target, names)
+        _check_gaps(as_array(columns[target]), target, names)
         for name in sources.values():
             _check_numbers("measure", name, columns, names)
         for name in (*hyperparameters, *strata):
@@ -180,7 +180,7 @@ class Pool:
             columns, names = keep_rows(columns, rows), [names[row] for row in rows]
             groups = group_rows(columns, strata)
         inside = [np.array(rows, dtype=np.int64) for rows in groups.values()]
-        values = {name: _as_array(columns[source]) for name, source in sources.items()}
+        values = {name: as_array(columns[source]) for name, source in sources.items()}
         values = {name: value if name in columns else -value for name, value in values.items()}
         reasons = {name: _explain_undefined(value, names, inside) for name, value in values.items()}
         encoded = {name: _encode(columns[name]) for name in hyperparameters}
@@ -190,7 +190,7 @@ class Pool:
         return cls(
             names=names,
             target=target,
-            gaps=_as_array(columns[target]),
+            gaps=as_array(columns[target]),
             measures={name: value for name, value in values.items() if reasons[name] is None},
             undefined={name: reason for name, reason in reasons.items() if reason is not None},
             hyperparameters={name: codes for name, (codes, _) in encoded.items()},
@@ -211,7 +211,8 @@ def format_cell(value: Any) -> str:
 
 def _check_list(kind: str, names: Sequence[str]) -> None:
     if isinstance(names, str):
-        raise TypeError(f"{kind}s must be a list of names, such as [{names!r}], not a single string.")
+        kinds = "strata" if kind == "stratum" else f"{kind}s"
+        raise TypeError(f"{kinds} must be a list of names, such as [{names!r}], not a single string.")
 
 
 def _check_known(kind: str, names: Sequence[str], columns: Columns, *, may_be_negated: bool = False) -> None:
@@ -240,8 +241,8 @@ def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[s
     if len(unfit) == len(list(groups)):
         reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
         raise ValueError(
-            f"no stratum of {join(strata)} can be ranked ({reasons}). Name a column with few values, such as the recipe "
-            "that a model was trained by."
+            f"no stratum of {join(strata)} can be ranked ({reasons}). Name a column with few values, such as the "
+            "recipe that a model was trained by."
         )
 
 
@@ -305,10 +306,6 @@ def _explain_undefined(values: Array, names: Sequence[str], strata: Iterable[Ind
 
 def _find_nonfinite(values: Array, names: Sequence[str]) -> list[str]:
     return [name for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
-
-
-def _as_array(column: list[Any]) -> Array:
-    return np.array([np.nan if cell is None else float(cell) for cell in column])
 
 
 def _encode(column: list[Any]) -> tuple[Indices, list[Any]]:

@@ -82,8 +82,11 @@ def as_columns(table: Any) -> Columns:
 
 def as_numbers(column: Sequence[Any]) -> Array | None:
     """Return a column as numbers, nan where one is missing; None if a cell is something else."""
-    if not all(is_number(cell) for cell in column):
-        return None
+    return as_array(column) if all(is_number(cell) for cell in column) else None
+
+
+def as_array(column: Sequence[Any]) -> Array:
+    """Return a column of numbers as an array, nan where one is missing."""
     return np.array([np.nan if cell is None else float(cell) for cell in column])
 
 
