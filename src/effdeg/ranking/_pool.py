@@ -69,6 +69,11 @@ class Pool:
         return int(self.clusters.max()) + 1
 
     @property
+    def least_clusters(self) -> int:
+        """The number of clusters in the stratum that has the fewest; without strata the number of all."""
+        return min([len(np.unique(self.clusters[rows])) for rows in self.strata.values()], default=self.cluster_count)
+
+    @property
     def clustered(self) -> bool:
         """Whether some models are resampled together."""
         return self.cluster_count < len(self)
@@ -81,8 +86,9 @@ class Pool:
         """Describe the clusters and how many there are."""
         if not self.clustered_by:
             return pluralize(self.cluster_count, "configuration")
+        names = [name for name in self.clustered_by if name not in self.strata_by]
         within = f" within {join(self.strata_by)}" if self.strata else ""
-        return f"{pluralize(self.cluster_count, 'combination')} of {join(self.clustered_by)}{within}"
+        return f"{pluralize(self.cluster_count, 'combination')} of {join(names)}{within}"
 
     def select(self, stratum: str) -> "Pool":
         """Return the pool of the models of one stratum; measures that are constant there are undefined."""

@@ -10,7 +10,7 @@ from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
-from effdeg.ranking._rows import MIN_CLUSTERS, Indices
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_CLUSTERS, Indices
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 from effdeg.ranking._variants import choose_best, find_variants
@@ -144,7 +144,9 @@ def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Map
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
     varied = evaluation.neighbors.axes if evaluation.neighbors else []
     given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
-    outside = evaluation.correlations((counts == 0).astype(np.float64)) if families else {}
+    outside = None
+    if families and pool.least_clusters >= FEW_CLUSTERS:
+        outside = evaluation.correlations((counts == 0).astype(np.float64))
     return Ranking(
         pool=pool,
         scores={score.measure: score for score in [*scores, *undefined]},

@@ -11,7 +11,7 @@ import numpy as np
 from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool, join
-from effdeg.ranking._rows import MIN_CLUSTERS
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_CLUSTERS
 from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import Array
 from effdeg.ranking._variants import BestVariant
@@ -31,7 +31,6 @@ STATISTICS = {
     "conditional_information": "conditional information",
 }
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
-_FEW_CLUSTERS = 8
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
 
 
@@ -329,7 +328,10 @@ class Ranking:
                 "those that describe how a model was trained with hyperparameters=…, to leave them out"
             )
         found += self._describe_neighbors()
-        if self.resampled and pool.clustered and (count := pool.cluster_count) < _FEW_CLUSTERS:
+        if rough := [name for name, inside in self.strata.items() if inside.pool.cluster_count < FEW_CLUSTERS]:
+            them = f"{join(pool.strata_by)} {', '.join(rough)}"
+            found.append(f"fewer than {FEW_CLUSTERS} configurations to resample in {them}: intervals are rough")
+        elif self.resampled and pool.clustered and (count := pool.cluster_count) < FEW_CLUSTERS:
             few, none = "are few to resample: intervals are rough", "cannot be resampled: there are no intervals"
             problem = few if count >= MIN_CLUSTERS else none
             found.append(f"{pool.describe_clusters()} {problem}. Name every hyperparameter in which models differ")
@@ -377,7 +379,8 @@ class Ranking:
         """Return a table of strings with the best variant of each family; only a header without ``variants``."""
         rows = [["best of", "by", "variant", "", "corrected for the choice"]]
         for best in (each[statistic] for each in self.best.values() for statistic in ("pearson", "kendall")):
-            corrected = "undefined" if best.corrected is None else str(Statistic(best.corrected, best.interval))
+            corrected = "–" if best.corrected is None else f"{best.corrected:z.2f}"
+            corrected += f" ({format_range(best.interval)})"
             label = f"{len(best.variants)} {best.family}"
             rows.append([label, best.statistic.title(), best.variant, f"{best.value:z.2f}", corrected])
         return rows

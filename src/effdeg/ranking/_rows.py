@@ -15,6 +15,8 @@ Indices = NDArray[np.int64]
 MIN_STRATUM = 5
 # Half of the resamples of two configurations are copies of one of them.
 MIN_CLUSTERS = 3
+# With fewer, intervals are rough, and a resample leaves too few that it does not draw.
+FEW_CLUSTERS = 8
 
 
 def keep_rows(columns: Columns, rows: Sequence[int] | Indices) -> Columns:

@@ -18,23 +18,25 @@ _LARGEST = 1 - 1e-12
 class BestVariant:
     """The best of several variants of a measure by one correlation with the gap: an element of :attr:`Ranking.best`.
 
-    With r_k for variant k on the pool and r*_k on a resample, z = atanh r and δ_k = z*_k - z_k:
+    With r_k for variant k on the pool, r*_k on a resample, z = atanh r, and q the quantile that the level asks for:
 
     - ``value`` = max_k r_k is too high: of many estimates the highest one is a lucky one.
-    - ``corrected`` is unbiased for the variant that is chosen: on each resample the best variant is chosen, and its
+    - ``corrected`` is nearly unbiased for the variant that is chosen: on each resample the best variant is chosen, and its
       correlation taken on the models that the resample does not draw; their mean (the leave-one-out bootstrap of Efron
-      and Tibshirani, 1997, "Improvements on cross-validation"). It chooses on about 63% of the models.
-    - ``interval`` holds for the chosen variant and for the best one, whatever the choice. On the scale of z it reaches
-      from max_k z_k - q(max_k δ_k), the simultaneous lower bound of all variants (White, 2000, "A reality check for
-      data snooping"), to the upper bound of the chosen one alone, since the best is no worse than any. If no variant
-      correlates, a 95% interval covers 0 in about 97% of pools: a maximum is hardly ever too low.
+      and Tibshirani, 1997, "Improvements on cross-validation"). The choice has only the 63% of the models that a
+      resample draws, so where one variant is much better than the others the value is somewhat low.
+    - ``interval`` holds for the variant that is chosen, whichever it is, and for the best one. On the scale of z it
+      reaches from the simultaneous lower bound of all variants (as in White, 2000, "A reality check for data
+      snooping") to the upper percentile of the chosen one alone, since the highest estimate is hardly ever too low.
+      The lower bound is max_k z_k less q(max_k (z_k - z*_k)) or q(max_k (z*_k - z_k)), whichever is larger: resamples
+      of a correlation are skewed. If no variant correlates, a 95% interval covers 0 in 95% of simulated pools or more.
 
     Example:
         >>> from effdeg.ranking import rank
-        >>> table = {"a@1": [1, 3, 2, 5, 4], "a@2": [2, 1, 4, 3, 5], "gap": [0.1, 0.2, 0.3, 0.4, 0.5]}
+        >>> table = {"a@1": [1, 3, 2, 5, 4, 8, 6, 7], "a@2": [2, 1, 4, 3, 6, 5, 7, 8], "gap": [1, 2, 3, 4, 5, 6, 8, 7]}
         >>> best = rank(table, variants={"a": "a@*"}, resamples=100).best["a"]["pearson"]
-        >>> best.variant, round(best.value, 2), best.corrected < best.value
-        ('a@1', 0.8, True)
+        >>> best.variant, round(best.value, 2), best.interval[0] < best.corrected < best.interval[1]
+        ('a@2', 0.9, True)
 
     Attributes:
         family: The name of the measure that the variants belong to.
@@ -42,7 +44,8 @@ class BestVariant:
         variants: The variants that were chosen from; those that are undefined are left out.
         variant: The best one.
         value: Its correlation with the gap.
-        corrected: The correlation, corrected for the choice; None where resamples leave it undefined.
+        corrected: The correlation, corrected for the choice; None with fewer than 8 configurations to draw from, in the
+            whole pool or in a stratum, which leave too few that are not drawn.
         interval: The interval that knows about the choice; None where more than half of the resamples are undefined.
     """
 
@@ -83,7 +86,7 @@ def choose_best(
     measures: Sequence[str],
     found: Mapping[str, Array],
     resampled: Mapping[str, Array],
-    outside: Mapping[str, Array],
+    outside: Mapping[str, Array] | None,
     level: float,
 ) -> dict[str, dict[str, BestVariant]]:
     """Choose the best variant of each family by each correlation.
@@ -93,7 +96,7 @@ def choose_best(
         measures: The measures that are defined, in the order of the last axis of all arrays.
         found: The correlations on the pool, 1 × measures.
         resampled: Those on resamples, resamples × measures.
-        outside: Those on the models that each resample does not draw.
+        outside: Those on the models that each resample does not draw; None if these are too few.
         level: The probability of the interval.
 
     Returns:
@@ -104,26 +107,32 @@ def choose_best(
         defined = [name for name in names if name in measures]
         columns = [measures.index(name) for name in defined]
         for statistic in CORRELATIONS if defined else ():
-            on_pool, drawn, held_out = (each[statistic][:, columns] for each in (found, resampled, outside))
+            on_pool, drawn = (each[statistic][:, columns] for each in (found, resampled))
+            held_out = None if outside is None else outside[statistic][:, columns]
             chosen = _choose(family, statistic, defined, on_pool[0], drawn, held_out, level)
             best.setdefault(family, {})[statistic] = chosen
     return best
 
 
 def _choose(
-    family: str, statistic: str, names: Sequence[str], found: Array, resampled: Array, outside: Array, level: float
+    family: str,
+    statistic: str,
+    names: Sequence[str],
+    found: Array,
+    resampled: Array,
+    outside: Array | None,
+    level: float,
 ) -> BestVariant:
     best = int(found.argmax())
     value = float(found[best])
     complete = np.isfinite(resampled).all(1)
     if complete.sum() * 2 < len(resampled):
         return BestVariant(family, statistic, names, names[best], value, None, None)
-    resampled, outside = resampled[complete], outside[complete]
-    held_out = outside[np.arange(len(outside)), resampled.argmax(1)]
-    corrected = float(np.nanmean(held_out)) if np.isfinite(held_out).any() else None
-    z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (found, resampled))
-    shifts = drawn - z
-    low = z[best] - np.quantile(shifts.max(1), (1 + level) / 2)
-    high = z[best] - np.quantile(shifts[:, best], (1 - level) / 2)
+    corrected = None
+    if outside is not None:
+        corrected = float(np.nanmean(np.take_along_axis(outside, resampled.argmax(1)[:, None], 1)[complete]))
+    z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (found, resampled[complete]))
+    low = z[best] - max(np.quantile(shifts.max(1), (1 + level) / 2) for shifts in (z - drawn, drawn - z))
+    high = np.quantile(drawn[:, best], (1 + level) / 2)
     interval = float(np.tanh(low)), float(np.tanh(high))
     return BestVariant(family, statistic, names, names[best], value, corrected, interval)
