@@ -28,17 +28,21 @@ def test_against_a_loop_over_resamples(statistic):
         return np.array([correlate(table[name][rows], table["gap"][rows])[0] for name in names])
 
     on_pool = correlations(np.arange(20))
-    resampled, held_out = [], []
+    resampled, held_out, chosen = [], [], []
     for rows in np.random.default_rng(3).integers(0, 20, (200, 20)):
         drawn = correlations(rows)
         resampled.append(np.arctanh(drawn))
         outside = np.setdiff1d(np.arange(20), rows)
-        held_out.append(correlations(outside)[drawn.argmax()])
+        held_out.append(correlations(outside))
+        chosen.append(drawn.argmax())
     best = on_pool.argmax()
     assert (found.family, found.statistic, found.variant) == ("m", statistic, names[best])
     assert found.variants == names
     assert found.value == pytest.approx(on_pool[best])
-    assert found.corrected == pytest.approx(np.mean(held_out))
+    usual = np.mean(held_out, axis=0)
+    parts = [on_pool[k] + outside[k] - usual[k] for k, outside in zip(chosen, held_out, strict=True)]
+    assert found.corrected == pytest.approx(np.mean(parts))
+    assert found.corrected < found.value
     drops = np.arctanh(on_pool) - np.array(resampled)
     low = np.arctanh(on_pool[best]) - max(np.quantile(each.max(axis=1), 0.95) for each in (drops, -drops))
     high = np.quantile(np.array(resampled)[:, best], 0.95)

@@ -21,10 +21,12 @@ class BestVariant:
     With r_k for variant k on the pool, r*_k on a resample, z = atanh r, and q the quantile that the level asks for:
 
     - ``value`` = max_k r_k is too high: of many estimates the highest one is a lucky one.
-    - ``corrected`` is nearly unbiased for the variant that is chosen: on each resample the best variant is chosen, and its
-      correlation taken on the models that the resample does not draw; their mean (the leave-one-out bootstrap of Efron
-      and Tibshirani, 1997, "Improvements on cross-validation"). The choice has only the 63% of the models that a
-      resample draws, so where one variant is much better than the others the value is somewhat low.
+    - ``corrected`` is nearly unbiased for the variant that is chosen. On each resample the best variant is chosen, and
+      its correlation taken on the models that the resample does not draw, which had no part in the choice (the
+      leave-one-out bootstrap of Efron and Tibshirani, 1997, "Improvements on cross-validation"). They are few, which
+      alone changes a correlation; so ``corrected`` is the mean of r_k on the pool for the variants that are chosen,
+      plus what such a variant has less on those models where it is chosen than on average. The choice has only
+      the 63% of the models that a resample draws: where one variant is far better the value is somewhat low.
     - ``interval`` holds for the variant that is chosen, whichever it is, and for the best one. On the scale of z it
       reaches from the simultaneous lower bound of all variants (as in White, 2000, "A reality check for data
       snooping") to the upper percentile of the chosen one alone, since the highest estimate is hardly ever too low.
@@ -130,7 +132,9 @@ def _choose(
         return BestVariant(family, statistic, names, names[best], value, None, None)
     corrected = None
     if outside is not None:
-        corrected = float(np.nanmean(np.take_along_axis(outside, resampled.argmax(1)[:, None], 1)[complete]))
+        deviations = found + outside - np.nanmean(outside, axis=0)
+        chosen = np.take_along_axis(deviations, resampled.argmax(1)[:, None], 1)[complete]
+        corrected = min(value, float(np.nanmean(chosen)))
     z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (found, resampled[complete]))
     low = z[best] - max(np.quantile(shifts.max(1), (1 + level) / 2) for shifts in (z - drawn, drawn - z))
     high = np.quantile(drawn[:, best], (1 + level) / 2)
