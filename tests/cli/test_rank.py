@@ -157,6 +157,7 @@ def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     expected = rank(TABLE, **settings, resamples=100)
     assert "27 models within lr (0.01, 0.1, 0.3), 4 measures of gap" in out
     assert "lr 0.1: 9 models" in out
+    assert "among models of one lr that differ in one hyperparameter alone" in out
     for ranked in (expected, *expected.strata.values()):
         for row in (*ranked.rows()[1:-1], *ranked.best_rows()[1:]):
             assert any(all(cell in line for cell in row) for line in out.splitlines())

@@ -209,6 +209,16 @@ def test_a_measure_that_one_stratum_leaves_undefined():
     assert advantage.value == pytest.approx(ranking.scores["fine"].kendall.value - ranking.scores["flat"].kendall.value)
 
 
+def test_all_measures_undefined():
+    table = random_search()
+    table |= {"a": [1.0] * 24, "b": [float(recipe == "mixup") for recipe in table["recipe"]]}
+    ranking = rank(table, measures=["a", "b"], strata=["recipe"], variants={"both": ["a", "b"]}, resamples=100)
+    assert "b is constant within each stratum" in str(ranking)
+    assert "no measure can be ranked." in str(ranking)
+    assert ranking.best == {}
+    assert [list(inside.scores) for inside in ranking.strata.values()] == [["a", "b"]] * 2
+
+
 def test_everything_as_plain_numbers_and_in_words():
     table = random_search() | {"-m": [-value for value in random_search()["gap"]]}
     both = {"both": ["m", "n"]}

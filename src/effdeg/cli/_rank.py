@@ -131,7 +131,8 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
             values = (f"{psi.value:z.2f}" for psi in score.psi_by_axis.values())
             wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0
             rows.append([score.measure, *values, str(score.worst_environment) if wrong else "–"])
-        _print(console, "among models that differ in one hyperparameter alone", rows)
+        models = f"models of one {' and '.join(ranked.pool.strata_by)}" if ranked.strata else "models"
+        _print(console, f"among {models} that differ in one hyperparameter alone", rows)
     console.print(f"[dim]{ranked.legend()}[/]")
     print_notes(console, ranked.warnings())
 
