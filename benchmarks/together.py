@@ -126,7 +126,8 @@ def _make_step(case: Networks, seed: int) -> Step:
 
 def _make_stack(case: Networks, count: int) -> StackedStep:
     stack = StackedStep([_make_task(case, seed) for seed in range(count)], ["all"] * count)
-    stack.prepare(penalized=_get_weight(case) > 0)
+    stack.compile(penalized=_get_weight(case) > 0)
+    stack.capture(penalized=_get_weight(case) > 0)
     return stack
 
 

@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, select_network
 from effdeg.demo._page import plot_penalty
 from effdeg.plots import THEMES, open_figure, plot_method
+from effdeg.proxies import larger_is_better
 from effdeg.ranking import Ranking, Statistic, rank, read_table
 from effdeg_lab.studies.returns import make_figure
 
@@ -133,7 +134,7 @@ def pool() -> Ranking:
     """Rank the measures on the pool of small networks."""
     table = read_table(ROOT / "results" / "pools" / "digits.csv")
     measures = [name for name in table if name not in {*AXES, "gap"}]
-    turned = [f"-{name}" if "margin" in name else name for name in measures]
+    turned = [f"-{name}" if larger_is_better(name) else name for name in measures]
     # Weight decay hardly matters here: networks that differ in it alone are nearly copies, and resampled together.
     return rank(table, target="gap", measures=turned, hyperparameters=AXES, clusters=AXES[:2])
 

@@ -62,7 +62,8 @@ def compare(model, **how):
 
 def proxy(name, model, loss=cross_entropy, **how):
     reference = {key: each + 1 for key, each in model.state_dict().items()}
-    return proxies.evaluate(model, (X, Y), loss, names=[name], reference=reference, **PATHS, **how)[name].value
+    needed = {"reference": reference, "others": [OTHER], "labelled": (X.flip(0), Y)}
+    return proxies.evaluate(model, (X, Y), loss, names=[name], **needed, **PATHS, **how)[name].value
 
 
 MEASURES = {
@@ -186,16 +187,19 @@ def _failing(at, function):
 LAYERS = {
     *("effective_degree", "effective_degree_normalized", "path_norm", "margin@10", "margin@50", "mixup_margin"),
     *("jacobian_norm", "decision_regions", "linear_regions", "total_variation"),
+    *("confidence", "entropy", "nuclear_norm", "disagreement"),
 }
 # One factor for a whole layer cancels out of a product of norms, one for each unit does not.
 WHOLE_LAYERS = {"frobenius_product", "spectral_product", "spectral_margin@10", "spectral_margin@50"}
 # What does not notice a last layer that is scaled down.
 OUTPUTS = {
     *("effective_degree_normalized", "decision_regions", "linear_regions", "mixup_margin"),
-    *("spectral_margin@10", "spectral_margin@50"),
+    *("spectral_margin@10", "spectral_margin@50", "disagreement"),
 }
 INVARIANT = {"whole layer": LAYERS | WHOLE_LAYERS, "each unit": LAYERS, "outputs": OUTPUTS}
-NAMES = [name for name in proxies.names() if name != "distance" and not name.startswith("hessian")]
+# The rank of an example by its entropy, from which an accuracy is predicted, depends little on the scale of outputs.
+LEFT_OUT = ("distance", "hessian", "thresholded_confidence")
+NAMES = [name for name in proxies.names() if not name.startswith(LEFT_OUT)]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +215,7 @@ def values():
     }
     for kind in ("whole layer", "each unit"):
         torch.testing.assert_close(models[kind](x), model(x), rtol=1e-12, atol=1e-12)
-    settings = {"names": NAMES, "paths": 30, "nodes": 20, "degree": 8}
+    settings = {"names": NAMES, "others": [nn.Linear(5, 3).double()], "paths": 30, "nodes": 20, "degree": 8}
     return {kind: proxies.evaluate(each, (x, y), cross_entropy, **settings).row() for kind, each in models.items()}
 
 

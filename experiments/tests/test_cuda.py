@@ -167,7 +167,8 @@ def test_a_captured_stack_trains_as_each_network_alone(optimizer, compiled):
     )
     fresh = [{name: value.clone() for name, value in task.model.state_dict().items()} for task in one]
     stack, orders = StackedStep(one, rates), torch.randint(60, (30, 3, 20), device=GPU)
-    stack.prepare(penalized=False)
+    stack.compile(penalized=False)
+    stack.capture(penalized=False)
     for number, state in enumerate(fresh):
         stack.get_row(number).restore({"model": state, "optimizer": {}, "penalties": torch.zeros(())})
     for indices in orders:

@@ -21,7 +21,7 @@ def make_degree(value, normalized):
 @pytest.fixture(scope="module")
 def pool():
     """Make a pool in which the effective degree follows the gap, one radius of sharpness roughly, others not."""
-    rng = random.Random(0)
+    rng, confidences = random.Random(0), random.Random(1)
     runs, rows = [], []
     for seed in POOL.seeds:
         for point in POOL.points():
@@ -34,6 +34,7 @@ def pool():
                 "adaptive_sharpness@0.5": rng.gauss(0, 1),
                 "parameter_norm": 9 - gap + rng.gauss(0, 0.02),
                 "margin@10": 3 - 20 * gap + rng.gauss(0, 0.5),
+                "confidence": confidences.gauss(0.9, 0.1),
             }
             summary = {
                 "gap": gap,
@@ -57,7 +58,8 @@ def gather(runs, edit=lambda summary: None):
 def test_the_ranking_is_that_of_effdeg(pool):
     runs, rows = pool
     results = gather(runs)
-    measures = [f"-{name}" if "margin" in name else name for name in rows[0] if name not in {*AXES, "gap"}]
+    good = {"margin@10", "confidence"}
+    measures = [f"-{name}" if name in good else name for name in rows[0] if name not in {*AXES, "gap"}]
     expected = rank(rows, measures=measures, hyperparameters=AXES)
     table, tests = POOL.study.tables(results)
     assert table.title.startswith("18 models: 5 epochs, seeds 0, 1")
@@ -71,7 +73,7 @@ def test_the_ranking_is_that_of_effdeg(pool):
     assert [row[0] for row in tests.rows] == [*papers[1:], "-margin@10"]
     (figure,) = POOL.study.figures(results)
     # Of the two variants along random pixels, the better one is drawn.
-    assert len([axes for axes in figure.draw("dark").axes if axes.get_title(loc="left")]) == 10
+    assert len([axes for axes in figure.draw("dark").axes if axes.get_title(loc="left")]) == 11
 
 
 def test_the_claim(pool):

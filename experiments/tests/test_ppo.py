@@ -63,12 +63,12 @@ def test_advantages_are_sums_of_discounted_errors_up_to_the_end_of_the_episode()
             assert float(found[first, game]) == pytest.approx(expected)
 
 
-def make_batch(count=12, frame=(3, 8, 8)):
+def make_batch(count=12, frame=(8, 8, 3)):
     torch.manual_seed(1)
     old = torch.log_softmax(torch.randn(count, 15), dim=1)
     actions = torch.randint(15, (count,))
     numbers = (torch.randn(count) for _ in range(3))
-    return Batch(torch.rand(count, *frame), actions, old[torch.arange(count), actions], *numbers)
+    return Batch(255 * torch.rand(count, *frame), actions, old[torch.arange(count), actions], *numbers)
 
 
 def test_losses_are_those_of_the_paper_one_example_at_a_time():
@@ -200,7 +200,7 @@ def test_the_penalty_reaches_the_actor_and_the_trunk_but_not_the_critic(anchor):
     settings = small(weight=1.0, anchor=anchor)
     learner = Learner(Agent((8, 8), actions=15), settings, (8, 8))
     torch.nn.init.normal_(learner.agent.actor.weight)
-    batch = make_batch(32, frame=(3, 8, 8))
+    batch = make_batch(32)
     gradients = []
     for weight in (0.0, 1000.0):
         learner._weight.fill_(weight)

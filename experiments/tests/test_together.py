@@ -101,7 +101,8 @@ def make_stack(tasks, *, penalized):
     """Make a step of all tasks, with their first weights."""
     fresh = [{name: value.clone() for name, value in task.model.state_dict().items()} for task in tasks]
     stack = StackedStep(tasks, RATES)
-    stack.prepare(penalized=penalized)
+    stack.compile(penalized=penalized)
+    stack.capture(penalized=penalized)
     for number, state in enumerate(fresh):
         stack.get_row(number).restore({"model": state, "optimizer": {}, "penalties": torch.zeros(())})
     return stack
@@ -222,7 +223,7 @@ def test_runs_that_are_killed_while_they_save_go_on_from_where_each_is(tmp_path,
             carry_out_together(tmp_path / "killed", SEVERAL)
     starts = []
     train = together._train
-    monkeypatch.setattr(together, "_train", lambda members: starts.append(members[0].resumes_at) or train(members))
+    monkeypatch.setattr(together, "_train", lambda each, end: starts.append(each[0].resumes_at) or train(each, end))
     for one, two in zip(whole, carry_out_together(tmp_path / "killed", SEVERAL), strict=True):
         assert_like(one, two, rtol=1e-4, atol=1e-5)
     assert starts == [3, 2]

@@ -28,6 +28,7 @@ def measure_all():
     loose = effdeg.measure(model, X, paths=2000, nodes=8, degree=4, tolerance=0.04)
     compared = effdeg.compare({"model": model, "other": mlp(seed=1)}, X, degree=4, **MANY)
     names = [name for name in proxies.names() if name != "distance"]
+    needed = {"others": [mlp(seed=1)], "labelled": (X[12:24], Y)}
     with pytest.raises(ValueError, match="NaN or infinite on path") as caught:
         effdeg.measure(broken_model, X, paths=200, nodes=8, degree=4)
     return {
@@ -39,7 +40,7 @@ def measure_all():
         "trace": effdeg.trace(model, X, **MANY).fit(degree=4).per_path,
         "trace of few paths": effdeg.trace(model, X, **FEW).fit(degree=4).per_path,
         "compare": {name: each.per_path for name, each in compared.measurements.items()},
-        "proxies": proxies.evaluate(alone, (X[:12], Y), cross_entropy, names=names, degree=4, **MANY).row(),
+        "proxies": proxies.evaluate(alone, (X[:12], Y), cross_entropy, names=names, degree=4, **needed, **MANY).row(),
         # Every rank says which path; ranks that see all paths at once also count the others.
         "error": str(caught.value).split(" (and")[0].split(". Look")[0],
     }

@@ -3,6 +3,8 @@
 import json
 import re
 
+from effdeg import proxies
+from effdeg.io import load_data, load_model
 from tests.cli.networks import FAST, SMALL
 
 
@@ -36,3 +38,30 @@ def test_compare_passes_on_the_notes_of_each_model(run, data, weights):
     assert out.count("note: nodes = degree + 1") == 1
     for name in ("scale1", "scale8"):
         assert re.search(rf"note on {name}: \d+% of the value lies in the upper half", out)
+
+
+def test_other_measures_stand_next_to_the_effective_degree(run, data, weights):
+    given = [argument for file in weights[:2] for argument in ("--weights", file)]
+    names = ["confidence", "entropy", "nuclear_norm", "disagreement", "total_variation"]
+    asked = [argument for name in names for argument in ("--proxy", name)]
+    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, *asked, "--json")
+    assert code == 0
+    found = json.loads(out)["proxies"]
+    models, inputs = [load_model(SMALL, file) for file in weights[:2]], load_data(data).inputs
+    options = dict(zip([flag.lstrip("-") for flag in FAST[::2]], map(int, FAST[1::2]), strict=True))
+    for (own, other), name in ((models, "scale1"), (models[::-1], "scale4")):
+        expected = proxies.evaluate(own, inputs, names=names, others=[other], **options).to_dict()["results"]
+        assert found[name] == expected
+    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidence")
+    assert code == 0
+    assert f"{found['scale1']['confidence']['value']:.4g}" in re.sub(r"\s+", " ", out)
+
+
+def test_a_proxy_that_has_no_value_is_refused_before_any_work(run, data, weights):
+    given = [argument for file in weights[:2] for argument in ("--weights", file)]
+    code, _, err = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidense")
+    assert code != 0
+    assert "Did you mean 'confidence'" in re.sub(r"\s+", " ", err)
+    code, _, err = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "margin@10")
+    assert code != 0
+    assert "needs labels" in re.sub(r"\s+", " ", err)

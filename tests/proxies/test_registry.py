@@ -35,7 +35,8 @@ def table_of(model=None, **settings):
 
 
 def test_all_of_them():
-    table = table_of(mlp(activation=nn.ReLU).double(), reference=mlp(seed=1, activation=nn.ReLU).double())
+    other = mlp(seed=1, activation=nn.ReLU).double()
+    table = table_of(mlp(activation=nn.ReLU).double(), reference=other, others=[other], labelled=(X, Y))
     assert not table.skipped
     assert list(table) == proxies.names()
     assert all(math.isfinite(value) for value in table.row().values())
@@ -48,6 +49,15 @@ def test_the_names_are_those_of_the_papers_grids():
     ]  # fmt: skip
     assert len([name for name in names if name.startswith("adaptive_sharpness")]) == 5
     assert len(set(names)) == len(names)
+
+
+def test_directions():
+    better = {name for name in proxies.names() if proxies.larger_is_better(name)}
+    margins = {name for name in proxies.names() if "margin" in name}
+    assert better == margins | {"confidence", "nuclear_norm", "thresholded_confidence"}
+    assert proxies.larger_is_better("margin@33")
+    with pytest.raises(ValueError, match="'margins' is not a known proxy"):
+        proxies.larger_is_better("margins")
 
 
 @pytest.mark.parametrize("name", ["sharpness@0.1", "margin@50", "parameter_norm", "total_variation", "mixup_margin"])
@@ -183,7 +193,7 @@ def test_outputs_that_are_no_logits_leave_what_needs_none():
     assert {"effective_degree_normalized", "sharpness@0.05", "path_norm", "linear_regions", "hessian_trace"} <= set(
         table
     )
-    assert {"effective_degree", "decision_regions", "total_variation", "margin@10", "mixup_margin"} <= set(
+    assert {"effective_degree", "decision_regions", "total_variation", "margin@10", "mixup_margin", "entropy"} <= set(
         table.skipped
     )
     assert "single output" in table.skipped["effective_degree"]

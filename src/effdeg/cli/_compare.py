@@ -1,10 +1,11 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +16,9 @@ import effdeg
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
 from effdeg.cli._output import check_plot, print_json, print_notes, write
+
+if TYPE_CHECKING:
+    from effdeg._models.inference import Model
 
 
 @o.unbundle
@@ -29,6 +33,13 @@ def compare(
     *,
     weights: Annotated[list[Path] | None, o.option(help="Once for each model; or several for one model.")] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
+    proxy: Annotated[
+        list[str] | None,
+        o.option(
+            help="Also list this measure, such as confidence, entropy, nuclear_norm or disagreement (with the other "
+            "models). Once for each."
+        ),
+    ] = None,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     device_options: o.DeviceOptions,
@@ -43,12 +54,15 @@ def compare(
     better, but not always: where you have labels, check.
     """
     check_plot(plot)
+    if proxy:
+        effdeg.proxies.check_names(proxy)
     named = _match(models, weights or [], path_options.seed)
     settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
     with o.prepare_run(named.values(), examples) as first:
         shown = not (json or quiet)
+        tables = _evaluate(loaded, examples.inputs, proxy, settings) if proxy else {}
         found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=shown, **settings)
     if not first:
         return
@@ -56,8 +70,9 @@ def compare(
     comparison = effdeg.Comparison(measurements, normalized)
     console = Console(quiet=json)
     if json:
-        print_json(comparison.to_dict())
-    console.print(_make_table(comparison))
+        results = {name: table.to_dict()["results"] for name, table in tables.items()}
+        print_json(comparison.to_dict() | ({"proxies": results} if proxy else {}))
+    console.print(_make_table(comparison, tables))
     console.print(_describe_simplest(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
@@ -84,12 +99,25 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
     return dict(zip(names, found, strict=True))
 
 
-def _make_table(comparison: "effdeg.Comparison") -> Table:
+def _evaluate(
+    models: Mapping[str, "Model"], inputs: Any, names: list[str], settings: Mapping[str, Any]
+) -> dict[str, "effdeg.proxies.Table"]:
+    """Evaluate proxies of each model, with the others next to it; what needs labels or a loss raises an error."""
+    options = {name: settings[name] for name in effdeg.proxies.RunOptions.__annotations__ if name in settings}
+    found = {}
+    for name, model in models.items():
+        others = [other for other in models.values() if other is not model]
+        found[name] = effdeg.proxies.evaluate(model, inputs, names=names, others=others or None, **options)
+    return found
+
+
+def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
     from effdeg._utils.statistics import format_interval
 
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     table = Table(title=f"{what}, simplest first", title_justify="left")
-    for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
+    proxies = list(tables[comparison.ranking[0]]) if tables else []
+    for column in ("", "model", "value", "95% interval", "above the simplest", "significant", *proxies):
         table.add_column(column)
     apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
@@ -99,7 +127,9 @@ def _make_table(comparison: "effdeg.Comparison") -> Table:
         if (difference := apart.get(name)) is not None:
             row.append(f"{difference.value:.3g} ({format_interval(*difference.interval)})")
             row.append("yes" if difference.significant else "no")
-        table.add_row(*row)
+        else:
+            row += ["", ""]
+        table.add_row(*row, *(tables[name][proxy].estimate for proxy in proxies))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Other measures that may predict generalization: sharpness, norms, margins, Jacobians, regions and curvature.
+"""Other measures that may predict generalization: sharpness, norms, margins, Jacobians, regions, confidence, ….
 
 Every proxy takes a model, data as :func:`evaluate` reads them, a loss if it needs one, and :class:`RunOptions`, and
 returns a :class:`Result`. The model is left exactly as it was. An option that is unknown or of the wrong type raises
@@ -20,7 +20,8 @@ from effdeg.proxies._norms import (
     spectral_sum,
 )
 from effdeg.proxies._path_norm import path_norm
-from effdeg.proxies._registry import Table, check_names, evaluate, names
+from effdeg.proxies._predictions import confidence, disagreement, entropy, nuclear_norm, thresholded_confidence
+from effdeg.proxies._registry import Table, check_names, evaluate, larger_is_better, names
 from effdeg.proxies._sharpness import average_sharpness, sharpness
 
 __all__ = [
@@ -30,23 +31,29 @@ __all__ = [
     "Table",
     "average_sharpness",
     "check_names",
+    "confidence",
     "decision_regions",
+    "disagreement",
     "distance",
     "effective_degree",
+    "entropy",
     "evaluate",
     "frobenius_product",
     "frobenius_sum",
     "hessian_eigenvalue",
     "hessian_trace",
     "jacobian_norm",
+    "larger_is_better",
     "linear_regions",
     "margin",
     "mixup_margin",
     "names",
+    "nuclear_norm",
     "parameter_norm",
     "path_norm",
     "sharpness",
     "spectral_product",
     "spectral_sum",
+    "thresholded_confidence",
     "total_variation",
 ]

@@ -3,8 +3,8 @@
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
@@ -30,6 +30,7 @@ Loss = Callable[[Any, Any], Tensor]
 The outputs are one tensor, in float32 or better: of several that the model returns, ``logits``, or else the first."""
 
 Weights = Mapping[str, Tensor]
+_OF_EVERY_RUN = {"batch_size", "seed", "device", "dtype"}  # the options that do not depend on the model or the data
 
 
 class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
@@ -120,6 +121,9 @@ class Evaluator:
     paths: PathSettings
     fit: FitSettings
     batches: Batches
+    others: Sequence[Model] | None
+    labelled: tuple[Tree, Any]  # inputs and labels; None and None without
+    run_options: Mapping[str, Any]
     count_activations: bool = False
     _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
 
@@ -131,7 +135,15 @@ class Evaluator:
     @classmethod
     @contextmanager
     def open(
-        cls, model: Any, data: Any = None, loss: Loss | None = None, *, reference: object = None, **options: Any
+        cls,
+        model: Any,
+        data: Any = None,
+        loss: Loss | None = None,
+        *,
+        reference: object = None,
+        others: Sequence[Model] | None = None,
+        labelled: Any = None,
+        **options: Any,
     ) -> Iterator["Evaluator"]:
         """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
         # ``evaluate`` passes an open evaluator, so that its proxies share one.
@@ -150,12 +162,14 @@ class Evaluator:
         # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
         device, dtype = options.get("device"), options.get("dtype")
+        run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
         with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
+            fitted = _read_examples(labelled, None, paths.seed)
             batches = Batches(counts.get("batch_size"), runner.device)
             try:
-                yield cls(runner, inputs, labels, loss, reference, paths, fit, batches)
+                yield cls(runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, run_options)
             except TypeError as error:
                 if isinstance(data, tuple) and "missing" in str(error):
                     error.add_note(
@@ -164,6 +178,10 @@ class Evaluator:
                         "(effdeg.measure, which needs no labels, takes (first, second).)"
                     )
                 raise
+
+    def open_beside(self, model: Any, data: Any) -> AbstractContextManager["Evaluator"]:
+        """Open another model, or this one with other data, to run in the same way."""
+        return Evaluator.open(model, data, **self.run_options)
 
     def split(self, size: int) -> list[slice]:
         """Split the examples into parts of this size; the last may be smaller."""

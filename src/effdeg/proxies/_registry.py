@@ -16,9 +16,18 @@ from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, Ru
 from effdeg.proxies._jacobian import jacobian_norm
 from effdeg.proxies._margins import check_percentile, margin, mixup_margin
 from effdeg.proxies._path_norm import path_norm
+from effdeg.proxies._predictions import (
+    check_labelled,
+    check_others,
+    confidence,
+    disagreement,
+    entropy,
+    nuclear_norm,
+    thresholded_confidence,
+)
 from effdeg.proxies._sharpness import average_sharpness, check_radius, sharpness
 
-Need = Literal["weights", "labels", "loss", "reference"]
+Need = Literal["weights", "labels", "loss", "reference", "others", "labelled"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class _Family:
     needs: tuple[Need, ...] = ()
     number: str = ""  # the argument of compute that the number is given to
     listed: Sequence[float] = ()  # the numbers that names() lists
+    larger_is_better: bool = False
 
 
 _LOSS: tuple[Need, ...] = ("weights", "labels", "loss")
@@ -46,15 +56,22 @@ _PROXIES: dict[str, _Family] = {
     "spectral_product": _Family(_norms.spectral_product, ("weights",)),
     "spectral_sum": _Family(_norms.spectral_sum, ("weights",)),
     "path_norm": _Family(path_norm, ("weights",)),
-    "margin": _Family(margin, ("labels",), "percentile", (10, 50)),
-    "spectral_margin": _Family(partial(margin, spectral=True), ("labels", "weights"), "percentile", (10, 50)),
-    "mixup_margin": _Family(mixup_margin, ("labels",)),
+    "margin": _Family(margin, ("labels",), "percentile", (10, 50), larger_is_better=True),
+    "spectral_margin": _Family(
+        partial(margin, spectral=True), ("labels", "weights"), "percentile", (10, 50), larger_is_better=True
+    ),
+    "mixup_margin": _Family(mixup_margin, ("labels",), larger_is_better=True),
     "jacobian_norm": _Family(jacobian_norm),
     "decision_regions": _Family(decision_regions),
     "linear_regions": _Family(linear_regions),
     "total_variation": _Family(total_variation),
     "hessian_eigenvalue": _Family(hessian_eigenvalue, _LOSS),
     "hessian_trace": _Family(hessian_trace, _LOSS),
+    "confidence": _Family(confidence, larger_is_better=True),
+    "entropy": _Family(entropy),
+    "nuclear_norm": _Family(nuclear_norm, larger_is_better=True),
+    "disagreement": _Family(disagreement, ("others",)),
+    "thresholded_confidence": _Family(thresholded_confidence, ("labelled",), larger_is_better=True),
 }
 
 
@@ -82,13 +99,33 @@ def check_names(names: Iterable[str]) -> None:
     Example:
         >>> import effdeg
         >>> effdeg.proxies.check_names(["path_norm", "sharpness@0.2"])
-        >>> effdeg.proxies.check_names(["pathnorm"])
+        >>> effdeg.proxies.check_names(["pathnorms"])
         Traceback (most recent call last):
         ...
-        ValueError: 'pathnorm' is not a known proxy. Did you mean 'path_norm' or 'parameter_norm'?
+        ValueError: 'pathnorms' is not a known proxy. Did you mean 'path_norm' or 'parameter_norm'?
     """
     for name in names:
         _find(name)
+
+
+def larger_is_better(name: str) -> bool:
+    """Return whether a large value of a proxy is taken for a sign of good generalization, as that of a margin is.
+
+    :func:`effdeg.ranking.rank` expects measures that rise with the generalization gap: give such a proxy a leading
+    minus there.
+
+    Raises:
+        TypeError: The name is not a string.
+        ValueError: The name is unknown, or its number is out of range.
+
+    Example:
+        >>> import effdeg
+        >>> names = ["effective_degree", "margin@10", "confidence"]
+        >>> [f"-{name}" if effdeg.proxies.larger_is_better(name) else name for name in names]
+        ['effective_degree', '-margin@10', '-confidence']
+    """
+    _find(name)
+    return _PROXIES[name.partition("@")[0]].larger_is_better
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,13 +193,16 @@ def evaluate(
     *,
     names: Iterable[str] | None = None,
     reference: object = None,
+    others: Sequence[Model] | None = None,
+    labelled: Any = None,
     progress: bool = False,
     **options: Unpack[RunOptions],
 ) -> Table:
     """Evaluate many proxies for one model, sharing passes over the data where they can.
 
-    All radii of one-step sharpness share one gradient, which also gives the outputs for margins; the effective degree,
-    regions and total variation share their paths; everything spectral shares its norms.
+    All radii of one-step sharpness share one gradient, which also gives the outputs for margins and for everything that
+    is computed from predictions; the effective degree, regions and total variation share their paths; everything
+    spectral shares its norms.
 
     Args:
         model: The model. Its weights, buffers, gradients and mode are left as they were.
@@ -175,12 +215,14 @@ def evaluate(
             :func:`names` may follow ``@``. By default all that apply to this model and these data; the table lists the
             others with the reason (:class:`NotApplicable`).
         reference: The model before training, or its state dict, for ``distance``.
+        others: Other models of the same task, such as those of other seeds, for ``disagreement``.
+        labelled: Examples with labels that the model was not trained on, for ``thresholded_confidence``.
         progress: Show a progress bar.
 
     Raises:
-        TypeError: A name is not a string, or ``loss`` or ``reference`` has the wrong type.
+        TypeError: A name is not a string, or ``loss``, ``reference`` or ``others`` has the wrong type.
         ValueError: A name is unknown, the data are empty, the loss does not take the labels or is not the mean of a
-            batch, ``reference`` does not match the model, or outputs are NaN or infinite.
+            batch, ``reference`` or ``others`` do not match the model, or outputs are NaN or infinite.
         NotApplicable: One of ``names`` has no value for this model and these data.
 
     Example:
@@ -198,7 +240,9 @@ def evaluate(
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     with (
-        Evaluator.open(model, data, loss, reference=reference, **options) as evaluator,
+        Evaluator.open(
+            model, data, loss, reference=reference, others=others, labelled=labelled, **options
+        ) as evaluator,
         progress_bar("proxies", len(chosen), enabled=progress) as update,
     ):
         _check_needs(evaluator, needs if names is not None else set())
@@ -235,8 +279,8 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
             raise ValueError(f"{name!r}: a number was expected after the @, as in {example}.") from None
         check = check_percentile if found.number == "percentile" else check_radius
         check(found.number, settings[found.number])
-    # An evaluator holds the data, loss and reference, so these positional arguments of a proxy stay empty.
-    empty = [None, None] if "loss" in found.needs else [None]
+    # An evaluator holds the data, loss, reference and so on, so these positional arguments of a proxy stay empty.
+    empty = [None] * (1 + len({"loss", "others", "labelled"} & {*found.needs}))
     return lambda evaluator: found.compute(evaluator, *empty, **settings)
 
 
@@ -250,4 +294,8 @@ def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
         evaluator.check_loss()
     if evaluator.reference is not None or "reference" in needs:
         _norms.check_reference(evaluator.module, evaluator.reference)
+    if evaluator.others is not None or "others" in needs:
+        check_others(evaluator)
+    if evaluator.labelled[0] is not None or "labelled" in needs:
+        check_labelled(evaluator)
     evaluator.check_labels()

@@ -9,8 +9,8 @@ norm, learning rate and weight decay, so it trains as it would alone. Only rando
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -85,25 +85,35 @@ class Member(Loop):
 def train_stack(members: Sequence[Member], fingerprint: str, end: Callable[[Member], None]) -> None:
     """Train networks together and end the run of each, or raise :class:`AloneError` if they cannot be stacked."""
     opened = _each(members, lambda member: member.open(fingerprint, together=len(members), shared=True))
-    with looping.tune_kernels(members[0].job.device), members[0].turn:
+    with looping.tune_kernels(members[0].job.device):
         # If the runs were killed while they saved, some are ahead of others.
         for step in sorted({member.resumes_at for member in opened}, reverse=True):
-            _each(_train([member for member in opened if member.resumes_at == step]), end)
+            _train([member for member in opened if member.resumes_at == step], end)
 
 
-def _train(members: list[Member]) -> list[Member]:
-    """Train networks to the end, from the same step; return those that did not fail."""
-    try:
+def _train(members: list[Member], end: Callable[[Member], None]) -> None:
+    """Train networks to the end, from the same step."""
+    with _or_alone(members):
         stack = StackedStep([member.task for member in members], [member.group for member in members])
         for penalized in members[0].kinds:
-            stack.prepare(penalized=penalized)
-    except Exception as error:  # whatever the model's code does that vmap cannot, or for lack of memory
-        kind = type(members[0].task.model).__name__
-        raise AloneError(f"{len(members)} networks of kind {kind} cannot be trained together") from error
-    with closing(stack):
+            stack.compile(penalized=penalized)  # needs the GPU for moments only
+    with closing(stack), members[0].turn:
+        with _or_alone(members):
+            for penalized in members[0].kinds:
+                stack.capture(penalized=penalized)
         for number, member in reversed([*enumerate(members)]):  # the random state of the first is the last to be set
             member.join(stack.get_row(number))
-        return _train_steps(members, stack)
+        _each(_train_steps(members, stack), end)
+
+
+@contextmanager
+def _or_alone(members: Sequence[Member]) -> Iterator[None]:
+    """Say that networks cannot be stacked if anything fails, which is what their code does, or a lack of memory."""
+    try:
+        yield
+    except Exception as error:
+        kind = type(members[0].task.model).__name__
+        raise AloneError(f"{len(members)} networks of kind {kind} cannot be trained together") from error
 
 
 def _train_steps(members: list[Member], stack: "StackedStep") -> list[Member]:
@@ -209,17 +219,20 @@ class StackedStep:
         self._losses = {penalized: self._make_losses(penalized) for penalized in (False, True)}
         self._steps: dict[tuple[bool, int | None], Callable[[], None]] = {}
 
-    def prepare(self, *, penalized: bool) -> None:
-        """Run the step of each shape, which compiles it and makes the optimizer's state, and capture it on a GPU.
+    def compile(self, *, penalized: bool) -> None:
+        """Run the step of each shape, which compiles it and makes the optimizer's state. Changes the networks."""
+        with warnings.catch_warnings():
+            # Advice to compute in TF32, and other asides of the compiler.
+            warnings.filterwarnings("ignore", module="torch._inductor")
+            for shape in self._task.shapes or (None,):
+                self._run(penalized, shape)
+        if self._on_gpu:
+            torch.cuda.empty_cache()  # other runs need it while this one waits for its turn
 
-        This changes the networks: restore them after.
-        """
+    def capture(self, *, penalized: bool) -> None:
+        """Capture the step of each shape on a GPU. Changes the networks: restore them after."""
         for shape in self._task.shapes or (None,):
             run = partial(self._run, penalized, shape)
-            with warnings.catch_warnings():
-                # Advice to compute in TF32, and other asides of the compiler.
-                warnings.filterwarnings("ignore", module="torch._inductor")
-                run()
             self._steps[penalized, shape] = CapturedStep(self._task.model, run) if self._on_gpu else run
 
     def __call__(

@@ -103,7 +103,7 @@ def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG
 
 
 def scale_frames(frames: Tensor) -> Tensor:
-    """Turn bytes, with channels last, into numbers from 0 to 1, with channels first."""
+    """Turn numbers up to 255, with channels last, into numbers up to 1, with channels first."""
     return frames.permute(0, 3, 1, 2).float() / 255
 
 
@@ -155,6 +155,7 @@ def mix(batch: Batch, alpha: float) -> Batch:
     others = torch.randperm(count, device=device)
 
     def lerp(values: Tensor) -> Tensor:
+        values = values.float()
         return torch.lerp(values[others], values, share.view(-1, *[1] * (values.dim() - 1)))
 
     mixed = {name: lerp(getattr(batch, name)) for name in ("frames", "log_probs", "values", "advantages", "returns")}
@@ -259,7 +260,6 @@ class Learner:
         returns = self.advantages + self.values[:-1]
         own = (self.frames, self.actions, self.log_probs, self.values[:-1], self.advantages, returns)
         batch = Batch(*(each.flatten(0, 1)[self._rows] for each in own))
-        batch = batch._replace(frames=scale_frames(batch.frames))
         if self._settings.mixreg > 0:
             batch = mix(batch, self._settings.mixreg)
         self.optimizer.zero_grad()
@@ -271,13 +271,14 @@ class Learner:
         self.penalties += penalty
 
     def _compute_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        x = scale_frames(batch.frames)
         with autocast(self._device, self._settings.precision):
             if self._penalty is None:
-                logits, values = self.agent(batch.frames)
+                logits, values = self.agent(x)
                 loss, logged = compute_losses(logits, values, batch, self._settings)
                 return loss, logged, torch.zeros_like(self._weight)
-            points = self._penalty.points(batch.frames)
-            hidden = self.agent.trunk(points.append_to(batch.frames))
+            points = self._penalty.points(x)
+            hidden = self.agent.trunk(points.append_to(x))
             logits = self.agent.actor(hidden).float()
             # Of the points only the actor is asked: the critic is not to be made simple.
             values = self.agent.critic(points.first_rows(hidden)).float().squeeze(1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from effdeg.proxies import larger_is_better
 from effdeg.ranking import Ranking, Score, Statistic, rank
 from effdeg_lab.recipe import Recipe
 from effdeg_lab.results import Results
@@ -40,8 +41,8 @@ _NOTES = (
 class ModelPool:
     """The models of a pool, one row each, and how measures and training accuracy rank them.
 
-    Measures are larger where the gap is larger: margins have a leading minus. Models that differ only in ``inert`` axes
-    of the grid, which hardly move the gap, are resampled together.
+    Measures are larger where the gap is larger: margins, confidence and the like have a leading minus. Models that
+    differ only in ``inert`` axes of the grid, which hardly move the gap, are resampled together.
     """
 
     models: Sequence[Mapping[str, Any]]
@@ -127,7 +128,9 @@ def read_pool(results: Results) -> ModelPool:
     models = [_describe_model(results.recipe, name, run) for name, run in runs]
     known = {"model", *axes, "seed", REFERENCE, "test_accuracy", TARGET}
     columns = dict.fromkeys(name for model in models for name in model if name not in known)
-    measures = [f"-{name}" if "margin" in name else name for name in columns]  # large margins are good
+    degrees = {*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS}
+    # Large margins are good.
+    measures = [f"-{name}" if name not in degrees and larger_is_better(name) else name for name in columns]
     reference = [REFERENCE] if len({model[REFERENCE] for model in models}) > 1 else []
     pool = ModelPool(models, measures, _find_inert(models, axes))
     clusters = [axis for axis in axes if axis not in pool.inert] or None

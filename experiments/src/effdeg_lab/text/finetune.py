@@ -221,8 +221,8 @@ def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task
 
     def evaluate(step: int, penalty: float | None) -> dict[str, Any]:
         epoch = step // per_epoch
-        found = _evaluate(model, texts, settings)
-        if not math.isfinite(found["train_loss"]):
+        found = _evaluate(model, texts, settings, last=step == steps)
+        if not math.isfinite(found["dev_loss"]):
             raise ValueError(f"training diverged: the loss after epoch {epoch} is not a number.")
         return {"epoch": epoch, **found, "penalty": penalty, "lr": rate(step - 1)}
 
@@ -329,19 +329,25 @@ class TextPenalty(nn.Module):
 
 
 @torch.no_grad()
-def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning) -> dict[str, Any]:
-    """Score the dev examples: all of them, and the two halves, of which one is to choose by and one to report."""
+def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning, *, last: bool) -> dict[str, Any]:
+    """Score the dev examples: all of them, and the two halves, of which one is to choose by and one to report.
+
+    Training examples are scored at the end only: this takes longer, and says little on the way.
+    """
     training = model.training
     model.eval()
     with autocast(texts.labels.device, settings.precision):
         dev = torch.cat([model(part).float() for part in torch.split(texts.dev_tokens, _CHUNK)])
-        train = torch.cat([model(part).float() for part in torch.split(texts.tokens[:1000], _CHUNK)])
+        shown = torch.split(texts.tokens[:1000], _CHUNK) if last else ()
+        train = [model(part).float() for part in shown]
     model.train(training)
     predicted, truth = dev.argmax(1).cpu(), texts.dev_labels.cpu()
     found: dict[str, Any] = {f"dev_{name}": measure(predicted, truth) for name, measure in METRICS.items()}
     found["dev_loss"] = float(nn.functional.cross_entropy(dev, texts.dev_labels))
-    found["train_loss"] = float(nn.functional.cross_entropy(train, texts.labels[:1000]))
-    found["train_accuracy"] = float((train.argmax(1) == texts.labels[:1000]).float().mean())
+    if last:
+        logits, labels = torch.cat(train), texts.labels[:1000]
+        found["train_loss"] = float(nn.functional.cross_entropy(logits, labels))
+        found["train_accuracy"] = float((logits.argmax(1) == labels).float().mean())
     measure = METRICS[texts.metric]
     halves = {"": slice(None), "_to_choose": slice(0, None, 2), "_to_report": slice(1, None, 2)}
     found |= {f"score{name}": measure(predicted[half], truth[half]) for name, half in halves.items()}

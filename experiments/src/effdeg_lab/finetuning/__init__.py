@@ -1,0 +1,1 @@
+"""Fine-tuning pretrained image encoders: encoders, distribution shifts, interpolated weights and soups."""

@@ -1,0 +1,87 @@
+"""Images in files of any size, decoded when they are needed, as bytes of one size."""
+
+import io
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""The mean and the standard deviation of pixels in [0, 1] that encoders were trained with."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Cuts off a border, resizes the short side, bicubic, and keeps the centre: bytes, 3 × size × size.
+
+    CLIP's is ``Crop(224)``; DeiT's is ``Crop(224, short=256)``. It computes what torchvision's Resize and CenterCrop do
+    with Pillow images.
+    """
+
+    size: int
+    short: int | None = None  # the short side before cropping; as long as the size unless given
+    border: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= (self.short or self.size):
+            raise ValueError(f"size={self.size}, short={self.short}: expected 1 <= size <= short.")
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Turn a Pillow image into bytes, channels first."""
+        image = image.convert("RGB")
+        if self.border:
+            image = image.crop((self.border, self.border, image.width - self.border, image.height - self.border))
+        short, sides = self.short or self.size, image.size
+        shape = [short if side == min(sides) else int(short * side / min(sides)) for side in sides]
+        image = image.resize((shape[0], shape[1]), Image.Resampling.BICUBIC)
+        left, top = (round((side - self.size) / 2) for side in image.size)
+        cut = image.crop((left, top, left + self.size, top + self.size))
+        return torch.from_numpy(np.array(cut)).permute(2, 0, 1).contiguous()
+
+
+class Images(Dataset[Tensor]):
+    """Images in files, or the bytes of files, decoded on access."""
+
+    def __init__(self, sources: Sequence[Path | bytes], crop: Crop, name: str) -> None:
+        self.sources, self.crop, self._name = sources, crop, name
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: int) -> Tensor:
+        source = self.sources[index]
+        try:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+                return self.crop(image)
+        except OSError as error:
+            where = f"image {index} of {self._name}" if isinstance(source, bytes) else source
+            raise ValueError(f"{where} cannot be read as an image: {error}") from error
+
+    def decode(self) -> Tensor:
+        """Return all images, N × 3 × size × size, decoded in as many threads as there are cores."""
+        found = torch.empty(len(self), 3, self.crop.size, self.crop.size, dtype=torch.uint8)
+        with ThreadPoolExecutor() as threads:  # Pillow lets go of Python's lock
+            for index, image in enumerate(threads.map(self.__getitem__, range(len(self)))):
+                found[index] = image
+        return found
+
+
+def is_image(file: Path) -> bool:
+    """Return whether a file's name is that of an image."""
+    return file.suffix.lower() in {".jpeg", ".jpg", ".png", ".webp"}
+
+
+def read_image_bytes(table: Any) -> list[bytes]:
+    """Return the bytes of the images in a table's column ``image`` or ``img``, as on the Hugging Face hub."""
+    column = next((name for name in ("image", "img") if name in table.column_names), None)
+    if column is None:
+        raise ValueError(f"there is no column of images (image, img) among {', '.join(table.column_names)}.")
+    return [cell["bytes"] for cell in table.column(column).to_pylist()]

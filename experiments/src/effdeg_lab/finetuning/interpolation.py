@@ -1,0 +1,155 @@
+"""Weights between a pretrained and a fine-tuned model, and means of several fine-tuned models."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+State = Mapping[str, Tensor]
+Point = tuple[float, float]
+ALPHAS = tuple(step / 10 for step in range(11))
+"""The grid of WiSE-FT."""
+
+
+def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
+    """Return (1 − α) start + α end, of state dicts of one model (WiSE-FT; Wortsman et al., 2022).
+
+    Floats are interpolated in float32, or in float64 where either is that, and returned so; both ends are exact.
+    Integers and booleans, such as the number of batches that BatchNorm has seen, are those of ``end``, the fine-tuned
+    model; the running statistics of BatchNorm are interpolated.
+
+    Raises:
+        ValueError: If the state dicts differ in keys, shapes or kinds, or α is not in [0, 1].
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha={alpha}: expected a number from 0, the start, to 1, the fine-tuned model.")
+    check_same(start, end)
+    mixed = dict[str, Tensor]()
+    for name, fine_tuned in end.items():
+        if _is_mixed(fine_tuned):
+            kind = torch.promote_types(torch.promote_types(start[name].dtype, fine_tuned.dtype), torch.float32)
+            first = start[name].detach().to(fine_tuned.device, kind)
+            mixed[name] = (1 - alpha) * first + alpha * fine_tuned.detach().to(kind)
+        else:
+            mixed[name] = fine_tuned.detach().clone()
+    return mixed
+
+
+def check_same(first: State, second: State) -> None:
+    """Raise unless two state dicts have the same keys, and tensors of the same shapes and kinds under them."""
+    problems = [f"{name} is only in the first" for name in first if name not in second]
+    problems += [f"{name} is only in the second" for name in second if name not in first]
+    for name in first.keys() & second.keys():
+        shapes = [tuple(state[name].shape) for state in (first, second)]
+        if shapes[0] != shapes[1]:
+            problems.append(f"{name} has the shapes {shapes[0]} and {shapes[1]}")
+        elif _is_mixed(first[name]) != _is_mixed(second[name]):
+            problems.append(f"{name} is {first[name].dtype} and {second[name].dtype}")
+    if problems:
+        shown = "; ".join(sorted(problems)[:5]) + ("" if len(problems) <= 5 else f"; and {len(problems) - 5} more")
+        raise ValueError(f"these are not state dicts of one model: {shown}.")
+
+
+def measure_curve(
+    start: State,
+    end: State,
+    evaluate: Callable[[dict[str, Tensor]], Mapping[str, float]],
+    alphas: Iterable[float] = ALPHAS,
+) -> list[dict[str, float]]:
+    """Evaluate the weights between two models: one row for each α, with α under ``alpha`` and what was returned."""
+    return [{"alpha": alpha, **evaluate(interpolate(start, end, alpha))} for alpha in alphas]
+
+
+def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:
+    """Return whether a curve of points (x, y), of which more is better, lies above another one everywhere.
+
+    A point is *covered* by a curve if the line through its points, in their order, reaches at least the same x and
+    the same y at one place, to within the margin. One curve dominates another if it covers all points of it, and not
+    all of its own points are covered in turn. Of two curves at most one can dominate the other; if neither does, they
+    cross, or they are equal to within the margin.
+
+    Args:
+        curve: By α, the accuracy in distribution and the mean accuracy under shifts, for example.
+        other: The points of another method, not necessarily at the same α.
+        margin: Smaller differences count as none, in both x and y.
+
+    Raises:
+        ValueError: If a curve is empty or has numbers that are not finite, or the margin is negative.
+    """
+    for points in (curve, other):
+        if not points or not all(math.isfinite(number) for point in points for number in point):
+            raise ValueError(f"expected at least one point (x, y), all finite; given {list(points)}.")
+    if not margin >= 0:
+        raise ValueError(f"margin={margin}: expected at least 0.")
+    is_above = all(_covers(curve, point, margin) for point in other)
+    return is_above and not all(_covers(other, point, margin) for point in curve)
+
+
+def _covers(curve: Sequence[Point], point: Point, margin: float) -> bool:
+    corner = (point[0] - margin, point[1] - margin)
+    return any(_reaches(*ends, corner) for ends in zip(curve, [*curve[1:], curve[-1]], strict=True))
+
+
+def _reaches(start: Point, end: Point, corner: Point) -> bool:
+    """Return whether some place of a straight segment has at least both numbers of a corner."""
+    low, high = 0.0, 1.0  # the part of the segment that is left
+    for first, last, bound in zip(start, end, corner, strict=True):
+        if first < bound and last < bound:
+            return False
+        if first < bound:
+            low = max(low, (bound - first) / (last - first))
+        elif last < bound:
+            high = min(high, (bound - first) / (last - first))
+    return low <= high
+
+
+def uniform_soup(states: Iterable[State]) -> dict[str, Tensor]:
+    """Return the mean of state dicts of one model; integers and booleans are those of the last.
+
+    The states are taken one by one, so that an iterator that loads them keeps few in memory.
+    """
+    soup = dict[str, Tensor]()
+    for count, state in enumerate(states, start=1):
+        soup = interpolate(soup or state, state, 1 / count)
+    if not soup:
+        raise ValueError("a soup needs at least one state dict; given none.")
+    return soup
+
+
+@dataclass(frozen=True)
+class Soup:
+    """A greedy soup: the mean of some of the models."""
+
+    state: dict[str, Tensor]
+    names: tuple[str, ...]  # of the models in it, in the order in which they were taken
+    score: float  # on what they were chosen by
+    scores: dict[str, float]  # of every single model
+
+
+def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) -> Soup:
+    """Return the mean of the models that improve it (model soups; Wortsman et al., 2022).
+
+    Models are tried from the best to the worst, and each stays if the mean with it scores higher than without.
+
+    Args:
+        states: State dicts of one model, by name. A mapping that loads them on access keeps few in memory.
+        score: Of a state dict, on held-out examples that serve for nothing else; higher is better.
+    """
+    if not states:
+        raise ValueError("a soup needs at least one state dict; given none.")
+    scores = {name: float(score(states[name])) for name in states}
+    if wrong := [name for name, value in scores.items() if math.isnan(value)]:
+        raise ValueError(f"the score of {', '.join(wrong)} is not a number.")
+    first, *rest = sorted(scores, key=scores.__getitem__, reverse=True)
+    names, best, soup = [first], scores[first], uniform_soup([states[first]])
+    for name in rest:
+        tried = interpolate(soup, states[name], 1 / (len(names) + 1))
+        if (found := float(score(tried))) > best:
+            names, best, soup = [*names, name], found, tried
+    return Soup(soup, tuple(names), best, scores)
+
+
+def _is_mixed(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()

@@ -1,0 +1,69 @@
+"""PACS (Li et al., 2017): seven classes in four domains, photos and three styles further and further from them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from effdeg_lab.data.layouts import explain_errors, find_shards
+from effdeg_lab.finetuning.images import Crop, Images, is_image, read_image_bytes
+
+DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+
+
+@dataclass(frozen=True, eq=False)
+class Pacs:
+    """Images as bytes, N × 3 × size × size, and their classes, places in :data:`CLASSES`, by domain.
+
+    Each domain is in a random order that is always the same, so that its first and its last images are a fair sample.
+    """
+
+    images: Mapping[str, Tensor]
+    labels: Mapping[str, Tensor]
+
+
+def find_pacs(folder: Path, crop: Crop) -> Callable[[], Pacs]:
+    """Find PACS in ``pacs`` or ``PACS`` of the data folder: ``DOMAIN-*.parquet``, or folders ``DOMAIN/CLASS``.
+
+    In Parquet files, images have their ``path``, ``CLASS/FILE``. Both layouts are read in the same order.
+    """
+    for place in (folder / "pacs", folder / "PACS"):
+        if any(place.glob(f"{DOMAINS[0]}-*.parquet")):
+            shards = {domain: find_shards(place, domain) for domain in DOMAINS}
+            return lambda: _load({domain: _read_shards(files) for domain, files in shards.items()}, crop)
+        if all((place / domain / each).is_dir() for domain in DOMAINS for each in CLASSES):
+            return lambda: _load({domain: _list_files(place / domain) for domain in DOMAINS}, crop)
+    raise FileNotFoundError(
+        f"PACS was not found: expected {folder / 'pacs'} with DOMAIN-*.parquet or folders DOMAIN/CLASS, for the "
+        f"domains {', '.join(DOMAINS)} and the classes {', '.join(CLASSES)}."
+    )
+
+
+def _read_shards(files: list[Path]) -> dict[str, Path | bytes]:
+    found = dict[str, Path | bytes]()
+    for file in files:
+        with explain_errors(file, "a Parquet file of PACS"):
+            table = pq.read_table(file)
+            paths = [cell["path"] for cell in table.column("image").to_pylist()]
+            found |= zip(paths, read_image_bytes(table), strict=True)
+    return found
+
+
+def _list_files(folder: Path) -> dict[str, Path | bytes]:
+    return {f"{each}/{file.name}": file for each in CLASSES for file in (folder / each).iterdir() if is_image(file)}
+
+
+def _load(domains: Mapping[str, Mapping[str, Path | bytes]], crop: Crop) -> Pacs:
+    images, labels = dict[str, Tensor](), dict[str, Tensor]()
+    for domain, sources in domains.items():
+        if wrong := [path for path in sources if path.split("/")[0] not in CLASSES]:
+            raise ValueError(f"{domain} of PACS has {wrong[0]}, which is in none of {', '.join(CLASSES)}.")
+        paths = sorted(sources)
+        order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0)).tolist()
+        images[domain] = Images([sources[paths[place]] for place in order], crop, domain).decode()
+        labels[domain] = torch.tensor([CLASSES.index(paths[place].split("/")[0]) for place in order])
+    return Pacs(images, labels)

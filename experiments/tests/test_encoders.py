@@ -1,0 +1,278 @@
+"""DeiT-Tiny and CLIP, against forward passes that are written out."""
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn.functional import conv2d, gelu, layer_norm, linear
+
+from effdeg_lab.finetuning import encoders
+from effdeg_lab.finetuning.encoders import load_clip, load_deit_tiny, load_zero_shot_head, read_templates, rename_openai
+
+REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch16_224.safetensors"
+
+
+@pytest.fixture(scope="module")
+def deit(tmp_path_factory):
+    """A file with timm's names, of random weights."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"cls_token": (1, 1, 192), "pos_embed": (1, 197, 192), "patch_embed.proj.weight": (192, 3, 16, 16)}
+    shapes |= {"patch_embed.proj.bias": (192,), "head.weight": (1000, 192), "head.bias": (1000,)}
+    layers = {"attn.qkv": (576, 192), "attn.proj": (192, 192), "mlp.fc1": (768, 192), "mlp.fc2": (192, 768)}
+    for block in range(12):
+        for name, (out, into) in layers.items():
+            shapes |= {f"blocks.{block}.{name}.weight": (out, into), f"blocks.{block}.{name}.bias": (out,)}
+    for name in ("norm", *(f"blocks.{block}.norm{place}" for block in range(12) for place in (1, 2))):
+        shapes |= {f"{name}.weight": (192,), f"{name}.bias": (192,)}
+    file = tmp_path_factory.mktemp("deit") / "deit_tiny_patch16_224.safetensors"
+    save_file({name: 0.05 * torch.randn(shape, generator=draw) for name, shape in shapes.items()}, file)
+    return file
+
+
+def run_deit(stored, images):
+    """Compute DeiT-Tiny's logits, one head at a time."""
+    w = {name: tensor.double() for name, tensor in stored.items()}
+
+    def normalize(x, name):
+        return layer_norm(x, (192,), w[f"{name}.weight"], w[f"{name}.bias"], eps=1e-6)
+
+    def apply(x, name):
+        return linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
+
+    patches = conv2d(images, w["patch_embed.proj.weight"], w["patch_embed.proj.bias"], stride=16)
+    x = torch.cat([w["cls_token"].expand(len(images), -1, -1), patches.flatten(2).transpose(1, 2)], 1) + w["pos_embed"]
+    for block in range(12):
+        at = f"blocks.{block}"
+        q, k, v = apply(normalize(x, f"{at}.norm1"), f"{at}.attn.qkv").split(192, dim=2)
+        heads = []
+        for head in range(3):
+            part = slice(64 * head, 64 * head + 64)
+            attention = (q[..., part] @ k[..., part].transpose(1, 2) / 8).softmax(-1)
+            heads.append(attention @ v[..., part])
+        x = x + apply(torch.cat(heads, dim=2), f"{at}.attn.proj")
+        x = x + apply(gelu(apply(normalize(x, f"{at}.norm2"), f"{at}.mlp.fc1")), f"{at}.mlp.fc2")
+    return apply(normalize(x, "norm")[:, 0], "head")
+
+
+def resize_positions(position, side):
+    """Resize the embeddings of positions with Pillow, one feature at a time."""
+    grids = position[0, 1:].T.reshape(-1, 14, 14).numpy()
+    resized = [np.asarray(Image.fromarray(grid).resize((side, side), Image.Resampling.BICUBIC)) for grid in grids]
+    patches = torch.from_numpy(np.stack(resized)).flatten(1).T
+    return torch.cat([position[:, :1], patches[None]], 1)
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("size", [224, 96])
+def test_deit_is_the_forward_pass_written_out(deit, real, size):
+    if real and not REAL.is_file():
+        pytest.skip("needs deit-tiny in EFFDEG_DATA")
+    file = REAL if real else deit
+    stored, images = load_file(file), torch.randn(2, 3, size, size, dtype=torch.float64)
+    position = stored["pos_embed"] if size == 224 else resize_positions(stored["pos_embed"], size // 16)
+    expected = run_deit(stored | {"pos_embed": position}, images)
+    with torch.no_grad():
+        found = load_deit_tiny(file, size=size).double()(images)
+    # Pillow and torch resize in float32.
+    torch.testing.assert_close(found, expected, rtol=1e-9 if size == 224 else 1e-4, atol=1e-9 if size == 224 else 1e-4)
+
+
+def test_deit_gets_a_new_head(deit):
+    torch.manual_seed(0)
+    model = load_deit_tiny(deit, size=32, classes=7)
+    features = model.encode(torch.zeros(2, 3, 32, 32))
+    assert features.shape == (2, 192)
+    assert torch.equal(model(torch.zeros(2, 3, 32, 32)), model.head(features))
+    assert model.head.out_features == 7
+    torch.manual_seed(1)
+    assert not torch.equal(load_deit_tiny(deit, size=32, classes=7).head.weight, model.head.weight)
+    assert {name.split(".")[0] for name in model.state_dict()} == {"encoder", "head"}
+
+
+def test_bad_weights_of_deit_are_named(deit, tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a file: expected the weights of DeiT-Tiny"):
+        load_deit_tiny(tmp_path / "none.safetensors")
+    with pytest.raises(ValueError, match=r"^images of 100 × 100 pixels cannot be cut into patches of 16"):
+        load_deit_tiny(deit, size=100)
+    stored = load_file(deit)
+    del stored["norm.bias"]
+    save_file(stored, tmp_path / "part.safetensors")
+    with pytest.raises(ValueError, match=r"part\.safetensors cannot be read as the weights of DeiT(.|\n)*norm\.bias"):
+        load_deit_tiny(tmp_path / "part.safetensors")
+
+
+def make_tokenizer(folder):
+    """Write a tokenizer of single characters with CLIP's special tokens."""
+    letters = sorted({*"abcdefghijklmnopqrstuvwxyz0123456789.,'()-"})
+    vocabulary = [*letters, *(f"{each}</w>" for each in letters), "<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({token: place for place, token in enumerate(vocabulary)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    special = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
+    special |= {"pad_token": "<|endoftext|>", "tokenizer_class": "CLIPTokenizer", "model_max_length": 77}
+    (folder / "tokenizer_config.json").write_text(json.dumps(special))
+    return len(vocabulary)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A folder with a tiny random CLIP."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("clip")
+    size = make_tokenizer(folder)
+    sizes = {"intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "projection_dim": 12}
+    tokens = {"vocab_size": size, "bos_token_id": size - 2, "eos_token_id": size - 1, "pad_token_id": size - 1}
+    config = transformers.CLIPConfig(
+        text_config={"hidden_size": 16, "max_position_embeddings": 77, **sizes, **tokens},
+        vision_config={"hidden_size": 24, "image_size": 32, "patch_size": 16, **sizes},
+        projection_dim=12,
+        logit_scale_init_value=math.log(100.0),
+    )
+    torch.manual_seed(0)
+    model = transformers.CLIPModel(config)
+    with torch.no_grad():  # drawn so small that all texts would be alike
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(20)
+    model.save_pretrained(folder)
+    return folder
+
+
+NAMES = ["tench", "great white shark", "kite (bird of prey)"]
+
+
+def test_a_head_of_one_template_gives_clips_own_logits(clip, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    head = load_zero_shot_head(clip, tmp_path / "head.safetensors", names=NAMES, templates=["a photo of a {}."])
+    images = torch.randn(4, 3, 32, 32)
+    model = transformers.CLIPModel.from_pretrained(clip).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(clip)(
+        [f"a photo of a {name}." for name in NAMES], padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        expected = model(pixel_values=images, **tokens).logits_per_image
+        classifier = load_clip(clip, head)
+        found = classifier(images)
+    assert expected.std() > 1  # or else nothing would be compared
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    assert torch.equal(classifier.head.bias, torch.zeros(3))
+    torch.testing.assert_close(classifier.encode(images).norm(dim=1), torch.ones(4))
+    assert all(parameter.requires_grad for parameter in classifier.parameters())
+
+
+def test_templates_are_averaged_before_normalizing(clip, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    templates = read_templates()[:5]
+    head = load_zero_shot_head(clip, tmp_path / "head.safetensors", names=NAMES, templates=templates)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(clip)
+    text_side = transformers.CLIPTextModelWithProjection.from_pretrained(clip).eval()
+    for row, name in zip(head, NAMES, strict=True):
+        total = torch.zeros(12)
+        for template in templates:  # one text at a time, without padding
+            ids = tokenizer(template.format(name), return_tensors="pt")["input_ids"]
+            with torch.no_grad():
+                feature = text_side(ids).text_embeds[0]
+            total += feature / feature.norm()
+        torch.testing.assert_close(row, 100 * total / total.norm(), rtol=1e-4, atol=1e-3)
+
+
+def test_the_head_is_computed_once(clip, tmp_path, monkeypatch):
+    file = tmp_path / "heads" / "head.safetensors"
+    arguments = {"names": NAMES, "templates": ["a {}.", "the {}."]}
+    head = load_zero_shot_head(clip, file, **arguments)
+    monkeypatch.setattr(encoders, "_compute_head", lambda *_: pytest.fail("it is computed again"))
+    assert torch.equal(load_zero_shot_head(clip, file, **arguments), head)
+    with pytest.raises(ValueError, match=r"head\.safetensors cannot be read as a zero-shot head: it is not of"):
+        load_zero_shot_head(clip, file, names=NAMES[::-1], templates=["a {}.", "the {}."])
+    with pytest.raises(ValueError, match=r"in every template"):
+        load_zero_shot_head(clip, file, templates=["a photo."])
+    file.write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="cannot be read as a zero-shot head"):
+        load_zero_shot_head(clip, file, **arguments)
+
+
+def test_by_default_the_head_is_imagenets_and_next_to_the_weights(clip, monkeypatch):
+    asked = []
+
+    def compute(folder, names, templates, device):
+        asked.append((names, templates))
+        return torch.zeros(len(names), 12)
+
+    monkeypatch.setattr(encoders, "_compute_head", compute)
+    try:
+        assert load_zero_shot_head(clip).shape == (1000, 12)
+        assert load_zero_shot_head(clip).shape == (1000, 12)
+        assert (clip / "zero_shot_head.safetensors").is_file()
+    finally:
+        (clip / "zero_shot_head.safetensors").unlink(missing_ok=True)
+    ((names, templates),) = asked
+    assert (names[0], names[999]) == ("tench", "toilet paper")
+    assert (len(templates), templates[0], templates[-1]) == (80, "a bad photo of a {}.", "a tattoo of the {}.")
+    assert len({*templates}) == 80
+
+
+def test_a_folder_without_clip_is_refused(clip, tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        load_zero_shot_head(tmp_path / "none")
+    for file in clip.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((clip / "config.json").read_text()) | {"model_type": "bert"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="holds a model of the type 'bert'; expected CLIP"):
+        load_clip(tmp_path, torch.zeros(3, 12))
+    with pytest.raises(ValueError, match=re.escape("the head has the shape (3, 5)")):
+        load_clip(clip, torch.zeros(3, 5))
+
+
+class OpenAIVision(nn.Module):
+    """CLIP's image side under the names of openai/CLIP."""
+
+    def __init__(self, width=24, heads=2, layers=2, output=12):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 16, 16, bias=False)
+        self.class_embedding, self.proj = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width, output))
+        self.positional_embedding = nn.Parameter(torch.randn(5, width))
+        self.ln_pre, self.ln_post = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.transformer = nn.Module()
+        self.transformer.resblocks = nn.ModuleList(nn.Module() for _ in range(layers))
+        for block in self.transformer.resblocks:
+            block.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+            block.ln_1, block.ln_2, block.mlp = nn.LayerNorm(width), nn.LayerNorm(width), nn.Module()
+            block.mlp.c_fc, block.mlp.c_proj = nn.Linear(width, 32), nn.Linear(32, width)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.5)
+
+    def forward(self, images):
+        x = self.conv1(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_embedding.expand(len(x), 1, -1), x], 1) + self.positional_embedding
+        x = self.ln_pre(x)
+        for block in self.transformer.resblocks:
+            y = block.ln_1(x)
+            x = x + block.attn(y, y, y, need_weights=False)[0]
+            y = block.mlp.c_fc(block.ln_2(x))
+            x = x + block.mlp.c_proj(y * torch.sigmoid(1.702 * y))
+        return self.ln_post(x[:, 0]) @ self.proj
+
+
+def test_a_checkpoint_of_model_soups_is_read(clip):
+    torch.manual_seed(0)
+    vision, head = OpenAIVision(), nn.Linear(12, 3)
+    stored = {f"model.visual.{name}": tensor for name, tensor in vision.state_dict().items()}
+    stored |= {f"classification_head.{name}": tensor for name, tensor in head.state_dict().items()}
+    stored |= {"model.logit_scale": torch.zeros(()), "model.token_embedding.weight": torch.zeros(4, 4)}
+    classifier = load_clip(clip, torch.zeros(3, 12))
+    classifier.load_state_dict(rename_openai(stored))
+    images = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        features = vision(images)
+        expected = head(features / features.norm(dim=1, keepdim=True))
+        torch.testing.assert_close(classifier(images), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"model\.visual\.proj is missing: this is no checkpoint of model soups"):
+        rename_openai({name: tensor for name, tensor in stored.items() if name != "model.visual.proj"})

@@ -1,0 +1,295 @@
+"""What a classifier's predictions say without labels: confidence, entropy, dispersion and disagreement.
+
+All are of the probabilities at the examples themselves, so they belong on examples like those that the model will see,
+not on its training set, where most networks are certain of everything. All share one forward pass.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, Unpack
+
+import torch
+from torch import Tensor
+
+from effdeg._models.inference import Model
+from effdeg._models.outputs import TOLERANCE
+from effdeg._utils.checks import check_choice
+from effdeg._utils.statistics import mean_and_stderr
+from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
+
+Score = Literal["entropy", "confidence"]
+
+
+@check_options
+def confidence(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Return the mean over examples of the largest probability, max_k p_k(x). Larger is better.
+
+    The average confidence of Hendrycks and Gimpel (2017). It is the accuracy of a calibrated model, and most models are
+    too confident.
+
+    Args:
+        model: Any callable that returns logits: examples × classes, or one number per example, the logit of class 1 of
+            two classes.
+        data: Examples; labels are not needed.
+
+    Returns:
+        The mean over examples and its standard error.
+
+    Raises:
+        ValueError: Outputs are NaN or infinite.
+        NotApplicable: The outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> logits = torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log()
+        >>> round(effdeg.proxies.confidence(torch.nn.Identity(), logits).value, 4)
+        0.75
+    """
+    with Evaluator.open(model, data, **options) as evaluator:
+        values = _score(_log_probabilities(evaluator), "confidence")
+    return Result("confidence", *mean_and_stderr(values), {"examples": len(values)})
+
+
+@check_options
+def entropy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Return the mean over examples of the entropy -Σ_k p_k(x) ln p_k(x) of the probabilities. Smaller is better.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples; labels are not needed.
+
+    Returns:
+        The mean over examples, in nats, and its standard error.
+
+    Raises:
+        ValueError: Outputs are NaN or infinite.
+        NotApplicable: The outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> round(effdeg.proxies.entropy(torch.nn.Identity(), torch.zeros(3, 4)).value, 4)  # ln 4
+        1.3863
+    """
+    with Evaluator.open(model, data, **options) as evaluator:
+        values = -_score(_log_probabilities(evaluator), "entropy")
+    return Result("entropy", *mean_and_stderr(values), {"examples": len(values)})
+
+
+@check_options
+def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Return the nuclear norm |P|_* / √(min(n, k) n) of the n × k matrix P of probabilities. Larger is better.
+
+    The sum of the singular values is large if predictions are confident and all classes are predicted: Deng et al.
+    (2023) predict accuracy under shift from it. It is at most 1, for certain predictions, equally many of every class,
+    and smaller where the true classes are not balanced, however good the model is.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples; labels are not needed. Models are comparable on the same number of examples.
+
+    Returns:
+        The norm, without a standard error.
+
+    Raises:
+        ValueError: Outputs are NaN or infinite.
+        NotApplicable: The outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> model = torch.nn.Identity()
+        >>> round(effdeg.proxies.nuclear_norm(model, 100 * torch.eye(4)).value, 4)  # certain, and all classes
+        1.0
+        >>> round(effdeg.proxies.nuclear_norm(model, 100 * torch.eye(4)[[0, 0, 0, 0]]).value, 4)  # one class only
+        0.5
+    """
+    with Evaluator.open(model, data, **options) as evaluator:
+        probabilities = _log_probabilities(evaluator).exp()
+    examples, classes = probabilities.shape
+    norm = float(torch.linalg.matrix_norm(probabilities, "nuc"))
+    return Result("nuclear_norm", norm / math.sqrt(min(examples, classes) * examples), None, {"examples": examples})
+
+
+@check_options
+def disagreement(model: Model, data: Any, others: Sequence[Model] | None, **options: Unpack[RunOptions]) -> Result:
+    """Return the share of examples on which the model and another predict different classes. Smaller is better.
+
+    Between two runs that differ only in their seed, Jiang et al. (2022) found it close to the test error, and equal to
+    it on average where the ensemble of such runs is calibrated. It takes one forward pass of every model.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples; labels are not needed.
+        others: Other models of the same task, such as the same network trained with other seeds. With several, the
+            share is averaged over them. They run with the same options.
+
+    Returns:
+        The share and its standard error over examples, for these models.
+
+    Raises:
+        TypeError: ``others`` is not a list of models.
+        ValueError: ``others`` contains the model itself or one with another number of classes, or outputs are NaN or
+            infinite.
+        NotApplicable: ``others`` is None, or the outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> x = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 2.0], [5.0, 0.0]])
+        >>> effdeg.proxies.disagreement(torch.nn.Identity(), x, [lambda x: x - torch.tensor([2.0, 0.0])]).value
+        0.5
+    """
+    with Evaluator.open(model, data, others=others, **options) as evaluator:
+        compared = check_others(evaluator)
+        logarithms = _log_probabilities(evaluator)
+        differs = torch.zeros(len(logarithms), dtype=torch.float64)
+        for number, other in enumerate(compared):
+            with evaluator.open_beside(other, (evaluator.inputs, None)) as beside:
+                found = _log_probabilities(beside)
+            if found.shape != logarithms.shape:
+                raise ValueError(
+                    f"others[{number}] predicts one of {found.shape[1]} classes and the model one of "
+                    f"{logarithms.shape[1]}: models of the same task were expected."
+                )
+            differs += (found.argmax(1) != logarithms.argmax(1)).double()
+    settings = {"examples": len(differs), "others": len(compared)}
+    return Result("disagreement", *mean_and_stderr(differs / len(compared)), settings)
+
+
+@check_options
+def thresholded_confidence(
+    model: Model, data: Any, labelled: Any, *, score: Score = "entropy", **options: Unpack[RunOptions]
+) -> Result:
+    """Predict the accuracy on unlabelled examples from a threshold that labelled ones give. Larger is better.
+
+    The average thresholded confidence (ATC) of Garg et al. (2022): the threshold t is where as many labelled examples
+    have a score s(x) < t as are misclassified; the predicted accuracy is the share of unlabelled examples with
+    s(x) ≥ t. The model is taken as it is; the paper also tries one that is first calibrated by a temperature.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: The examples to predict the accuracy on; their labels, if any, are not used.
+        labelled: Other examples with class ids as labels, as for :func:`evaluate`, which the model was not trained on:
+            on training examples it makes no errors, and the threshold means nothing. All of them are used.
+        score: The score s: ``"entropy"``, the negative entropy, which was best in the paper, or ``"confidence"``, the
+            largest probability.
+
+    Returns:
+        The predicted accuracy. The standard error accounts for the number of examples of both kinds, as if both came
+        from one distribution; it says nothing of the error that a shift makes. ``settings`` has the threshold and the
+        accuracy on the labelled examples.
+
+    Raises:
+        ValueError: The score is unknown, the labels are missing or not class ids, or outputs are NaN or infinite.
+        NotApplicable: ``labelled`` is None, or the outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> labelled = torch.tensor([[5.0, 0.0], [4.0, 0.0], [1.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 0, 1, 0])
+        >>> unlabelled = torch.tensor([[1.5, 0.0], [3.0, 0.0]])  # one error in four: the threshold is at the logit 2
+        >>> effdeg.proxies.thresholded_confidence(torch.nn.Identity(), unlabelled, labelled).value
+        0.5
+    """
+    check_choice("score", score, ("entropy", "confidence"))
+    with Evaluator.open(model, data, labelled=labelled, **options) as evaluator:
+        check_labelled(evaluator)
+        with evaluator.open_beside(evaluator.runner.model, evaluator.labelled) as beside:
+            logarithms = _log_probabilities(beside)
+            wrong = logarithms.argmax(1) != _get_classes(beside.labels, logarithms.shape[1])
+        fitted, scores = _score(logarithms, score), _score(_log_probabilities(evaluator), score)
+    threshold = _find_threshold(fitted, int(wrong.sum()))
+    above = (scores >= threshold).double()
+    # To first order the prediction moves with the errors among the labelled examples, less those below the threshold.
+    differs = wrong.double() - (fitted < threshold).double()
+    stderr = math.hypot(mean_and_stderr(above)[1], mean_and_stderr(differs)[1])
+    settings = {
+        "score": score,
+        "threshold": threshold,
+        "labelled": len(fitted),
+        "labelled accuracy": 1 - float(wrong.double().mean()),
+        "examples": len(scores),
+    }
+    return Result("thresholded_confidence", float(above.mean()), stderr, settings)
+
+
+def check_others(evaluator: Evaluator) -> Sequence[Model]:
+    """Return the other models; raise unless there are any to compare the predictions of this one with."""
+    others = evaluator.others
+    if others is None:
+        raise NotApplicable(
+            "this proxy needs others=, a list of models of the same task, such as those of other seeds."
+        )
+    if not isinstance(others, Sequence) or not all(map(callable, others)):
+        raise TypeError(f"others= is {_describe(others)}; a list of models was expected, such as others=[model].")
+    if not others:
+        raise ValueError("others=[] is empty: at least one other model is needed.")
+    if any(other is evaluator.runner.model for other in others):
+        raise ValueError("others= contains the model itself, which always agrees with itself: leave it out.")
+    return others
+
+
+def check_labelled(evaluator: Evaluator) -> None:
+    """Raise unless there are labelled examples to fit a threshold on."""
+    inputs, labels = evaluator.labelled
+    if inputs is None:
+        raise NotApplicable("this proxy needs labelled=, examples with labels that the model was not trained on.")
+    if labels is None:
+        raise ValueError("the examples of labelled= have no labels: give (inputs, labels), a Dataset or a DataLoader.")
+    _get_classes(labels)
+
+
+def _log_probabilities(evaluator: Evaluator) -> Tensor:
+    """Return the logarithms of the probabilities, examples × classes."""
+    return evaluator.once("log probabilities", lambda: _compute_log_probabilities(evaluator))
+
+
+def _compute_log_probabilities(evaluator: Evaluator) -> Tensor:
+    outputs = evaluator.outputs().double()
+    if outputs.dim() > 2:
+        shape = tuple(outputs.shape)
+        raise NotApplicable(f"this proxy needs one prediction per example; the outputs have shape {shape}.")
+    logits = outputs.reshape(len(outputs), -1)
+    if logits.shape[1] == 1:
+        # The only sign of a regression: its outputs look like logits.
+        labels = evaluator.labels
+        if isinstance(labels, Tensor) and not bool(((labels == 0) | (labels == 1)).all()):
+            raise NotApplicable(
+                "a single output is taken for the logit of one of two classes, but the labels are not 0 and 1: this "
+                "proxy is for classifiers."
+            )
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    elif bool((logits >= 0).all() & ((logits.sum(1) - 1).abs() <= TOLERANCE).all()):
+        raise NotApplicable(
+            "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
+            "or the logarithms of the probabilities."
+        )
+    return logits.log_softmax(1)
+
+
+def _score(logarithms: Tensor, score: Score) -> Tensor:
+    """Return how certain each prediction is: its negative entropy, or the largest probability."""
+    return (logarithms.exp() * logarithms).sum(1) if score == "entropy" else logarithms.amax(1).exp()
+
+
+def _find_threshold(scores: Tensor, errors: int) -> float:
+    """Return the threshold below which there are as many scores as errors, or nearly as many where scores are equal."""
+    ordered = scores.sort().values
+    thresholds = torch.cat([torch.unique_consecutive(ordered), ordered.new_tensor([math.inf])])
+    below = torch.searchsorted(ordered, thresholds)
+    return float(thresholds[(below - errors).abs().argmin()])
+
+
+def _get_classes(labels: Any, classes: float = math.inf) -> Tensor:
+    """Return one class id per example; those of a binary classifier may be floats, as its loss takes them."""
+    ids = labels.reshape(len(labels), -1).squeeze(1).cpu() if isinstance(labels, Tensor) else None
+    if ids is None or ids.dim() != 1 or not torch.equal(ids.long().to(ids.dtype), ids):
+        raise ValueError(f"the labels of labelled= are {_describe(labels)}; one class id per example was expected.")
+    ids = ids.long()
+    if int(ids.min()) < 0 or int(ids.max()) >= classes:
+        given = f"labels of labelled= are from {int(ids.min())} to {int(ids.max())}"
+        raise ValueError(f"the {given}; class ids from 0 on were expected, smaller than the number of outputs.")
+    return ids
+
+
+def _describe(given: object) -> str:
+    if isinstance(given, Tensor):
+        return f"{given.dtype} of shape {tuple(given.shape)}"
+    return f"a {type(given).__name__}"

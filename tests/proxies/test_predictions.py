@@ -1,0 +1,336 @@
+"""Confidence, entropy, nuclear norm, disagreement and thresholded confidence in closed form and against numpy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from effdeg import proxies
+from effdeg.proxies import NotApplicable, confidence, disagreement, entropy, nuclear_norm, thresholded_confidence
+from tests.batches import X, Y, tokens
+from tests.models import Tokens, mlp
+
+READ = nn.Identity()  # the examples are the logits
+OF_ONE_MODEL = {"confidence": confidence, "entropy": entropy, "nuclear_norm": nuclear_norm}
+ALL = [*OF_ONE_MODEL, "disagreement", "thresholded_confidence"]
+
+
+def softmax(logits):
+    """Return the probabilities, by numpy."""
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def draw_logits(examples, classes=5, seed=0, scale=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(examples, classes, generator=generator, dtype=torch.float64)
+
+
+def predict_slowly(labelled, labels, unlabelled, score):
+    """Predict the accuracy by trying every threshold there can be."""
+    scores = [
+        softmax(each.numpy()).max(1)
+        if score == "confidence"
+        else np.array([_negative_entropy(p) for p in softmax(each.numpy())])
+        for each in (labelled, unlabelled)
+    ]
+    errors = sum(int(row.argmax()) != int(label) for row, label in zip(labelled, labels, strict=True))
+    thresholds = sorted(scores[0])
+    threshold = next((t for t in thresholds if sum(s < t for s in scores[0]) == errors), math.inf)
+    return np.mean([s >= threshold for s in scores[1]])
+
+
+def _negative_entropy(probabilities):
+    return sum(p * math.log(p) for p in probabilities)
+
+
+class TestOneModel:
+    def test_by_hand(self):
+        logits = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.25, 0.25, 0.5]]).double().log()
+        assert confidence(READ, logits).value == pytest.approx((0.5 + 0.75 + 0.5) / 3)
+        halves, eighths = 1.5 * math.log(2), 0.25 * math.log(8) + 0.75 * math.log(4 / 3)
+        assert entropy(READ, logits).value == pytest.approx((2 * halves + eighths) / 3)
+
+    @pytest.mark.parametrize(("examples", "classes"), [(40, 5), (3, 8), (1, 4)])
+    def test_against_numpy(self, examples, classes):
+        logits = draw_logits(examples, classes)
+        p = softmax(logits.numpy())
+        assert confidence(READ, logits).value == pytest.approx(p.max(1).mean(), rel=1e-12)
+        assert entropy(READ, logits).value == pytest.approx(-(p * np.log(p)).sum(1).mean(), rel=1e-12)
+        singular = np.linalg.svd(p, compute_uv=False).sum()
+        expected = singular / math.sqrt(min(examples, classes) * examples)
+        assert nuclear_norm(READ, logits).value == pytest.approx(expected, rel=1e-12)
+
+    def test_certain_and_uniform_predictions(self):
+        certain = 200 * torch.eye(4).repeat(25, 1)
+        assert confidence(READ, certain).value == pytest.approx(1)
+        assert entropy(READ, certain).value == pytest.approx(0, abs=1e-12)
+        assert nuclear_norm(READ, certain).value == pytest.approx(1)
+        # 100 equal rows of 1/4 have one singular value, √(100 / 4).
+        uniform = torch.zeros(100, 4)
+        assert confidence(READ, uniform).value == pytest.approx(0.25)
+        assert entropy(READ, uniform).value == pytest.approx(math.log(4))
+        assert nuclear_norm(READ, uniform).value == pytest.approx(5 / 20)
+
+    def test_one_logit_is_that_of_two_classes(self):
+        logit = draw_logits(30, 1)
+        both = torch.cat([torch.zeros_like(logit), logit], dim=1)
+        for proxy in OF_ONE_MODEL.values():
+            expected = proxy(READ, both).value
+            assert proxy(READ, logit).value == pytest.approx(expected, rel=1e-12)
+            assert proxy(lambda x: x[:, 0], logit).value == pytest.approx(expected, rel=1e-12)
+        p = 1 / (1 + np.exp(-logit.numpy()))
+        assert confidence(READ, logit).value == pytest.approx(np.maximum(p, 1 - p).mean(), rel=1e-12)
+
+    def test_logits_that_overflow_an_exponential(self):
+        logits = torch.tensor([[1e4, 0.0, -1e4], [-1e30, 0.0, 0.0]])
+        assert confidence(READ, logits).value == pytest.approx(0.75)
+        assert entropy(READ, logits).value == pytest.approx(math.log(2) / 2)
+
+    def test_error_bars_are_over_examples(self):
+        logits = draw_logits(50)
+        largest = softmax(logits.numpy()).max(1)
+        assert confidence(READ, logits).stderr == pytest.approx(largest.std(ddof=1) / 50**0.5)
+        assert entropy(READ, logits).stderr > 0
+        assert nuclear_norm(READ, logits).stderr is None
+
+    def test_options_and_other_kinds_of_data(self):
+        model = mlp().double()
+        for proxy in OF_ONE_MODEL.values():
+            expected = proxy(model, X).value
+            assert proxy(model, (X, Y)).value == expected
+            loader = DataLoader(TensorDataset(X, Y), batch_size=5)
+            assert proxy(model, loader, batch_size=3).value == pytest.approx(expected, rel=1e-9)
+            assert proxy(model, X, examples=7).settings["examples"] == 7
+            assert proxy(Tokens(), tokens()).value > 0
+
+    @pytest.mark.parametrize("proxy", OF_ONE_MODEL.values())
+    def test_what_is_no_prediction(self, proxy):
+        with pytest.raises(NotApplicable, match="one prediction per example; the outputs have shape"):
+            proxy(lambda x: x.view(12, 2, 3), X)
+        with pytest.raises(NotApplicable, match="probabilities already"):
+            proxy(lambda x: x.softmax(1), X)
+        with pytest.raises(ValueError, match="NaN or infinite at example"):
+            proxy(lambda x: x * torch.nan, X)
+        with pytest.raises(NotApplicable, match="labels are not 0 and 1"):
+            proxy(lambda x: x[:, :1], (X, X[:, 1:2]))
+        assert proxy(lambda x: x[:, :1], (X, (X[:, 1:2] > 0).double())).value > 0
+
+    def test_probabilities_in_half_precision_are_found(self):
+        with pytest.raises(NotApplicable, match="probabilities already"):
+            confidence(lambda x: x.bfloat16().softmax(1), X)
+
+
+class TestDisagreement:
+    def test_by_hand(self):
+        classes = [torch.tensor(each) for each in ([0, 1, 2, 0, 1], [0, 1, 2, 2, 2], [1, 1, 2, 0, 0])]
+        logits = [nn.functional.one_hot(each, 3) * 2.0 for each in classes]
+        model, *others = [lambda x, each=each: each[x[:, 0].long()] for each in logits]
+        x = torch.arange(5.0)[:, None]
+        assert disagreement(model, x, others[:1]).value == pytest.approx(2 / 5)
+        found = disagreement(model, x, others)
+        # Of two others, by example: 1/2, 0, 0, 1/2, 1.
+        assert found.value == pytest.approx(2 / 5)
+        assert found.stderr == pytest.approx(np.std([0.5, 0, 0, 0.5, 1], ddof=1) / 5**0.5)
+        assert found.settings == {"examples": 5, "others": 2}
+
+    def test_every_model_is_left_as_it_came_and_runs_with_the_options(self):
+        class Noted(nn.Module):
+            """Notes what it is run with, and predicts at random in training mode."""
+
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Sequential(nn.Dropout(0.9), mlp())
+                self.seen = []
+
+            def forward(self, x):
+                self.seen.append((len(x), x.dtype))
+                return self.inner(x)
+
+        model, other = Noted(), Noted()
+        found = disagreement(model, X, [other], batch_size=4, dtype=torch.float64, examples=8)
+        assert found.value == 0
+        assert model.seen == other.seen == [(4, torch.float64)] * 2
+        assert other.training
+        assert next(other.parameters()).dtype == torch.float32
+
+    def test_two_classes_by_one_logit_or_by_two(self):
+        x = draw_logits(40, 1)
+        assert disagreement(READ, x, [lambda x: torch.cat([-x, x], 1)]).value == 0
+        assert disagreement(READ, x, [lambda x: -x[:, 0]]).value == 1
+
+    def test_inputs_of_several_tensors(self):
+        assert disagreement(Tokens(), tokens(), [Tokens()]).value == 0
+
+        def model(first, second):
+            return first - second
+
+        assert disagreement(model, ((X, X.flip(0)), None), [lambda first, second: second - first]).value > 0.5
+
+    @pytest.mark.parametrize(
+        ("others", "error", "message"),
+        [
+            (None, NotApplicable, "needs others="),
+            ([], ValueError, "is empty"),
+            (mlp(), TypeError, "others= is a Sequential; a list of models was expected"),
+            ([mlp().state_dict()], TypeError, "a list of models was expected"),
+            ([mlp(outputs=3)], ValueError, r"others\[0\] predicts one of 3 classes and the model one of 4"),
+        ],
+    )
+    def test_others_that_are_wrong(self, others, error, message):
+        with pytest.raises(error, match=message):
+            disagreement(mlp(), X, others)
+        with pytest.raises(error, match=message):
+            proxies.evaluate(mlp(), X, names=["disagreement"], others=others)
+
+    def test_a_model_is_not_compared_with_itself(self):
+        model = mlp()
+        with pytest.raises(ValueError, match="always agrees with itself"):
+            disagreement(model, X, [mlp(seed=1), model])
+
+
+class TestThresholdedConfidence:
+    @pytest.mark.parametrize("score", ["entropy", "confidence"])
+    @pytest.mark.parametrize("seed", range(5))
+    def test_against_every_threshold(self, seed, score):
+        labelled, unlabelled = draw_logits(30, seed=seed), draw_logits(45, seed=100 + seed, scale=1.5)
+        labels = torch.where(torch.arange(30) % 3 > 0, labelled.argmax(1), 0)
+        found = thresholded_confidence(READ, unlabelled, (labelled, labels), score=score)
+        assert found.value == pytest.approx(predict_slowly(labelled, labels, unlabelled, score))
+        assert found.settings["labelled accuracy"] == pytest.approx(
+            float((labelled.argmax(1) == labels).double().mean())
+        )
+
+    @pytest.mark.parametrize("score", ["entropy", "confidence"])
+    @pytest.mark.parametrize("errors", [0, 1, 7, 20])
+    def test_on_the_labelled_examples_it_is_their_accuracy(self, errors, score):
+        logits = draw_logits(20)
+        labels = torch.where(torch.arange(20) < errors, logits.argmin(1), logits.argmax(1))
+        found = thresholded_confidence(READ, logits, (logits, labels), score=score)
+        assert found.value == pytest.approx(1 - errors / 20)
+
+    @pytest.mark.parametrize(("errors", "expected"), [(1, 1.0), (4, 0.4), (6, 0.4), (9, 0.0)])
+    def test_equal_scores_are_counted_as_near_as_they_can_be(self, errors, expected):
+        logits = torch.tensor([[1.0, 0.0]] * 6 + [[3.0, 0.0]] * 4)
+        labels = (torch.arange(10) < errors).long()
+        assert thresholded_confidence(READ, logits, (logits, labels)).value == pytest.approx(expected)
+
+    def test_probabilities_that_float32_rounds_to_one_differ(self):
+        gaps = torch.tensor([20.0, 22.0, 25.0, 30.0])
+        labelled = torch.stack([gaps, torch.zeros(4)], 1), torch.tensor([1, 0, 0, 0])
+        unlabelled = torch.tensor([[21.0, 0.0], [26.0, 0.0]])
+        assert thresholded_confidence(READ, unlabelled, labelled, score="confidence").value == 0.5
+
+    def test_the_error_bar_is_the_spread_of_the_prediction(self):
+        generator = torch.Generator().manual_seed(0)
+
+        def draw(count):
+            logits = torch.randn(count, 2, generator=generator, dtype=torch.float64) * 2
+            drawn = torch.rand(count, generator=generator, dtype=torch.float64)
+            return logits, (drawn > logits.softmax(1)[:, 0]).long()
+
+        found = [thresholded_confidence(READ, draw(150)[0], draw(100)) for _ in range(200)]
+        spread = float(np.std([each.value for each in found]))
+        stderr = float(np.mean([each.stderr for each in found]))
+        assert stderr == pytest.approx(spread, rel=0.2)
+        # On average it is the accuracy where both kinds of examples are drawn alike.
+        logits, labels = draw(200_000)
+        accuracy = float((logits.argmax(1) == labels).double().mean())
+        assert np.mean([each.value for each in found]) == pytest.approx(accuracy, abs=4 * spread / 200**0.5)
+
+    def test_labels_of_a_binary_classifier_are_also_floats(self):
+        logit = draw_logits(30, 1)
+        labels = (logit + draw_logits(30, 1, seed=1) > 0).double()
+        both = torch.cat([torch.zeros_like(logit), logit], 1)
+        expected = thresholded_confidence(READ, both[:9], (both, labels[:, 0].long())).value
+        for each in (labels, labels[:, 0], labels > 0, labels.long(), labels[:, 0].tolist()):
+            assert thresholded_confidence(READ, logit[:9], (logit, each)).value == expected
+
+    def test_the_labelled_examples_are_read_from_anything_and_all_of_them(self):
+        model, unlabelled = mlp().double(), draw_logits(30, 6)
+        expected = thresholded_confidence(model, unlabelled, (X, Y), examples=8)
+        assert expected.settings["labelled"] == 12
+        assert expected.settings["examples"] == 8
+        loader = DataLoader(TensorDataset(X, Y), batch_size=5)
+        for each in (loader, TensorDataset(X, Y), iter(list(loader))):
+            assert thresholded_confidence(model, unlabelled, each, examples=8, batch_size=3).value == expected.value
+
+    @pytest.mark.parametrize(
+        ("labelled", "error", "message"),
+        [
+            (None, NotApplicable, "needs labelled="),
+            (X, ValueError, "have no labels"),
+            ((X, X), ValueError, r"float64 of shape \(12, 6\); one class id per example"),
+            ((X, X[:, 0]), ValueError, "one class id per example"),
+            ((X, Y + 1), ValueError, "from 1 to 4; class ids from 0 on"),
+            ((X, Y - 1), ValueError, "from -1 to"),
+        ],
+    )
+    def test_labelled_examples_that_are_wrong(self, labelled, error, message):
+        with pytest.raises(error, match=message):
+            thresholded_confidence(mlp().double(), X, labelled)
+        with pytest.raises(error, match=message):
+            proxies.evaluate(mlp().double(), X, names=["thresholded_confidence"], labelled=labelled)
+
+    def test_the_score_must_be_known(self):
+        with pytest.raises(ValueError, match="score='margin'"):
+            thresholded_confidence(READ, X, (X, Y), score="margin")
+
+
+class Counted(nn.Module):
+    """A network that counts the rows that go through it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp().double()
+        self.rows = 0
+
+    def forward(self, x):
+        self.rows += len(x)
+        return self.inner(x)
+
+
+class TestTogether:
+    def test_all_share_one_pass_and_are_the_functions(self):
+        model, other = Counted(), Counted()
+        other.inner = mlp(seed=1).double()
+        labelled = X.flip(0)[:5] / 2, Y[:5]
+        table = proxies.evaluate(model, X, names=ALL, others=[other], labelled=labelled)
+        assert model.rows == len(X) + 5
+        assert other.rows == len(X)
+        for name, proxy in OF_ONE_MODEL.items():
+            assert table[name] == proxy(model, X)
+        assert table["disagreement"] == disagreement(model, X, [other])
+        assert table["thresholded_confidence"] == thresholded_confidence(model, X, labelled)
+
+    def test_margins_and_sharpness_share_it_too(self):
+        model = Counted()
+        proxies.evaluate(model, (X, Y), names=["margin@10", *OF_ONE_MODEL])
+        assert model.rows == len(X)
+        model.rows = 0
+        proxies.evaluate(model, (X, Y), cross_entropy, names=["sharpness@0.05"])
+        alone, model.rows = model.rows, 0
+        proxies.evaluate(model, (X, Y), cross_entropy, names=["sharpness@0.05", *OF_ONE_MODEL])
+        assert model.rows == alone
+
+    def test_by_default_what_needs_more_than_the_data_is_skipped(self):
+        table = proxies.evaluate(mlp().double(), X, paths=5, nodes=8, degree=4)
+        assert set(OF_ONE_MODEL) <= set(table)
+        assert "others=" in table.skipped["disagreement"]
+        assert "labelled=" in table.skipped["thresholded_confidence"]
+
+    def test_what_is_wrong_is_found_before_any_work(self):
+        model = Counted()
+        for wrong in ({"others": []}, {"others": mlp()}, {"labelled": X}, {"labelled": (X, X)}):
+            with pytest.raises((TypeError, ValueError)):
+                proxies.evaluate(model, X, **wrong)
+        assert model.rows == 0
+
+    def test_directions(self):
+        assert [name for name in ALL if proxies.larger_is_better(name)] == [
+            *("confidence", "nuclear_norm", "thresholded_confidence"),
+        ]
