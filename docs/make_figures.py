@@ -31,7 +31,7 @@ from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, selec
 from effdeg.demo._page import plot_penalty
 from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.proxies import larger_is_better
-from effdeg.ranking import Ranking, rank, read_table
+from effdeg.ranking import Ranking, Statistic, rank, read_table
 from effdeg_lab.studies.returns import make_figure
 
 ROOT = Path(__file__).parent.parent
@@ -155,6 +155,32 @@ def pool_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def strata_table() -> str:
+    """Tabulate the paper's four measures on two pools: each by itself, within networks, and as if they were one."""
+    pools = {"ResNet-18": "cifar10-resnet18-pool", "ViT-Tiny": "cifar10-vit-pool"}
+    rows = [{**model, "network": label} for label, name in pools.items() for model in lab_tables.pool(name).models]
+    families = {f"`{name}`": f"{name}@*" for name in ("sharpness", "adaptive_sharpness")}
+    families["`effective_degree`"] = list(lab_tables.DEGREES)
+    known = [name for name in rows[0] if name.startswith(("sharpness@", "adaptive_sharpness@"))]
+    settings: dict[str, Any] = {"measures": [*lab_tables.DEGREES, *known, "parameter_norm"], "variants": families}
+    within = rank(rows, hyperparameters=["batch", "lr"], strata=["network"], **settings)
+    mixed = rank(rows, hyperparameters=["batch", "lr", "network"], **settings)
+    columns = [*within.strata.values(), within, mixed]
+    heads = [*pools, "within networks", "all as one"]
+    lines = [f"| Pearson's r with the gap | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+    for family in [*families, "parameter_norm"]:
+        cells = []
+        for each in columns:
+            if family in families:
+                best = each.best[family]["pearson"]
+                corrected = Statistic(best.corrected, best.interval)
+                cells.append(f"{best.value:z.2f} → {corrected}, `{best.variant}`")
+            else:
+                cells.append(str(each.scores[family].pearson))
+        lines.append(f"| {family if family in families else f'`{family}`'} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def proxy_costs() -> str:
     """Tabulate the cost of proxies."""
     case = _gpu("proxy_costs")
@@ -265,6 +291,7 @@ def render_pages() -> dict[Path, str]:
         "earlier-runs": earlier_runs,
         "contest": contest_findings,
         "pool": pool_table,
+        "strata": strata_table,
         "proxy_costs": proxy_costs,
         "shared": shared,
         "baseline_costs": baseline_costs,

@@ -105,6 +105,10 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
         (["--against", "constant"], "--against constant is not known"),
         (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot exclude each other"),
+        (["--within", "lrs"], "no column 'lrs' for the stratum. Did you mean 'lr'"),
+        (["--within", "noise 1"], "no stratum of noise 1 can be ranked"),
+        (["--variants", "noise*"], "--variants noise*: expected NAME=PATTERN, such as 'sharpness=sharpness@*'"),
+        (["--variants", "noise=nose*"], "no measure is called 'nose*', a variant of 'noise'"),
         (["--resamples", "99"], "--resamples 99 is too small"),
     ],
 )
@@ -143,6 +147,46 @@ def test_level_model_and_clusters(run, table):
     assert "'batch' is given as a hyperparameter and as the model column" in err.replace("\n", " ")
     out = run(table, *FAST, "--model", "constant", "--no-plot")[1]
     assert "constant" not in out
+
+
+def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
+    arguments = ["--within", "lr", "--by", "batch", "--by", "decay", "--variants", "noise=noise*", *FAST]
+    code, out, _ = run(table, *arguments)
+    assert code == 0
+    settings = {"strata": ["lr"], "hyperparameters": ["batch", "decay"], "variants": {"noise": "noise*"}}
+    expected = rank(TABLE, **settings, resamples=100)
+    assert "27 models within lr (0.01, 0.1, 0.3), 4 measures of gap" in out
+    assert "lr 0.1: 9 models" in out
+    assert "among models of one lr that differ in one hyperparameter alone" in out
+    for ranked in (expected, *expected.strata.values()):
+        for row in (*ranked.rows()[1:-1], *ranked.best_rows()[1:]):
+            assert any(all(cell in line for cell in row) for line in out.splitlines())
+    for name in ("0.01", "0.1", "0.3"):
+        assert f"written: pool-ranking-{name}.png" in out
+        assert (tmp_path / f"pool-ranking-{name}.png").read_bytes().startswith(b"\x89PNG")
+    record = json.loads(run(table, *arguments, "--json")[1])
+    assert record["best"] == json.loads(json.dumps(expected.to_dict()["best"]))
+    assert record["strata"]["0.3"]["scores"] == expected.strata["0.3"].to_dict()["scores"]
+    run(table, *arguments, "--plot", tmp_path / "figure.svg")
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == [f"figure-{lr}.svg" for lr in ("0.01", "0.1", "0.3")]
+
+
+def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):
+    text = table.read_text().splitlines()
+    recipes = ["a/b", "a b", "c"]
+    lines = [f"{line},{recipes[index % 3]}" for index, line in enumerate(text[1:])]
+    (tmp_path / "named.csv").write_text("\n".join([f"{text[0]},recipe", *lines]))
+    out = run("named.csv", "--within", "recipe", *FAST)[1]
+    for name in ("a-b-1", "a-b-2", "c"):
+        assert f"written: named-ranking-{name}.png" in out
+        assert (tmp_path / f"named-ranking-{name}.png").exists()
+
+
+def test_columns_that_were_taken_as_measures_are_named(run, table):
+    out = run(table, *FAST, "--no-plot")[1]
+    assert "every column of numbers is ranked: lr, batch, decay, noise 0.3, noise 1, noise 3, constant." in out
+    assert "those that describe how a model was trained with --by …, to leave them out" in " ".join(out.split())
+    assert "were named" not in run(table, *BY, *FAST, "--no-plot")[1]
 
 
 def test_files_that_cannot_be_ranked(run, tmp_path):

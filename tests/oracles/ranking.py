@@ -59,10 +59,18 @@ def entropy(symbols):
     return -sum(symbols.count(s) / len(symbols) * math.log2(symbols.count(s) / len(symbols)) for s in set(symbols))
 
 
-def conditional_information(rows, measure, hyperparameters, target="gap"):
-    """By set of hyperparameters: I(V; G | U) / H(G | U), with U the values of both models."""
+def kendall_within(rows, measure, stratum, target="gap"):
+    """Kendall's tau_b over the pairs of models that are in one stratum."""
+    pairs = [(a, b) for a, b in combinations(rows, 2) if a[stratum] == b[stratum]]
+    counted = [sum(abs(sign(a[name] - b[name])) for a, b in pairs) for name in (measure, target)]
+    return sum(product(a, b, measure, target) for a, b in pairs) / math.sqrt(counted[0] * counted[1])
+
+
+def conditional_information(rows, measure, hyperparameters, target="gap", stratum=None):
+    """By set of hyperparameters: I(V; G | U) / H(G | U), with U the values of both models, of one stratum if named."""
     found = {}
     pairs = [(a, b) for a, b in permutations(rows, 2) if a[target] != b[target]]
+    pairs = [(a, b) for a, b in pairs if stratum is None or a[stratum] == b[stratum]]
     for size in range(3):
         for chosen in combinations(hyperparameters, size):
             cells = {}

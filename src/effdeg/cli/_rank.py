@@ -1,5 +1,6 @@
 """``effdeg rank``: how well measures rank a pool of models by how they generalize."""
 
+import re
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from effdeg.cli import _options as o
 from effdeg.cli._output import check_plot, print_json, print_notes, write
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from effdeg import ranking
 
 
@@ -33,6 +36,14 @@ class RankOptions:
         o.option("--measure", help="Once for each measure; a leading minus (-margin) reverses it. All if none."),
     ] = None
     model: Annotated[str | None, o.option(help="The column with the models' names; 'model' if there is one.")] = None
+    strata: Annotated[
+        list[str] | None,
+        o.option("--within", help="Rank within each value of this column, such as a recipe, and over all of them."),
+    ] = None
+    variants: Annotated[
+        list[str] | None,
+        o.option(help="Correct the best of several variants for the choice: NAME=PATTERN, as in 'sharpness=sharp*'."),
+    ] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
     level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95
     seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0
@@ -49,7 +60,10 @@ def rank(
     against: Annotated[str | None, o.option(help="Test every other measure against this one.")] = None,
     plot: Annotated[
         Path | None,
-        o.option(help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json."),
+        o.option(
+            help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json. With "
+            "--within one for each stratum, whose name is added."
+        ),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
     json: o.Json = False,
@@ -57,14 +71,17 @@ def rank(
     """Rank measures by how well they order models by their generalization gap.
 
     Correlations have intervals. With hyperparameters (--by), measures are also scored among models that differ in
-    only one of them.
+    only one of them. With --within, models are compared within strata only.
     """
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot exclude each other.")
     check_plot(plot)
     from effdeg import ranking
 
-    ranked = ranking.rank(table, **{name: value for name, value in asdict(options).items() if value not in (None, [])})
+    given = {name: value for name, value in asdict(options).items() if value not in (None, [])}
+    if options.variants:
+        given["variants"] = _read_variants(options.variants)
+    ranked = ranking.rank(table, **given)
     tests = _test(ranked, against)
     console = Console(highlight=False, quiet=json)
     if json:
@@ -75,13 +92,37 @@ def rank(
     for advantage in tests:
         console.print(escape(f"{advantage}."))
     if plot is not None:
-        write(plot, partial(write_figure, ranked.plot()), console)
+        for file, figure in _plot(ranked, plot).items():
+            write(file, partial(write_figure, figure), console)
     elif not (no_plot or json):
         _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
 
 
+def _read_variants(texts: list[str]) -> dict[str, list[str]]:
+    """Return the patterns of each family from texts such as ``sharpness=sharpness@*``."""
+    families: dict[str, list[str]] = {}
+    for text in texts:
+        family, equals, pattern = text.partition("=")
+        if not (family and equals and pattern):
+            raise ValueError(f"--variants {text}: expected NAME=PATTERN, such as 'sharpness=sharpness@*'.")
+        families.setdefault(family, []).append(pattern)
+    return families
+
+
+def _plot(ranked: "ranking.Ranking", file: Path) -> "dict[Path, Figure]":
+    """Make the figures: one, or one for each stratum, whose name is added to that of the file."""
+    if not ranked.strata:
+        return {file: ranked.plot()}
+    figures = ranked.plot_strata()
+    slugs = [re.sub(r"[^\w.=+-]+", "-", stratum) for stratum in figures]
+    # Names that differ only in characters that a file name cannot have are numbered.
+    slugs = [slug if slugs.count(slug) == 1 else f"{slug}-{index}" for index, slug in enumerate(slugs, 1)]
+    return {file.with_stem(f"{file.stem}-{slug}"): each for slug, each in zip(slugs, figures.values(), strict=True)}
+
+
 def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
-    _print(console, ranked.title(), ranked.rows())
+    for title, rows in ranked.tables():
+        _print(console, title, rows)
     varied = [score for score in ranked.scores.values() if score.psi_by_axis]
     if varied:
         head = ["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]
@@ -90,7 +131,8 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
             values = (f"{psi.value:z.2f}" for psi in score.psi_by_axis.values())
             wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0
             rows.append([score.measure, *values, str(score.worst_environment) if wrong else "–"])
-        _print(console, "among models that differ in one hyperparameter alone", rows)
+        models = f"models of one {' and '.join(ranked.pool.strata_by)}" if ranked.strata else "models"
+        _print(console, f"among {models} that differ in one hyperparameter alone", rows)
     console.print(f"[dim]{ranked.legend()}[/]")
     print_notes(console, ranked.warnings())
 
@@ -98,8 +140,9 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
 def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
     """Draw the default figure; if that is not possible, print a note instead of raising."""
     try:
-        write_figure(ranked.plot(), file)
-        console.print(escape(f"written: {file}"))
+        for name, figure in _plot(ranked, file).items():
+            write_figure(figure, name)
+            console.print(escape(f"written: {name}"))
     except (ImportError, OSError) as error:
         failed = f"no figure, {file} cannot be written: {error.strerror}" if isinstance(error, OSError) else error
         print_notes(console, [f"note: {failed}"])

@@ -10,5 +10,6 @@ from effdeg.ranking._rank import rank
 from effdeg.ranking._result import Advantage, Ranking, Score, Statistic
 from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import read_table
+from effdeg.ranking._variants import BestVariant
 
-__all__ = ["Advantage", "Environment", "Pool", "Ranking", "Score", "Statistic", "rank", "read_table"]
+__all__ = ["Advantage", "BestVariant", "Environment", "Pool", "Ranking", "Score", "Statistic", "rank", "read_table"]

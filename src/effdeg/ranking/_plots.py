@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
 
-from effdeg._utils.checks import check_choice
+from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.statistics import student_quantile
 from effdeg.plots import Theme, open_figure
 from effdeg.ranking._result import Ranking
@@ -36,7 +36,8 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = max(3.1 * columns, 4.2)
-    with open_figure(theme, (width, 2.75 * rows + 0.25)) as (colors, figure):
+    heading = 0.0 if ranking.pool.stratum is None else 0.25
+    with open_figure(theme, (width, 2.75 * rows + 0.25 + heading)) as (colors, figure):
         shades = mpl.colormaps["magma"](np.linspace(*_SHADES[theme], 256))
         colormap = LinearSegmentedColormap.from_list("gap", shades)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
@@ -60,15 +61,20 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
             axes.set_ylabel(_shorten(ranking.pool.target, _TALL), parse_math=False)
         low, high = float(ranking.pool.gaps.min()), float(ranking.pool.gaps.max())
         grid[0, 0].set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
-        caption = _caption(ranking, len(names) if measures is None else None)
+        if heading:
+            title = f"{ranking.pool.describe_stratum()} ({pluralize(len(ranking.pool), 'model')})"
+            figure.suptitle(title, fontsize=10.5, x=0.01, ha="left").set_parse_math(False)
+        caption = _caption(ranking, names, by_default=measures is None)
         figure.supxlabel(textwrap.fill(caption, int(16 * width)), fontsize=8)
     return figure
 
 
-def _caption(ranking: Ranking, best: int | None) -> str:
-    level = f"{ranking.level * 100:g}%"
+def _caption(ranking: Ranking, names: Sequence[str], *, by_default: bool) -> str:
+    level, count = f"{ranking.level * 100:g}%", len(ranking.scores)
     alone = " if models were independent" if ranking.pool.clustered else ""
-    shown = f"; {best} best of {len(ranking.scores)}" if best is not None and best < len(ranking.scores) else ""
+    shown = f"; {len(names)} best of {count}" if by_default and len(names) < count else ""
+    chosen = [best["pearson"] for best in ranking.best.values() if best["pearson"].variant in names]
+    shown += "".join(f"; {best.variant} is the best of {len(best.variants)}, not corrected for" for best in chosen)
     return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
 
 

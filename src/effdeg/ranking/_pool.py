@@ -1,19 +1,14 @@
 """A pool of models: what was measured on each, checked and ready to be ranked."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from effdeg._utils.checks import pluralize, suggest
-from effdeg.ranking._tables import Array, Columns, as_numbers, is_number
-
-Indices = NDArray[np.int64]
-
-# Half of the resamples of two configurations are copies of one of them.
-MIN_CLUSTERS = 3
+from effdeg.ranking._rows import Indices, find_duplicates, find_unfit, group_rows, keep_rows
+from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,6 +34,12 @@ class Pool:
         clustered_by: The hyperparameters whose combinations are the clusters, if they were named.
         negated: Measures that were named with a leading minus.
         left_out: Columns of text, which cannot be measures, if no measures were named.
+        guessed: Whether measures are all columns of numbers, since neither measures nor hyperparameters were named.
+        duplicates: The names of models whose rows are the same; the first of each group is in the pool.
+        strata_by: The columns whose combinations are the strata.
+        strata: The models of each stratum, by its name; empty without strata.
+        left_out_strata: Why the models of other strata are not in the pool.
+        stratum: The name of the stratum that all models are in, where there are others.
     """
 
     names: Sequence[str]
@@ -52,6 +53,12 @@ class Pool:
     clustered_by: Sequence[str] = ()
     negated: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    guessed: bool = False
+    duplicates: Sequence[Sequence[str]] = ()
+    strata_by: Sequence[str] = ()
+    strata: Mapping[str, Indices] = field(default_factory=dict)
+    left_out_strata: Mapping[str, str] = field(default_factory=dict)
+    stratum: str | None = None
 
     def __len__(self) -> int:
         return len(self.gaps)
@@ -62,15 +69,50 @@ class Pool:
         return int(self.clusters.max()) + 1
 
     @property
+    def least_clusters(self) -> int:
+        """The number of clusters in the stratum that has the fewest; without strata the number of all."""
+        return min([len(np.unique(self.clusters[rows])) for rows in self.strata.values()], default=self.cluster_count)
+
+    @property
     def clustered(self) -> bool:
         """Whether some models are resampled together."""
         return self.cluster_count < len(self)
+
+    def describe_stratum(self) -> str:
+        """Describe the stratum that all models are in, as in ``recipe mixup``."""
+        return f"{join(self.strata_by)} {self.stratum}"
 
     def describe_clusters(self) -> str:
         """Describe the clusters and how many there are."""
         if not self.clustered_by:
             return pluralize(self.cluster_count, "configuration")
-        return f"{pluralize(self.cluster_count, 'combination')} of {_join(self.clustered_by)}"
+        names = [name for name in self.clustered_by if name not in self.strata_by]
+        within = f" within {join(self.strata_by)}" if self.strata else ""
+        return f"{pluralize(self.cluster_count, 'combination')} of {join(names)}{within}"
+
+    def select(self, stratum: str) -> "Pool":
+        """Return the pool of the models of one stratum; measures that are constant there are undefined."""
+        rows = self.strata[stratum]
+        names = [self.names[row] for row in rows]
+        measures = {name: values[rows] for name, values in self.measures.items()}
+        reasons = {name: _explain_undefined(values, names) for name, values in measures.items()}
+        encoded = {name: np.unique(codes[rows], return_inverse=True) for name, codes in self.hyperparameters.items()}
+        return replace(
+            self,
+            names=names,
+            gaps=self.gaps[rows],
+            measures={name: values for name, values in measures.items() if reasons[name] is None},
+            undefined={**self.undefined, **{name: reason for name, reason in reasons.items() if reason is not None}},
+            hyperparameters={name: codes.reshape(-1) for name, (_, codes) in encoded.items()},
+            levels={name: [self.levels[name][code] for code in kept] for name, (kept, _) in encoded.items()},
+            clusters=_number_clusters([self.clusters[rows]], len(rows)),
+            left_out=(),
+            guessed=False,
+            duplicates=(),
+            strata={},
+            left_out_strata={},
+            stratum=stratum,
+        )
 
     @classmethod
     def from_columns(
@@ -81,45 +123,90 @@ class Pool:
         hyperparameters: Sequence[str] = (),
         clusters: Sequence[str] | None = None,
         model: str | None = None,
+        strata: Sequence[str] = (),
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
         _check_known("target", [target], columns)
         _check_known("hyperparameter", hyperparameters, columns)
         _check_known("model column", [] if model is None else [model], columns)
+        _check_known("stratum", strata, columns)
         _check_clusters(clusters, hyperparameters)
-        if model is None and "model" in columns and "model" not in {target, *hyperparameters, *(measures or ())}:
+        roles = [target, *hyperparameters, *strata]
+        if model is None and "model" in columns and "model" not in {*roles, *(measures or ())}:
             model = "model"
-        left_out: list[str] = []
+        guessed, left_out = measures is None, []
         if measures is None:
-            free = [name for name in columns if name not in {target, model, *hyperparameters}]
+            free = [name for name in columns if name not in {model, *roles}]
             measures = [name for name in free if as_numbers(columns[name]) is not None]
             left_out = [name for name in free if name not in measures]
         _check_known("measure", measures, columns, may_be_negated=True)
         sources = {name: name if name in columns else name[1:] for name in measures}
-        _check_roles(target, hyperparameters, model, sources.values())
+        _check_roles(target, hyperparameters, strata, model, sources.values())
         if not measures:
             raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
         rows = range(1, len(columns[target]) + 1)
         names = list(map(str, rows)) if model is None else [format_cell(cell) for cell in columns[model]]
-        if len(names) < 3:
-            raise ValueError(f"a ranking needs at least 3 models; the table has {len(names)}.")
-        gaps = _check_gaps(_get_numbers(columns, target, "target", names), target, names)
-        values = {name: _get_numbers(columns, source, "measure", names) for name, source in sources.items()}
+        groups = find_duplicates(columns, [*roles, *sources.values()], model)
+        repeated = {row for rows in groups for row in rows[1:]}
+        kept = [row for row in range(len(names)) if row not in repeated]
+        if len(kept) < 3:
+            once = "; rows that are the same count once" if repeated else ""
+            raise ValueError(f"a ranking needs at least 3 models; the table has {len(kept)}{once}.")
+        duplicates = [[names[row] for row in rows] for rows in groups]
+        columns, names = keep_rows(columns, kept), [names[row] for row in kept]
+        _check_numbers("target", target, columns, names)
+        _check_gaps(as_array(columns[target]), target, names)
+        for name in sources.values():
+            _check_numbers("measure", name, columns, names)
+        for name in (*hyperparameters, *strata):
+            _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, columns, names)
+        pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata)
+        return replace(pool, left_out=left_out, guessed=guessed and not hyperparameters, duplicates=duplicates)
+
+    @classmethod
+    def _encode(
+        cls,
+        columns: Columns,
+        names: list[str],
+        target: str,
+        sources: Mapping[str, str],
+        hyperparameters: Sequence[str],
+        clusters: Sequence[str] | None,
+        strata: Sequence[str],
+    ) -> "Pool":
+        """Turn checked columns into arrays, without the strata that cannot be ranked."""
+        resampled = list(clusters or hyperparameters)
+        unfit: dict[str, str] = {}
+        groups: dict[str, list[int]] = {}
+        if strata:
+            unfit = find_unfit(columns, target, strata, resampled)
+            groups = group_rows(columns, strata)
+            rows = sorted(row for name, rows in groups.items() if name not in unfit for row in rows)
+            _check_strata(strata, groups, unfit)
+            columns, names = keep_rows(columns, rows), [names[row] for row in rows]
+            groups = group_rows(columns, strata)
+        inside = [np.array(rows, dtype=np.int64) for rows in groups.values()]
+        values = {name: as_array(columns[source]) for name, source in sources.items()}
         values = {name: value if name in columns else -value for name, value in values.items()}
-        reasons = {name: _explain_undefined(value, names) for name, value in values.items()}
-        encoded = {name: _encode(columns[name], name, names) for name in hyperparameters}
+        reasons = {name: _explain_undefined(value, names, inside) for name, value in values.items()}
+        encoded = {name: _encode(columns[name]) for name in hyperparameters}
+        codes = [encoded[name][0] for name in resampled]
+        if codes and strata:
+            codes = [*codes, *(_encode(columns[name])[0] for name in strata)]
         return cls(
             names=names,
             target=target,
-            gaps=gaps,
+            gaps=as_array(columns[target]),
             measures={name: value for name, value in values.items() if reasons[name] is None},
             undefined={name: reason for name, reason in reasons.items() if reason is not None},
             hyperparameters={name: codes for name, (codes, _) in encoded.items()},
             levels={name: levels for name, (_, levels) in encoded.items()},
-            clusters=_number_clusters([encoded[name][0] for name in clusters or hyperparameters], len(names)),
+            clusters=_number_clusters(codes, len(names)),
             clustered_by=list(clusters or ()),
-            negated=[name for name in measures if name not in columns],
-            left_out=left_out,
+            negated=[name for name in sources if name not in columns],
+            strata_by=list(strata),
+            strata=dict(zip(groups, inside, strict=True)),
+            left_out_strata=unfit,
         )
 
 
@@ -130,7 +217,8 @@ def format_cell(value: Any) -> str:
 
 def _check_list(kind: str, names: Sequence[str]) -> None:
     if isinstance(names, str):
-        raise TypeError(f"{kind}s must be a list of names, such as [{names!r}], not a single string.")
+        kinds = "strata" if kind == "stratum" else f"{kind}s"
+        raise TypeError(f"{kinds} must be a list of names, such as [{names!r}], not a single string.")
 
 
 def _check_known(kind: str, names: Sequence[str], columns: Columns, *, may_be_negated: bool = False) -> None:
@@ -155,9 +243,22 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
             raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
 
 
-def _check_roles(target: str, hyperparameters: Sequence[str], model: str | None, measures: Iterable[str]) -> None:
+def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[str, str]) -> None:
+    if len(unfit) == len(list(groups)):
+        reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
+        raise ValueError(
+            f"no stratum of {join(strata)} can be ranked ({reasons}). Name a column with few values, such as the "
+            "recipe that a model was trained by."
+        )
+
+
+def _check_roles(
+    target: str, hyperparameters: Sequence[str], strata: Sequence[str], model: str | None, measures: Iterable[str]
+) -> None:
     """Raise if a column has two roles: a measure that is the target itself would rank it perfectly."""
     roles = [(target, "the target"), *((name, "a hyperparameter") for name in hyperparameters)]
+    # A hyperparameter may well define the strata.
+    roles += [(name, "a stratum") for name in strata if name not in hyperparameters]
     roles += [] if model is None else [(model, "the model column")]
     taken: dict[str, str] = {}
     for name, role in [*roles, *((name, "a measure") for name in measures)]:
@@ -165,17 +266,15 @@ def _check_roles(target: str, hyperparameters: Sequence[str], model: str | None,
             raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
 
 
-def _get_numbers(columns: Columns, name: str, kind: str, names: Sequence[str]) -> Array:
-    values = as_numbers(columns[name])
-    if values is None:
-        # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
-        wrong = [row for row, cell in enumerate(columns[name]) if not is_number(cell)]
+def _check_numbers(kind: str, name: str, columns: Columns, names: Sequence[str]) -> None:
+    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
+    wrong = [row for row, cell in enumerate(columns[name]) if not is_number(cell)]
+    if wrong:
         row = next((row for row in wrong if not _reads_as_number(columns[name][row])), wrong[0])
         raise ValueError(
             f"the {kind} {name!r} must be numbers, but model {names[row]} has {columns[name][row]!r}; write a number "
             "with a decimal point, or leave the cell empty if there is none."
         )
-    return values
 
 
 def _reads_as_number(cell: Any) -> bool:
@@ -186,33 +285,37 @@ def _reads_as_number(cell: Any) -> bool:
     return True
 
 
-def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> Array:
-    """Return the gaps; raise unless all are finite and some differ."""
+def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> None:
+    """Raise unless all gaps are finite and some differ."""
     if missing := _find_nonfinite(gaps, names):
         which = _list_models(missing)
         raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if np.all(gaps == gaps[0]):
         raise ValueError(f"the target {target!r} is {gaps[0]:g} for all {len(gaps)} models: nothing to rank.")
-    return gaps
 
 
-def _explain_undefined(values: Array, names: Sequence[str]) -> str | None:
+def _check_filled(kind: str, name: str, columns: Columns, names: Sequence[str]) -> None:
+    if missing := [model for model, cell in zip(names, columns[name], strict=True) if is_missing(cell)]:
+        which = _list_models(missing)
+        raise ValueError(f"the {kind} {name!r} is missing for {which}; write a value, such as 0 or 'off'.")
+
+
+def _explain_undefined(values: Array, names: Sequence[str], strata: Iterable[Indices] = ()) -> str | None:
     if missing := _find_nonfinite(values, names):
         which = _list_models(missing) if len(missing) < len(names) else f"all {len(names)} models"
         return f"not finite for {which}: correlation undefined"
-    return "constant: correlation undefined" if np.all(values == values[0]) else None
+    if np.all(values == values[0]):
+        return "constant: correlation undefined"
+    inside = [bool(np.all(values[rows] == values[rows[0]])) for rows in strata]
+    return "constant within each stratum: correlation undefined" if inside and all(inside) else None
 
 
 def _find_nonfinite(values: Array, names: Sequence[str]) -> list[str]:
     return [name for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
 
 
-def _encode(column: list[Any], name: str, names: Sequence[str]) -> tuple[Indices, list[Any]]:
+def _encode(column: list[Any]) -> tuple[Indices, list[Any]]:
     """Return the code of each cell and the value behind each code."""
-    # A nan is the only number that differs from itself.
-    if missing := [model for model, cell in zip(names, column, strict=True) if cell is None or cell != cell]:
-        which = _list_models(missing)
-        raise ValueError(f"the hyperparameter {name!r} is missing for {which}; write a value, such as 0 or 'off'.")
     ordered = all(is_number(cell) for cell in column)
     levels = sorted(dict.fromkeys(column), key=None if ordered else lambda level: (str(level), type(level).__name__))
     codes = {level: code for code, level in enumerate(levels)}
@@ -229,8 +332,9 @@ def _number_clusters(codes: list[Indices], models: int) -> Indices:
 def _list_models(models: Sequence[str]) -> str:
     if len(models) == 1:
         return f"model {models[0]}"
-    return f"models {_join([*models[:4], f'{len(models) - 4} more'] if len(models) > 5 else models)}"
+    return f"models {join([*models[:4], f'{len(models) - 4} more'] if len(models) > 5 else models)}"
 
 
-def _join(names: Sequence[str]) -> str:
+def join(names: Sequence[str]) -> str:
+    """List names in a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

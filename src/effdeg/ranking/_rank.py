@@ -1,16 +1,19 @@
 """From a table of models to a ranking of measures: all statistics, on the models and on resamples of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
-from effdeg.ranking._pool import MIN_CLUSTERS, Pool
+from effdeg.ranking._pool import Pool
 from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_CLUSTERS, Indices
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
+from effdeg.ranking._variants import choose_best, find_variants
 
 # With fewer, the ends of a 95% interval are too uncertain.
 _MIN_RESAMPLES = 100
@@ -24,6 +27,8 @@ def rank(
     hyperparameters: Sequence[str] = (),
     clusters: Sequence[str] | None = None,
     model: str | None = None,
+    strata: Sequence[str] | None = None,
+    variants: Mapping[str, str | Sequence[str]] | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
@@ -34,7 +39,23 @@ def rank(
     one configuration are not independent models: where several share all their hyperparameters, configurations are
     drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
     hardly matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as
-    ``clusters``. Without hyperparameters every model counts as independent.
+    ``clusters``. Without hyperparameters every model counts as independent. Rows that are the same in all columns of
+    numbers and in all that are named here are one model, and count once.
+
+    **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
+    models of several recipes then shows the recipe. With ``strata`` each stratum is ranked by itself, in
+    :attr:`Ranking.strata`, and the scores of the ranking combine the strata without comparing models across them.
+    Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
+    ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of
+    meta-analysis"): r̄ = Σ (n_s - 1) r_s / Σ (n_s - 1), which is the correlation of values standardized within strata.
+    The partial correlation given the stratum would weigh strata by their variance instead, so that the one on the
+    largest scale decides; and the mean of Fisher's z = atanh r is infinite as soon as one r_s is 1, as in
+    resamples of small strata. Models are resampled within strata. The interval of r̄ is Fisher's, with the standard
+    error of z by the delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
+
+    **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates better than
+    it should: the maximum of many estimates is too high. ``variants`` names such families, and :attr:`Ranking.best`
+    has the best of each, corrected for the choice; see :class:`BestVariant`.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -59,6 +80,10 @@ def rank(
             of its values count as neighbors.
         clusters: The hyperparameters whose combinations are drawn, each with all its models; by default all.
         model: The column with the models' names; by default ``"model"`` if there is one.
+        strata: The columns whose combinations are strata, such as ``["recipe"]``; they may be hyperparameters too.
+            Strata of fewer than 5 models or 3 configurations, or in which the target is constant, are left out.
+        variants: The variants of a measure by the name of the family: names of measures, or patterns such as
+            ``"sharpness@*"``.
         resamples: The number of resamples for the intervals; at least 100.
         level: The probability of the intervals.
         seed: The seed of the resamples, which all measures share.
@@ -68,8 +93,9 @@ def rank(
 
     Raises:
         ValueError: If a column does not exist, is given twice or in two roles, or holds text where numbers are needed;
-            if the target is missing or the same for all models; if there are fewer than 3 models; if a setting is out
-            of range; or if the file cannot be read.
+            if the target is missing or the same for all models; if there are fewer than 3 models; if no stratum can be
+            ranked; if a family has fewer than two variants; if a setting is out of range; or if the file cannot be
+            read.
         TypeError: If the table is of an unknown kind, or a single string is given for a list of columns.
         FileNotFoundError: If the table is a path and there is no such file.
         ImportError: If SciPy is not installed, or pyarrow for a ``.parquet`` file.
@@ -79,19 +105,48 @@ def rank(
     check_count("seed", seed, least=0)
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
-    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model)
+    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model, strata or ())
+    families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
+    counts = _draw(pool, resamples, np.random.default_rng(seed))
+    inside = {
+        name: _rank_pool(pool.select(name), counts[:, rows], level, seed, families)
+        for name, rows in pool.strata.items()
+    }
+    return replace(_rank_pool(pool, counts, level, seed, families), strata=inside)
+
+
+def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
+    """Draw how often each resample counts each model, resamples × models: whole clusters, within strata."""
+
+    def draw(clusters: Indices) -> Array:
+        count = int(clusters.max()) + 1
+        drawn: Array = tally(generator.integers(0, count, (resamples, count)))[:, clusters]
+        return drawn
+
+    if not pool.strata:
+        return draw(pool.clusters)
+    counts = np.zeros((resamples, len(pool)))
+    for rows in pool.strata.values():
+        counts[:, rows] = draw(np.unique(pool.clusters[rows], return_inverse=True)[1].reshape(-1))
+    return counts
+
+
+def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Mapping[str, Sequence[str]]) -> Ranking:
     undefined = [Score(name, undefined=reason) for name, reason in pool.undefined.items()]
     if not pool.measures:
         return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
     evaluation = Evaluation(pool)
     found = evaluation(np.ones((1, len(pool))))
-    drawn = np.random.default_rng(seed).integers(0, pool.cluster_count, (resamples, pool.cluster_count))
-    resampled = evaluation(tally(drawn)[:, pool.clusters])
+    resampled = evaluation(counts)
     if pool.cluster_count < MIN_CLUSTERS:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
     scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
     varied = evaluation.neighbors.axes if evaluation.neighbors else []
+    given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
+    outside = None
+    if families and pool.least_clusters >= FEW_CLUSTERS:
+        outside = evaluation.correlations((counts == 0).astype(np.float64))
     return Ranking(
         pool=pool,
         scores={score.measure: score for score in [*scores, *undefined]},
@@ -99,7 +154,29 @@ def rank(
         level=level,
         seed=seed,
         unvaried=[name for name in pool.hyperparameters if name not in varied],
+        unconditioned=[name for name in pool.hyperparameters if name not in given],
+        best=choose_best(families, list(pool.measures), found, resampled, outside, level),
     )
+
+
+def _correlate(measured: Array, pool: Pool, level: float) -> Statistic:
+    """Return Pearson's r with Fisher's interval; with strata the mean of their own, as :func:`rank` defines it."""
+    stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
+    if not pool.strata:
+        linear = stats.pearsonr(scale_down(measured), scale_down(pool.gaps))
+        low, high = linear.confidence_interval(level)
+        return Statistic(float(linear.statistic), (float(low), float(high)))
+    varied = [rows for rows in pool.strata.values() if np.any(measured[rows] != measured[rows[0]])]
+    pairs = [(scale_down(measured[rows]), scale_down(pool.gaps[rows])) for rows in varied]
+    inside = np.array([stats.pearsonr(*pair).statistic for pair in pairs])
+    sizes = np.array([len(rows) for rows in varied])
+    weights = (sizes - 1) / (sizes - 1).sum()
+    value = float(weights @ inside)
+    if abs(value) > 1 - 1e-12:
+        return Statistic(value, (value, value))
+    error = np.sqrt((weights**2 * (1 - inside**2) ** 2 / (sizes - 3)).sum()) / (1 - value**2)
+    low, high = np.tanh(np.arctanh(value) + stats.norm.ppf((1 + level) / 2) * error * np.array([-1, 1]))
+    return Statistic(value, (float(low), float(high)))
 
 
 def _score(
@@ -113,13 +190,13 @@ def _score(
 
     parts: dict[str, Any] = {key: statistic(found[key], resampled[key]) for key in STATISTICS if key in found}
     stats = require("scipy.stats", extra="ranking", purpose="effdeg.ranking")
-    linear = stats.pearsonr(scale_down(measured), scale_down(pool.gaps))
+    linear = _correlate(measured, pool, level)
     parts["pearson_resampled"] = drawn = parts["pearson"].interval
     # Fisher's interval holds for independent models.
-    low, high = linear.confidence_interval(level)
-    parts["pearson"] = Statistic(float(linear.statistic), drawn if pool.clustered else (float(low), float(high)))
-    for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
-        parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
+    parts["pearson"] = Statistic(linear.value, drawn if pool.clustered else linear.interval)
+    if not pool.strata:
+        for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
+            parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
     if evaluation.neighbors:
         by_axis = zip(evaluation.neighbors.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
         parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}

@@ -10,9 +10,11 @@ import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.imports import require
-from effdeg.ranking._pool import MIN_CLUSTERS, Pool
+from effdeg.ranking._pool import Pool, join
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_CLUSTERS
 from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import Array
+from effdeg.ranking._variants import BestVariant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +31,7 @@ STATISTICS = {
     "conditional_information": "conditional information",
 }
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
-_FEW_CLUSTERS = 8
+_STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,9 @@ class Score:
       two hyperparameters. It lies between 0 and 1 and ignores the direction.
 
     Statistics are None if the measure is ``undefined``; those from ``psi`` on also without hyperparameters, and ``psi``
-    and sign errors if no two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles
-    over the resamples of :func:`rank`. A resample has fewer distinct models than the pool, which tends to raise the
-    worst sign error and the conditional information: their intervals are biased upwards.
+    and sign errors if no two models differ in one hyperparameter alone, as in a random search. Except for Pearson's,
+    intervals are percentiles over the resamples of :func:`rank`. A resample has fewer distinct models than the pool,
+    which tends to raise the worst sign error and the conditional information: their intervals are biased upwards.
 
     Example:
         >>> from effdeg.ranking import rank
@@ -171,6 +173,10 @@ class Ranking:
         scores: The score of each measure by its name, best first by Kendall's τ; undefined ones last.
         resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
         unvaried: Hyperparameters in which alone no two models differ: they are left out of Ψ and sign errors.
+        unconditioned: Hyperparameters given which no order of gaps is left to predict, as where all values differ: they
+            are left out of the conditional information.
+        best: The best variant of each family, by family and correlation; empty without ``variants``.
+        strata: The ranking of each stratum by its name; empty without ``strata``.
     """
 
     pool: Pool
@@ -179,6 +185,9 @@ class Ranking:
     level: float
     seed: int
     unvaried: Sequence[str] = ()
+    unconditioned: Sequence[str] = ()
+    best: Mapping[str, Mapping[str, BestVariant]] = field(default_factory=dict)
+    strata: "Mapping[str, Ranking]" = field(default_factory=dict)
 
     @property
     def resamples(self) -> int:
@@ -242,40 +251,116 @@ class Ranking:
 
         Raises:
             ImportError: If matplotlib is not installed.
-            ValueError: If a measure or the theme is not known, or there is no measure to plot.
+            ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has strata,
+                which are not shown in one panel.
         """
+        if self.strata:
+            raise ValueError("the ranking has strata, which are not mixed in one figure: use plot_strata.")
         require("matplotlib", extra="plots", purpose="a figure")
         from effdeg.ranking._plots import plot_ranking
 
         return plot_ranking(self, measures, theme=theme)
 
+    def plot_strata(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "dict[str, Figure]":
+        """Plot the gap against the same few measures in each stratum, a figure each. Needs ``effdeg[plots]``.
+
+        Args:
+            measures: The measures to plot. The name of a family stands for its best variant in the stratum, by
+                Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata.
+            theme: ``"light"`` or ``"dark"``.
+
+        Returns:
+            The figures by the names of the strata, each as :meth:`plot` makes them.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has no
+                strata.
+        """
+        if not self.strata:
+            raise ValueError("the ranking has no strata: rank with strata=['recipe'], or use plot.")
+        in_families = {name for best in self.best.values() for name in best["pearson"].variants}
+        if measures is None:
+            measures = [*self.best, *(name for name in self.scores if name not in in_families)][:_STRATUM_PANELS]
+        for name in measures:
+            check_choice("measure", name, [*self.best, *self.scores])
+        figures = {}
+        for stratum, inside in self.strata.items():
+            chosen = {family: best["pearson"].variant for family, best in {**self.best, **inside.best}.items()}
+            figures[stratum] = inside.plot([chosen.get(name, name) for name in measures], theme=theme)
+        return figures
+
     def warnings(self) -> list[str]:
         """Return, in sentences, what a reader should not overlook."""
-        found = self.notes()
-        if names := self.falling:
-            fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
-            target = "the gap" if self.pool.target == "gap" else self.pool.target
-            opposite = ", ".join(name[1:] if name in self.pool.negated else f"-{name}" for name in names)
-            advice = f"if larger is meant to be better, rank {them} as {opposite}"
-            found.append(f"{', '.join(names)} {fall} as {target} rises: {advice}")
+        found = [*self.notes(), *self._describe_falling(self.falling)]
+        for inside in self.strata.values():
+            undefined = [each for each in inside._describe_undefined() if each not in found]
+            falling = inside._describe_falling([name for name in inside.falling if name not in self.falling])
+            found += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
         return [f"note: {each}." for each in found]
+
+    def _describe_falling(self, names: Sequence[str]) -> list[str]:
+        if not names:
+            return []
+        fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+        target = "the gap" if self.pool.target == "gap" else self.pool.target
+        opposite = ", ".join(name[1:] if name in self.pool.negated else f"-{name}" for name in names)
+        advice = f"if larger is meant to be better, rank {them} as {opposite}"
+        return [f"{', '.join(names)} {fall} as {target} rises: {advice}"]
+
+    def _describe_undefined(self) -> list[str]:
+        return [f"{name} is {reason}" for name, reason in self.pool.undefined.items()]
 
     def notes(self) -> list[str]:
         """Return all warnings except the advice to negate a measure, without periods."""
-        found = [f"{name} is {reason}" for name, reason in self.pool.undefined.items()]
-        if self.pool.left_out:
-            found.append(f"not ranked, since they hold text: {', '.join(self.pool.left_out)}")
-        if self.unvaried:
-            found.append(f"no two models differ in {' or '.join(self.unvaried)} alone: left out of Ψ and sign errors")
-        if self.resampled and self.pool.clustered and (count := self.pool.cluster_count) < _FEW_CLUSTERS:
+        pool = self.pool
+        found = [f"{join(names)} are the same in all columns: counted once" for names in pool.duplicates]
+        found += [
+            f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()
+        ]
+        found += self._describe_undefined()
+        if pool.left_out:
+            found.append(f"not ranked, since they hold text: {', '.join(pool.left_out)}")
+        if pool.guessed:
+            columns = ", ".join([*pool.measures, *pool.undefined])
+            found.append(
+                f"no measures or hyperparameters were named, so every column of numbers is ranked: {columns}. Name "
+                "those that describe how a model was trained with hyperparameters=…, to leave them out"
+            )
+        found += self._describe_neighbors()
+        if rough := [name for name, inside in self.strata.items() if inside.pool.cluster_count < FEW_CLUSTERS]:
+            them = f"{join(pool.strata_by)} {', '.join(rough)}"
+            found.append(f"fewer than {FEW_CLUSTERS} configurations to resample in {them}: intervals are rough")
+        elif self.resampled and pool.clustered and (count := pool.cluster_count) < FEW_CLUSTERS:
             few, none = "are few to resample: intervals are rough", "cannot be resampled: there are no intervals"
             problem = few if count >= MIN_CLUSTERS else none
-            found.append(f"{self.pool.describe_clusters()} {problem}. Name every hyperparameter in which models differ")
+            found.append(f"{pool.describe_clusters()} {problem}. Name every hyperparameter in which models differ")
+        return found
+
+    def _describe_neighbors(self) -> list[str]:
+        """Describe which statistics some hyperparameters leave undefined, as those of a random search do."""
+        varying = [name for name in self.pool.hyperparameters if name not in self.pool.strata_by]
+        alone, given = ([name for name in names if name in varying] for names in (self.unvaried, self.unconditioned))
+        if not self.resampled or not varying:
+            return []
+        found = []
+        if alone == varying:
+            found.append(
+                f"no two models differ in {' or '.join(alone)} alone, as in a random search: there are no neighbors, "
+                "which Ψ and sign errors compare"
+            )
+        elif alone:
+            found.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
+        if given:
+            rest = "CMI is not conditional" if given == varying else "left out of CMI"
+            found.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
         return found
 
     def rows(self) -> list[list[str]]:
         """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
-        conditional = ["Ψ", "sign error", "CMI"] if self.pool.hyperparameters else []
+        defined = [score for score in self.scores.values() if score.spearman is not None]
+        neighbors = any(score.psi is not None for score in defined)
+        conditional = [*(["Ψ", "sign error"] if neighbors else []), *(["CMI"] if self.pool.hyperparameters else [])]
         rows = [["measure", "Pearson", "Spearman", "Kendall", *conditional]]
         for score in self.scores.values():
             if score.spearman is None:
@@ -283,17 +368,31 @@ class Ranking:
                 continue
             pearson, kendall = (str(each).replace(" to ", "…") for each in (score.pearson, score.kendall))
             row = [score.measure, pearson, _format_value(score.spearman), kendall]
-            if conditional:
+            if neighbors:
                 mean, worst = _format_value(score.sign_error), _format_value(score.worst_sign_error)
-                row += [_format_value(score.psi), f"{mean}/{worst}", _format_value(score.conditional_information)]
+                row += [_format_value(score.psi), f"{mean}/{worst}"]
+            row += [_format_value(score.conditional_information)] if self.pool.hyperparameters else []
             rows.append(row)
+        return rows
+
+    def best_rows(self) -> list[list[str]]:
+        """Return a table of strings with the best variant of each family; only a header without ``variants``."""
+        rows = [["best of", "by", "variant", "", "corrected for the choice"]]
+        for best in (each[statistic] for each in self.best.values() for statistic in ("pearson", "kendall")):
+            corrected = "–" if best.corrected is None else f"{best.corrected:z.2f}"
+            corrected += f" ({format_range(best.interval)})"
+            label = f"{len(best.variants)} {best.family}"
+            rows.append([label, best.statistic.title(), best.variant, f"{best.value:z.2f}", corrected])
         return rows
 
     def legend(self) -> str:
         """Describe what the columns of :meth:`rows` mean."""
         text = self.describe_intervals()
-        if self.resampled and self.pool.hyperparameters:
-            text += "; Ψ granulated Kendall; sign error mean/worst; CMI conditional mutual information"
+        head = self.rows()[0]
+        if "Ψ" in head:
+            text += "; Ψ granulated Kendall; sign error mean/worst"
+        if self.resampled and "CMI" in head:
+            text += "; CMI conditional mutual information"
         return f"{text}."
 
     def describe_intervals(self) -> str:
@@ -301,6 +400,8 @@ class Ranking:
         if not self.resampled:
             return "no measure can be ranked"
         text = f"{self.level * 100:g}% intervals"
+        if self.strata:
+            text = f"models are compared within {join(self.pool.strata_by)} only; {text}"
         if self.pool.clustered:
             return f"{text} resample the {self.pool.describe_clusters()}, with all their models, {self.resamples} times"
         return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
@@ -318,16 +419,34 @@ class Ranking:
             "seed": self.seed,
             "ranking": list(self.scores),
             "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, other types strings
+            "best": {
+                family: {key: asdict(best) | {"variants": list(best.variants)} for key, best in found.items()}
+                for family, found in self.best.items()
+            },
+            "duplicates": [list(names) for names in self.pool.duplicates],
             "notes": self.warnings(),
+            "strata": {name: inside.to_dict() for name, inside in self.strata.items()},
         }
 
     def title(self) -> str:
         """Describe what was ranked."""
         models, measures = pluralize(len(self.pool), "model"), pluralize(len(self.scores), "measure")
+        if self.strata:
+            models += f" within {join(self.pool.strata_by)} ({', '.join(self.strata)})"
         return f"{models}, {measures} of {self.pool.target}, best first"
 
+    def tables(self) -> list[tuple[str, list[list[str]]]]:
+        """Return all tables with their titles: the scores, the best variants, and the same of each stratum."""
+        found = [(self.title(), self.rows())]
+        if self.best:
+            found.append((f"the best of several variants, with its {self.level * 100:g}% interval", self.best_rows()))
+        for inside in self.strata.values():
+            found += [(f"{inside.pool.describe_stratum()}: {title}", rows) for title, rows in inside.tables()]
+        return found
+
     def __str__(self) -> str:
-        return "\n".join([self.title(), *align_columns(self.rows()), self.legend(), *self.warnings()])
+        tables = ("\n".join([title, *align_columns(rows)]) for title, rows in self.tables())
+        return "\n".join(["\n\n".join(tables), self.legend(), *self.warnings()])
 
     def __repr__(self) -> str:
         return f"Ranking({' > '.join(self.scores)})"

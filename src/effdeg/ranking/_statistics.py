@@ -5,6 +5,7 @@ Models enter as the signs of the differences in their measures (measures × mode
 (models × models). All results end in resamples × measures, nan where a resample leaves the statistic undefined.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.imports import require
-from effdeg.ranking._pool import Indices, Pool, format_cell
+from effdeg.ranking._pool import Pool, format_cell
+from effdeg.ranking._rows import Indices
 from effdeg.ranking._tables import Array, is_number
 
 # Resamples × pairs of models evaluated at once: keeps memory moderate, and the tallies of a chunk in the cache.
@@ -72,15 +74,30 @@ def _correlate(counts: Array, x: Array, y: Array) -> Array:
 def _deviations(counts: Array, values: Array) -> Array:
     """Return deviations from each resample's mean, the largest one scaled to 1: squares neither overflow nor vanish."""
     values = scale_down(values)
-    means = values @ counts.T / counts.sum(-1)
+    means = values @ counts.T / np.maximum(counts.sum(-1), 1)  # an empty sample has no mean, and counts nothing
     drawn = counts > 0
     deviations: Array = np.where(drawn, values[:, None, :] - means[..., None], 0.0)
     largest = np.abs(deviations).max(-1, keepdims=True)
     low, high = (np.where(drawn, values[:, None, :], beyond) for beyond in (np.inf, -np.inf))
     # The mean of equal values need not be exactly their value; the rounding error must not count as variation.
-    largest[low.min(-1) == high.max(-1)] = np.inf
+    largest[low.min(-1) >= high.max(-1)] = np.inf
     deviations /= largest
     return deviations
+
+
+def number_strata(pool: Pool) -> Indices:
+    """Return the number of each model's stratum; 0 for all models without strata."""
+    numbers = np.zeros(len(pool), dtype=np.int64)
+    for number, rows in enumerate(pool.strata.values()):
+        numbers[rows] = number
+    return numbers
+
+
+def average_strata(values: Array, sizes: Sequence[int]) -> Array:
+    """Average correlations over strata, the first axis, weighted by degrees of freedom; undefined ones are left out."""
+    weights = np.array([size - 1.0 for size in sizes]).reshape(-1, *[1] * (values.ndim - 1))
+    weights = np.where(np.isfinite(values), weights, 0.0)
+    return divide((weights * np.nan_to_num(values)).sum(0), weights.sum(0))
 
 
 @dataclass(frozen=True)
@@ -117,10 +134,11 @@ class Neighbors:
     """
 
     def __init__(self, pool: Pool) -> None:
-        codes = np.stack(list(pool.hyperparameters.values()), axis=1)
+        # Models of different strata are no neighbors, and settings of different strata are not one setting.
+        codes = np.stack([*pool.hyperparameters.values(), number_strata(pool)], axis=1)
         first, second = np.triu_indices(len(pool), k=1)
         differs = codes[first] != codes[second]
-        alone = differs.sum(1) == 1
+        alone = (differs.sum(1) == 1) & ~differs[:, -1]
         self._first, self._second = first[alone], second[alone]
         axis = differs[alone].argmax(1)
         self.axes: list[str] = []
@@ -261,24 +279,52 @@ class ConditionalInformation:
 
 
 class Evaluation:
-    """All statistics of a pool's measures, as functions of how often each model is counted."""
+    """All statistics of a pool's measures, as functions of how often each model is counted.
+
+    With strata, a pair of models counts only within a stratum, for Kendall's τ as for the statistics of neighbors.
+    Pearson's r and Spearman's ρ, which are not means over pairs, are averaged over strata.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
+        self._strata: list[Any] = list(pool.strata.values()) or [slice(None)]
+        self._sizes = [len(rows) for rows in pool.strata.values()]
         self._signs = signs(self._values), signs(self._gaps)
+        if pool.strata:
+            strata = number_strata(pool)
+            together = strata[:, None] == strata
+            self._signs = self._signs[0] * together, self._signs[1] * together
         neighbors = Neighbors(pool) if pool.hyperparameters else None
         self.neighbors = neighbors if neighbors and neighbors.axes else None
         self.information = ConditionalInformation(pool, *self._signs) if pool.hyperparameters else None
 
     def __call__(self, counts: Array) -> dict[str, Array]:
         """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
+        return self._evaluate_chunks(counts, lambda chunk: self._correlate(chunk) | self._compare_neighbors(chunk))
+
+    def correlations(self, counts: Array) -> dict[str, Array]:
+        """Return Pearson's r, Spearman's ρ and Kendall's τ, resamples × measures."""
+        return self._evaluate_chunks(counts, self._correlate)
+
+    def _evaluate_chunks(self, counts: Array, evaluate: Callable[[Array], dict[str, Array]]) -> dict[str, Array]:
         size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
-        chunks = [self._evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
+        chunks = [evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
         return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
 
-    def _evaluate(self, counts: Array) -> dict[str, Array]:
-        found = {"spearman": spearman(counts, *self._signs), "kendall": kendall(counts, *self._signs)}
-        found["pearson"] = pearson(counts, self._values, self._gaps)
+    def _correlate(self, counts: Array) -> dict[str, Array]:
+        inside: dict[str, list[Array]] = {"spearman": [], "pearson": []}
+        for rows in self._strata:
+            drawn, (measure_signs, gap_signs) = counts[:, rows], self._signs
+            inside["spearman"].append(spearman(drawn, measure_signs[:, rows][:, :, rows], gap_signs[rows][:, rows]))
+            inside["pearson"].append(pearson(drawn, self._values[:, rows], self._gaps[rows]))
+        found = {
+            name: average_strata(np.stack(parts), self._sizes) if self._sizes else parts[0]
+            for name, parts in inside.items()
+        }
+        return found | {"kendall": kendall(counts, *self._signs)}
+
+    def _compare_neighbors(self, counts: Array) -> dict[str, Array]:
+        found = {}
         if self.neighbors:
             found["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
             found["psi"] = _mean(by_axis)

@@ -82,14 +82,22 @@ def as_columns(table: Any) -> Columns:
 
 def as_numbers(column: Sequence[Any]) -> Array | None:
     """Return a column as numbers, nan where one is missing; None if a cell is something else."""
-    if not all(is_number(cell) for cell in column):
-        return None
+    return as_array(column) if all(is_number(cell) for cell in column) else None
+
+
+def as_array(column: Sequence[Any]) -> Array:
+    """Return a column of numbers as an array, nan where one is missing."""
     return np.array([np.nan if cell is None else float(cell) for cell in column])
 
 
 def is_number(cell: Any) -> bool:
     """Return whether a cell holds a number or is empty; True and False are names, not numbers."""
     return cell is None or (isinstance(cell, Real) and not isinstance(cell, bool | np.bool_))
+
+
+def is_missing(cell: Any) -> bool:
+    """Return whether a cell is empty; a nan is the only value that differs from itself."""
+    return cell is None or bool(cell != cell)
 
 
 def _read_csv(path: Path) -> Columns:

@@ -1,0 +1,62 @@
+"""Which rows of a table count: a model that is listed twice counts once, and strata need models to correlate."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from effdeg._utils.checks import pluralize
+from effdeg.ranking._tables import Columns, as_numbers, is_missing
+
+Indices = NDArray[np.int64]
+
+# The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
+MIN_STRATUM = 5
+# Half of the resamples of two configurations are copies of one of them.
+MIN_CLUSTERS = 3
+# With fewer, intervals are rough, and a resample leaves too few that it does not draw.
+FEW_CLUSTERS = 8
+
+
+def keep_rows(columns: Columns, rows: Sequence[int] | Indices) -> Columns:
+    """Return a table of some rows."""
+    return {name: [column[row] for row in rows] for name, column in columns.items()}
+
+
+def find_duplicates(columns: Columns, roles: Sequence[str], model: str | None) -> list[list[int]]:
+    """Return the groups of rows that agree in all columns of numbers and in all that have a role.
+
+    The model's name does not count, nor does text without a role, such as the name of a file.
+    """
+    compared = [name for name in columns if name != model and (name in roles or as_numbers(columns[name]) is not None)]
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    # A missing value equals a missing value, which nan does not.
+    cells = ([None if is_missing(cell) else cell for cell in columns[name]] for name in compared)
+    for row, key in enumerate(zip(*cells, strict=True)):
+        groups.setdefault(key, []).append(row)
+    return [rows for rows in groups.values() if len(rows) > 1]
+
+
+def group_rows(columns: Columns, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the rows of each stratum, a combination of values, by its name and in order of appearance."""
+    groups: dict[str, list[int]] = {}
+    for row, cells in enumerate(zip(*(columns[name] for name in names), strict=True)):
+        # Whole numbers are read from a file as floats.
+        groups.setdefault(", ".join(str(cell).removesuffix(".0") for cell in cells), []).append(row)
+    return groups
+
+
+def find_unfit(columns: Columns, target: str, strata: Sequence[str], clusters: Sequence[str]) -> dict[str, str]:
+    """Return why some strata cannot be ranked; without ``clusters`` each model is resampled by itself."""
+    found = {}
+    for name, rows in group_rows(columns, strata).items():
+        models, gaps = pluralize(len(rows), "model"), {columns[target][row] for row in rows}
+        count = len(group_rows(keep_rows(columns, rows), clusters)) if clusters else len(rows)
+        if len(rows) < MIN_STRATUM:
+            found[name] = f"{models}, fewer than {MIN_STRATUM}"
+        elif count < MIN_CLUSTERS:
+            found[name] = f"{models} of {pluralize(count, 'configuration')}, fewer than {MIN_CLUSTERS}"
+        elif len(gaps) == 1:
+            found[name] = f"{target} is {gaps.pop():g} for all of its {models}"
+    return found

@@ -1,0 +1,75 @@
+"""Rows that are one model, and strata that cannot be ranked."""
+
+import numpy as np
+import pytest
+
+from effdeg.ranking import rank
+from effdeg.ranking._rows import find_duplicates, find_unfit, group_rows
+from tests.ranking.pools import AXES, grid_pool
+
+TABLE = {
+    "model": ["a", "b", "c", "d", "e"],
+    "file": ["1.pt", "2.pt", "3.pt", "4.pt", "5.pt"],
+    "norm": ["batch", "batch", "layer", "batch", "batch"],
+    "m": [1.0, 1.0, 1.0, None, float("nan")],
+    "gap": [0.5, 0.5, 0.5, 0.5, 0.5],
+}
+
+
+def test_rows_that_are_the_same():
+    # Rows 0, 1 and 2 differ in text; only that of the hyperparameter counts. A missing value equals a missing value.
+    assert find_duplicates(TABLE, ["norm", "m", "gap"], "model") == [[0, 1], [3, 4]]
+    assert find_duplicates(TABLE, ["m", "gap"], "model") == [[0, 1, 2], [3, 4]]
+    assert find_duplicates(TABLE, ["file", "norm", "m", "gap"], "model") == []
+    # A column of numbers without a role, such as the seed, tells models apart.
+    assert find_duplicates(TABLE | {"seed": [0, 1, 2, 3, 4]}, ["norm", "m", "gap"], "model") == []
+    assert find_duplicates(TABLE | {"model": [1, 2, 3, 4, 5]}, ["norm", "m", "gap"], "model") == [[0, 1], [3, 4]]
+
+
+def test_a_model_that_is_listed_twice_counts_once():
+    rows = [row | {"model": f"model_{index}"} for index, row in enumerate(grid_pool())]
+    plain = rank(rows, hyperparameters=list(AXES), resamples=100)
+    copied = rank([*rows[:5], rows[4] | {"model": "copy"}, *rows[5:]], hyperparameters=list(AXES), resamples=100)
+    assert copied.pool.names == plain.pool.names
+    assert copied.scores == plain.scores
+    assert copied.pool.duplicates == [["model_4", "copy"]]
+    assert "note: model_4 and copy are the same in all columns: counted once." in str(copied)
+    assert copied.to_dict()["duplicates"] == [["model_4", "copy"]]
+    assert plain.pool.duplicates == []
+    with pytest.raises(ValueError, match="at least 3 models; the table has 2; rows that are the same count once"):
+        rank({"m": [1, 1, 2], "gap": [1, 1, 2]})
+
+
+def test_strata_by_name_and_in_order_of_appearance():
+    columns = {"mix": [1.0, 0.0, 1.0, 0.25], "norm": ["b", "b", "b", "a"]}
+    assert group_rows(columns, ["mix"]) == {"1": [0, 2], "0": [1], "0.25": [3]}
+    assert group_rows(columns, ["mix", "norm"]) == {"1, b": [0, 2], "0, b": [1], "0.25, a": [3]}
+
+
+def test_strata_that_cannot_be_ranked():
+    columns = {"s": ["a"] * 4 + ["b"] * 5 + ["c"] * 5, "lr": [*range(10), 10, 10, 11, 11], "gap": list(range(14))}
+    assert find_unfit(columns, "gap", ["s"], []) == {"a": "4 models, fewer than 5"}
+    few = {"a": "4 models, fewer than 5", "c": "5 models of 3 configurations, fewer than 3"}
+    columns["lr"][9] = 10
+    assert find_unfit(columns, "gap", ["s"], ["lr"]) == few | {"c": "5 models of 2 configurations, fewer than 3"}
+    columns["gap"][4:9] = [0.25] * 5
+    assert find_unfit(columns, "gap", ["s"], [])["b"] == "gap is 0.25 for all of its 5 models"
+
+
+def test_strata_that_are_left_out_are_named_and_the_others_ranked():
+    generator = np.random.default_rng(0)
+    sizes = {"plain": 12, "mixup": 9, "cutmix": 3, "stuck": 6}
+    recipes = [name for name, size in sizes.items() for _ in range(size)]
+    gaps = generator.standard_normal(len(recipes))
+    gaps[-6:] = 0.5
+    table = {"recipe": recipes, "gap": gaps, "m": generator.standard_normal(len(recipes))}
+    # A missing measure of a stratum that is left out does no harm.
+    table["m"][22] = np.nan
+    ranking = rank(table, strata=["recipe"], resamples=100)
+    assert list(ranking.strata) == ["plain", "mixup"]
+    assert len(ranking.pool) == 21
+    assert ranking.pool.names == [str(row) for row in range(1, 22)]
+    text = str(ranking)
+    assert text.startswith("21 models within recipe (plain, mixup), 1 measure of gap, best first\n")
+    assert "note: recipe cutmix is left out: 3 models, fewer than 5." in text
+    assert "note: recipe stuck is left out: gap is 0.5 for all of its 6 models." in text
