@@ -259,3 +259,10 @@ def test_scipy_is_asked_for_only_when_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(ImportError, match=r"needs scipy: pip install 'effdeg\[ranking\]'"):
         rank(ROWS)
+
+
+def test_the_accuracies_that_a_gap_is_made_of_are_not_ranked_unless_named():
+    columns = {"gap": [0.1, 0.2, 0.3], "train_accuracy": [0.9, 0.95, 1.0], "test_accuracy": [0.8, 0.75, 0.7]}
+    table = {**columns, "degree": [1.0, 2.0, 3.0]}
+    assert [*rank(table, resamples=100).scores] == ["degree"]
+    assert [*rank(table, measures=["train_accuracy"], resamples=100).scores] == ["train_accuracy"]

@@ -136,7 +136,9 @@ class Pool:
             model = "model"
         guessed, left_out = measures is None, []
         if measures is None:
-            free = [name for name in columns if name not in {model, *roles}]
+            # A gap is their difference, so they say nothing that could be known before.
+            parts = {"train_accuracy", "test_accuracy"} if target == "gap" else set()
+            free = [name for name in columns if name not in {model, *roles, *parts}]
             measures = [name for name in free if as_numbers(columns[name]) is not None]
             left_out = [name for name in free if name not in measures]
         _check_known("measure", measures, columns, may_be_negated=True)
