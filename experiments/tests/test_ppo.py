@@ -18,11 +18,11 @@ from effdeg_lab.rl.players import RewardScale, open_halves, play, play_episodes
 from effdeg_lab.rl.ppo_procgen import PPO, Batch, Learner, compute_losses, estimate_advantages, mix, train
 from effdeg_lab.runs import StoppedError
 
-SMALL = {"games": 8, "rollout": 16, "minibatches": 4, "steps": 512, "pairs": 16, "evaluate_every": 256, "episodes": 16}
+SMALL = {"games": 8, "rollout": 8, "minibatches": 2, "epochs": 2, "steps": 256, "pairs": 16, "episodes": 16}
 
 
 def small(**changes):
-    return PPO(**{**SMALL, **changes})
+    return PPO(**{**SMALL, "evaluate_every": 128, **changes})
 
 
 @pytest.fixture(autouse=True)
@@ -171,11 +171,11 @@ def test_halves_play_different_levels_and_tests_others():
 )
 def test_every_method_runs_and_is_recorded(tmp_path, changes):
     job, metrics, summary = carry_out(tmp_path, small(**changes, pooling="average"))
-    assert [entry["step"] for entry in metrics] == [256, 512]
+    assert [entry["step"] for entry in metrics] == [128, 256]
     assert all((entry["penalty"] is not None) == ("weight" in changes) for entry in metrics)
     assert metrics[-1]["weight"] == changes.get("weight", 0.0)
     assert all(math.isfinite(entry[name]) for entry in metrics for name in ppo.LOGGED)
-    assert summary["steps"] == 512
+    assert summary["steps"] == 256
     assert (summary["test_episodes"], summary["train_episodes"]) == (16, 16)
     assert summary["gap"] == summary["train_return"] - summary["test_return"]
     with Image.open(job.folder / "frames.png") as sheet:
@@ -215,22 +215,22 @@ def test_the_penalty_reaches_the_actor_and_the_trunk_but_not_the_critic(anchor):
 
 
 def test_a_run_that_is_stopped_goes_on(tmp_path):
-    settings = small(steps=1024, weight=0.01, evaluate_every=128)
+    settings = small(steps=512, weight=0.01, evaluate_every=64)
     with pytest.raises(StoppedError):
         carry_out(tmp_path, settings, asked_to_stop=stop_after(3))
     stopped = make_job(tmp_path, settings).read()
-    assert [entry["step"] for entry in stopped.metrics] == [128, 256, 384]
+    assert [entry["step"] for entry in stopped.metrics] == [64, 128, 192]
     job, metrics, summary = carry_out(tmp_path, settings)
-    assert [entry["step"] for entry in metrics] == [*range(128, 1025, 128)]
+    assert [entry["step"] for entry in metrics] == [*range(64, 513, 64)]
     assert metrics[:3] == [{key: value for key, value in each.items() if key != "seconds"} for each in stopped.metrics]
     weights = [entry["weight"] for entry in metrics]
     assert all(one <= two for one, two in pairwise(weights))
-    assert summary["steps"] == 1024
+    assert summary["steps"] == 512
     assert job.read().summary["seconds"] > stopped.metrics[-1]["seconds"]
 
 
 def test_training_pays_off_on_unseen_levels(tmp_path):
-    *_, summary = carry_out(tmp_path, small(steps=1536, lr=2e-3))
+    *_, summary = carry_out(tmp_path, small(steps=1536, lr=2e-3, rollout=16, minibatches=4, epochs=3))
     halves = open_halves("toy", UNSEEN, count=8, backend="toy", seeds=(9,))
     by_chance, _ = play_episodes(act_at_random, halves, 64)
     assert summary["test_return"] > 3 * by_chance.mean()
@@ -240,8 +240,8 @@ def test_training_pays_off_on_unseen_levels(tmp_path):
     ("changes", "message"),
     [
         ({"games": 7}, "games=7 is odd"),
-        ({"minibatches": 5}, "does not divide games × rollout = 128"),
-        ({"steps": 100}, "steps=100 is less than one rollout"),
+        ({"minibatches": 5}, "does not divide games × rollout = 64"),
+        ({"steps": 50}, "steps=50 is less than one rollout"),
         ({"weight": 0.1, "pairs": 33}, "pairs=33 is more than a minibatch, 32"),
         ({"nodes": 3}, "nodes"),
     ],
