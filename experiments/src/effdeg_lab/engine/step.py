@@ -103,6 +103,15 @@ class CapturedStep:
         self.graph.replay()
 
 
+def refill(optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Copy a state into the tensors that an optimizer has, which graphs may have captured; what it lacks becomes 0."""
+    for parameter, values in optimizer.state_dict()["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                kept = state.get(parameter, {}).get(name)
+                value.zero_() if kept is None else value.copy_(kept)
+
+
 class Objective(nn.Module):
     """The loss of a model on a batch and, if there is one, the penalty: what a step differentiates.
 
@@ -220,11 +229,7 @@ class Step:
                 for group in self.optimizer.param_groups:
                     group["lr"] = self._rate
             return
-        for parameter, values in own["state"].items():
-            for name, value in values.items():
-                if isinstance(value, Tensor):
-                    kept = optimizer.get(parameter, {}).get(name)
-                    value.zero_() if kept is None else value.copy_(kept)
+        refill(self.optimizer, optimizer)
 
     def close(self) -> None:
         """Free the graphs, which hold on to this object and to the memory that they work in."""

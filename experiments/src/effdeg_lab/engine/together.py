@@ -108,7 +108,7 @@ def _train(members: list[Member], end: Callable[[Member], None]) -> None:
 
 @contextmanager
 def _or_alone(members: Sequence[Member]) -> Iterator[None]:
-    """Say that networks cannot be stacked if anything fails, which is what their code does, or a lack of memory."""
+    """Raise :class:`AloneError` for any error: code that vmap cannot run, or a lack of memory."""
     try:
         yield
     except Exception as error:

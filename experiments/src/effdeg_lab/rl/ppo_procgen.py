@@ -22,7 +22,7 @@ from torch.distributions import Beta
 
 from effdeg import Penalty, SineRamp
 from effdeg_lab.engine.loop import SECONDS_AT_RISK, Turn, shares_gpu, tune_kernels
-from effdeg_lab.engine.step import CapturedStep, autocast
+from effdeg_lab.engine.step import CapturedStep, autocast, refill
 from effdeg_lab.models.impala import Agent
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.rl.contact_sheet import draw_frames
@@ -227,13 +227,10 @@ class Learner:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what a checkpoint kept, in the memory that graphs have captured."""
         self.agent.load_state_dict(state["agent"])
-        own = self.optimizer.state_dict()
-        if not own["state"]:
+        if (own := self.optimizer.state_dict())["state"]:
+            refill(self.optimizer, state["optimizer"])
+        else:
             self.optimizer.load_state_dict(own | {"state": state["optimizer"]})
-        for place, values in own["state"].items():
-            for name, value in values.items():
-                kept = state["optimizer"].get(place, {}).get(name)
-                value.zero_() if kept is None else value.copy_(kept)
 
     def close(self) -> None:
         """Free the graphs, which hold on to this object."""
