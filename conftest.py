@@ -1,9 +1,11 @@
-"""What all tests share: checked shapes, and examples in docstrings that leave the random state alone.
+"""What all tests share: checked shapes, a local Ray, and docstring examples that leave the random state alone.
 
 With EFFDEG_CHECK_SHAPES=1, as `make test` has it, the shapes in the signatures of the maths are checked.
 """
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,3 +26,15 @@ def _random_state_of_docstrings(request):
     """Put the random state back after the examples in docstrings, which may seed it."""
     with torch.random.fork_rng(devices=[], enabled=isinstance(request.node, pytest.DoctestItem)):
         yield
+
+
+@pytest.fixture
+def local_ray(monkeypatch, request):
+    """Start a small local Ray, whose workers can import what the test can; return its address."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would look for a token in the home folder
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(request.path).parent), *sys.path]))
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    yield "local"
+    assert ray.is_initialized()  # whoever connects disconnects
+    ray.shutdown()

@@ -252,19 +252,6 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     assert share("cpu") == [("cpu", None)] * 3
 
 
-@pytest.fixture
-def local_ray(tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where Ray leaves a token
-    monkeypatch.setenv("RAY_AUTH_MODE", "")  # which it sets, and which is taken back after the test
-    monkeypatch.delenv("RAY_AUTH_MODE")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))  # for Ray's workers
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
-    yield "local"
-    assert ray.is_initialized()  # whoever connects disconnects
-    ray.shutdown()
-
-
 @pytest.mark.parametrize("ray", [None, "local_ray"])
 def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path, monkeypatch, request, ray):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # the logs must be complete without it

@@ -203,29 +203,19 @@ class Mortal(nn.Sequential):
         return super().forward(x)
 
 
-def test_on_ray(folder, data, tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where Ray leaves a token
-    monkeypatch.setenv("RAY_AUTH_MODE", "")  # which it sets, and which is taken back after the test
-    monkeypatch.delenv("RAY_AUTH_MODE")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for Ray's workers
+def test_on_ray(folder, data, tmp_path, local_ray):
     (folder / "broken.pt").write_bytes(b"nothing")
     deadly = mlp().state_dict()
     deadly["0.bias"][0] = 13
     torch.save(deadly, folder / "deadly.pt")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        with pytest.warns(UserWarning, match="left out") as warned:
-            rows = measure_pool(Mortal(*mlp()), [folder], data, ray="local", out=tmp_path / "pool.csv", **FAST)
-        messages = sorted(str(each.message) for each in warned)
-        assert len(messages) == 2
-        assert "damaged" in messages[0]
-        assert messages[1].startswith("deadly left out: its process died: ")
-        assert ray.is_initialized()  # whoever connects disconnects
-        with pytest.raises(ValueError, match="has 0 GPUs, and a checkpoint needs 1"):
-            measure_pool(mlp(), [folder], data, ray="local", device="cuda", **FAST)
-    finally:
-        ray.shutdown()
+    with pytest.warns(UserWarning, match="left out") as warned:
+        rows = measure_pool(Mortal(*mlp()), [folder], data, ray=local_ray, out=tmp_path / "pool.csv", **FAST)
+    messages = sorted(str(each.message) for each in warned)
+    assert len(messages) == 2
+    assert "damaged" in messages[0]
+    assert messages[1].startswith("deadly left out: its process died: ")
+    with pytest.raises(ValueError, match="has 0 GPUs, and a checkpoint needs 1"):
+        measure_pool(mlp(), [folder], data, ray=local_ray, device="cuda", **FAST)
     expected = measure_pool(mlp(), [folder / f"{name}.pt" for name in "abc"], data, **FAST)
     assert [row["model"] for row in rows] == ["a", "b", "c"]
     for row, other in zip(rows, expected, strict=True):
