@@ -31,9 +31,11 @@
   function probabilities(layers, image) {
     let values = image;
     layers.forEach(({ weight, bias }, depth) => {
-      const outputs = bias.slice();
+      const inputs = values, outputs = bias.slice();
       for (let row = 0, i = 0; row < outputs.length; row++) {
-        for (let column = 0; column < values.length; column++) outputs[row] += weight[i++] * values[column];
+        let sum = outputs[row];
+        for (let column = 0; column < inputs.length; column++) sum += weight[i++] * inputs[column];
+        outputs[row] = sum;
       }
       values = depth < layers.length - 1 ? outputs.map(silu) : outputs;
     });
