@@ -2,7 +2,9 @@
 // of these curves and their effective degree, all computed here. weights.js, which make_weights.py writes, comes first.
 (() => {
   "use strict";
-  const SIDE = 8, CLASSES = 10, INSET = 32; // INSET is half of the thumb in live.css
+  const SIDE = 8, CLASSES = 10;
+  // In pixels. INSET is half of the thumb in live.css.
+  const INSET = 32, CURVES = { top: 22, height: 190, bottom: 8 }, BARS = { top: 12, height: 120, bottom: 22 };
   const SWEEP = 12000, MORPH = 350; // milliseconds, there and back, and from network to network
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -82,229 +84,264 @@
   const article = (digit) => (digit === 8 ? "an 8" : `a ${digit}`);
   const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 
-  function mount(root, data, id) {
-    const pixels = decode(data.digits, Uint8Array).map((value) => value / 16);
-    const digits = data.labels.map((label, i) => ({ label, image: pixels.slice(i * 64, (i + 1) * 64) }));
-    const networks = data.networks.map((each) => ({ ...each, layers: each.layers.map(decodeLayer) }));
-    const state = { from: data.start[0], to: data.start[1], network: 0, at: 0.5 };
-    let results = [], shown = null, width = 0, morphing = 0;
+  // Where a probability lies in the drawing of the curves.
+  const y = (probability) => CURVES.top + (1 - probability) * CURVES.height;
 
-    // Controls
+  class Picture {
+    constructor(root, data, id) {
+      const pixels = decode(data.digits, Uint8Array).map((value) => value / 16);
+      this.root = root;
+      this.data = data;
+      this.id = id;
+      this.digits = data.labels.map((label, i) => ({ label, image: pixels.slice(i * SIDE ** 2, (i + 1) * SIDE ** 2) }));
+      this.networks = data.networks.map((each) => ({ ...each, layers: each.layers.map(decodeLayer) }));
+      [this.from, this.to] = data.start; // digits
+      this.network = 0;
+      this.at = 0.5;
+      this.shown = null; // the numbers that are drawn, which may be on their way from one network's to another's
+      this.morphing = 0;
+      this.build();
+      this.width = this.stage.clientWidth;
+      this.choosePair();
+      this.sweep();
+      new ResizeObserver(() => this.resize()).observe(this.stage);
+    }
 
-    function picker(end, legend) {
-      const tiles = digits.map(({ label, image }, i) => {
-        const writing = data.labels.slice(0, i + 1).filter((other) => other === label).length;
-        const input = html("input", { type: "radio", name: `live-${end}-${id}`, value: i, "aria-label": `${label} (${writing})` });
-        input.checked = i === state[end];
-        input.addEventListener("change", () => { state[end] = i; choosePair(); });
+    // Building
+
+    build() {
+      this.degrees = this.networks.map(() => html("strong", { class: "live-number" }));
+      this.buildStage();
+      const { tested, paths } = this.data;
+      const note = `Right: of ${tested.toLocaleString("en")} held-out digits. Mean: of the effective degree over ` +
+        `${paths} paths between them, measured by effdeg.`;
+      this.body = html("div", { class: "live-body" },
+        html("div", { class: "live-controls" },
+          html("div", { class: "live-pickers" }, this.buildPicker("from", "From"), this.buildPicker("to", "To")),
+          html("fieldset", { class: "live-networks" },
+            html("legend", {}, "Network, and its effective degree on this path"),
+            html("div", {}, ...this.networks.map((_, i) => this.buildCard(i))),
+            html("p", { class: "live-note" }, note))),
+        this.stage);
+      this.root.replaceChildren(this.body);
+    }
+
+    buildPicker(end, legend) {
+      const tiles = this.digits.map(({ label, image }, i) => {
+        const writing = this.data.labels.slice(0, i + 1).filter((other) => other === label).length;
+        const names = { name: `live-${end}-${this.id}`, value: i, "aria-label": `${label} (${writing})` };
+        const input = html("input", { type: "radio", ...names });
+        input.checked = i === this[end];
+        input.addEventListener("change", () => { this[end] = i; this.choosePair(); });
         return html("label", { class: "live-digit" }, input, drawDigit(image));
       });
       return html("fieldset", {}, html("legend", {}, legend), html("div", { class: "live-strip" }, ...tiles));
     }
 
-    const degrees = networks.map(() => html("strong", { class: "live-number" }));
-    const cards = networks.map(({ name, title, accuracy, mean }, i) => {
-      const input = html("input", { type: "radio", name: `live-network-${id}`, value: name });
-      input.checked = i === state.network;
-      input.addEventListener("change", () => { state.network = i; chooseNetwork(); });
-      return html("label", { class: "live-network", "data-network": name },
-        input, html("b", {}, title), degrees[i],
-        html("span", { class: "live-facts" },
-          html("span", {}, `${percent(accuracy, 1)} right`), html("span", {}, `mean ${mean.toFixed(2)}`)));
-    });
+    buildCard(i) {
+      const { name, title, accuracy, mean } = this.networks[i];
+      const input = html("input", { type: "radio", name: `live-network-${this.id}`, value: name });
+      input.checked = i === this.network;
+      input.addEventListener("change", () => { this.network = i; this.chooseNetwork(); });
+      const facts = [`${percent(accuracy, 1)} right`, `mean ${mean.toFixed(2)}`];
+      return html("label", { class: "live-network", "data-network": name }, input, html("b", {}, title),
+        this.degrees[i], html("span", { class: "live-facts" }, ...facts.map((fact) => html("span", {}, fact))));
+    }
 
-    const slider = html("input", { type: "range", min: 0, max: 100, step: "any", "aria-label": "Place on the path" });
-    slider.addEventListener("input", () => { state.at = slider.value / 100; move(); });
-    const image = html("div", { class: "live-image" }, drawDigit(digits[0].image));
-    const ghosts = html("div", { "aria-hidden": "true" });
-    const path = html("div", { class: "live-path" }, ghosts, slider, image);
-    const curves = svg("svg", { class: "live-curves", role: "img" });
-    const marker = svg("g");
-    const bars = svg("svg", { class: "live-bars", role: "img" });
-    const reading = html("p", { class: "live-reading" });
-    const total = html("output", { class: "live-number" });
+    buildStage() {
+      const title = (...text) => html("p", { class: "live-title" }, ...text);
+      const key = (kind) => html("span", { class: `live-key live-${kind}`, "aria-hidden": "true" });
+      this.slider = html("input", { type: "range", min: 0, max: 100, step: "any", "aria-label": "Place on the path" });
+      this.slider.addEventListener("input", () => this.move(this.slider.valueAsNumber / 100));
+      this.image = html("div", { class: "live-image" }, drawDigit(this.digits[this.from].image));
+      this.ghosts = html("div", { "aria-hidden": "true" });
+      this.path = html("div", { class: "live-path" }, this.ghosts, this.slider, this.image);
+      this.curves = svg("svg", { class: "live-curves", role: "img" });
+      this.marker = svg("g");
+      this.bars = svg("svg", { class: "live-bars", role: "img" });
+      this.reading = html("p", { class: "live-reading" });
+      this.total = html("output", { class: "live-number" });
+      this.stage = html("div", { class: "live-stage" },
+        title("Probability of each class, along the path"), this.curves, this.path, this.reading,
+        html("div", { class: "live-head" },
+          title("Chebyshev coefficients", key("tick"), "|cₖ|", key("bar"), "k · |cₖ|"),
+          html("div", { class: "live-total" }, title("effective degree, the sum of the bars"), this.total)),
+        this.bars);
+      this.curves.addEventListener("pointerdown", (event) => {
+        this.curves.setPointerCapture(event.pointerId);
+        this.drag(event);
+      });
+      this.curves.addEventListener("pointermove", (event) => this.drag(event));
+    }
 
-    const key = (kind) => html("span", { class: `live-key live-${kind}`, "aria-hidden": "true" });
-    const stage = html("div", { class: "live-stage" },
-      html("div", { class: "live-head" }, html("p", { class: "live-title" }, "Probability of each class, along the path")),
-      curves, path, reading,
-      html("div", { class: "live-coefficients live-head" },
-        html("p", { class: "live-title" }, "Chebyshev coefficients", key("tick"), "|cₖ|", key("bar"), "k · |cₖ|"),
-        html("div", { class: "live-total" }, html("p", { class: "live-title" }, "effective degree, the sum of the bars"), total)),
-      bars);
-    const body = html("div", { class: "live-body" },
-      html("div", { class: "live-controls" },
-        html("div", { class: "live-pickers" }, picker("from", "From"), picker("to", "To")),
-        html("fieldset", { class: "live-networks" },
-          html("legend", {}, "Network, and its effective degree on this path"), html("div", {}, ...cards),
-          html("p", { class: "live-note" }, `Right: of ${data.tested.toLocaleString("en")} held-out digits. Mean: of the effective ` +
-            `degree over ${data.paths} paths between them, measured by effdeg.`))),
-      stage);
+    // Changing
+
+    choosePair() {
+      const ends = [this.digits[this.from].image, this.digits[this.to].image];
+      this.results = this.networks.map(({ layers }) => analyse(layers, ...ends, this.data));
+      this.results.forEach(({ degree }, i) => {
+        this.degrees[i].textContent = degree.toFixed(2);
+        this.degrees[i].dataset.value = degree;
+      });
+      this.drawGhosts();
+      this.chooseNetwork();
+    }
+
+    chooseNetwork() {
+      const { name, title } = this.networks[this.network], degree = this.results[this.network].degree.toFixed(2);
+      const [from, to] = [this.from, this.to].map((i) => article(this.digits[i].label));
+      this.body.dataset.network = name;
+      this.total.textContent = degree;
+      this.curves.setAttribute("aria-label", `${title}: class probabilities along the path from ${from} to ${to}`);
+      this.bars.setAttribute("aria-label", `${title}: sizes of the Chebyshev coefficients, effective degree ${degree}`);
+      this.morph();
+      this.move(this.at);
+    }
+
+    move(at) {
+      this.at = at;
+      const mixed = interpolate(this.digits[this.from].image, this.digits[this.to].image, at);
+      const outputs = probabilities(this.networks[this.network].layers, mixed);
+      const best = outputs.indexOf(Math.max(...outputs)), share = percent(outputs[best]);
+      this.path.style.setProperty("--at", at);
+      this.image.querySelectorAll("rect").forEach((cell, i) => cell.setAttribute("fill-opacity", mixed[i].toFixed(3)));
+      this.drawMarker(outputs);
+      const place = `α = ${at.toFixed(2)}`;
+      this.reading.replaceChildren(`${place}: the network says `, html("b", {}, `${best}`), ` with ${share}`);
+      this.slider.value = 100 * at;
+      this.slider.setAttribute("aria-valuetext", `${place}: ${best} with ${share}`);
+    }
+
+    drag(event) {
+      if (event.buttons !== 1) return;
+      const { left, width } = this.curves.getBoundingClientRect();
+      this.move(Math.min(1, Math.max(0, (event.clientX - left - INSET) / (width - 2 * INSET))));
+    }
+
+    resize() {
+      if (this.stage.clientWidth === this.width) return;
+      this.width = this.stage.clientWidth;
+      this.paint(this.shown);
+      this.drawGhosts();
+      this.move(this.at);
+    }
+
+    // A gentle sweep along the path, until the picture is touched.
+    sweep() {
+      let playing = !calm.matches, visible = false, phase = 0, previous = null;
+      const stop = () => { playing = false; };
+      for (const kind of ["pointerdown", "keydown", "focusin"]) this.root.addEventListener(kind, stop, { once: true });
+      const step = (now) => {
+        if (!playing || !visible) return;
+        phase += (now - (previous ?? now)) / SWEEP;
+        previous = now;
+        this.move(0.5 - 0.5 * Math.cos(2 * Math.PI * phase));
+        requestAnimationFrame(step);
+      };
+      new IntersectionObserver(([{ isIntersecting }]) => {
+        if (isIntersecting && !visible) {
+          previous = null;
+          requestAnimationFrame(step);
+        }
+        visible = isIntersecting;
+      }).observe(this.root);
+    }
 
     // Drawing
 
-    const x = (alpha) => INSET + alpha * (width - 2 * INSET);
-    const CURVES = { top: 22, height: 190, bottom: 8 }, BARS = { top: 12, height: 120, bottom: 22 };
-    const y = (probability) => CURVES.top + (1 - probability) * CURVES.height;
+    x(alpha) { return INSET + alpha * (this.width - 2 * INSET); }
 
-    function drawCurves({ values }) {
-      const { alpha } = results[state.network];
-      const [from, to] = [digits[state.from].label, digits[state.to].label];
-      const grid = [0, 0.5, 1].flatMap((p) => [
-        svg("line", { class: "live-grid", x1: x(0), x2: x(1), y1: y(p), y2: y(p) }),
-        svg("text", { x: x(0) - 16, y: y(p) + 4, "text-anchor": "end" }, p === 0.5 ? "½" : `${p}`)]);
-      const value = (c, i) => values[i * CLASSES + c];
-      const peak = (c) => alpha.reduce((best, _, i) => (value(c, i) > value(c, best) ? i : best), 0);
+    isEnd(c) { return c === this.digits[this.from].label || c === this.digits[this.to].label; }
+
+    // From what is shown to the chosen network: its values along the path, its spectrum, and the height of the bars,
+    // which all networks share so that they can be compared.
+    morph() {
+      const { values, spectrum } = this.results[this.network];
+      const top = Math.max(...this.results.flatMap((each) => each.spectrum.map((size, k) => Math.max(k, 1) * size)));
+      const end = Float64Array.from([...values.flatMap((each) => [...each]), ...spectrum, top]);
+      const start = this.shown, began = performance.now();
+      cancelAnimationFrame(this.morphing);
+      if (!start || calm.matches) {
+        this.paint(end);
+        return;
+      }
+      const step = (now) => {
+        const left = 1 - Math.min(1, Math.max(0, now - began) / MORPH);
+        this.paint(end.map((value, i) => value + left ** 3 * (start[i] - value)));
+        if (left) this.morphing = requestAnimationFrame(step);
+      };
+      this.morphing = requestAnimationFrame(step);
+    }
+
+    paint(numbers) {
+      const count = this.data.nodes * CLASSES;
+      this.shown = numbers;
+      this.drawCurves((c, i) => numbers[i * CLASSES + c]);
+      this.drawBars(Array.from(numbers.subarray(count, -1)), numbers[numbers.length - 1]);
+    }
+
+    drawCurves(value) {
+      const { alpha } = this.results[this.network];
+      const grid = ["0", "½", "1"].flatMap((text, i) => [
+        svg("line", { class: "live-grid", x1: this.x(0), x2: this.x(1), y1: y(i / 2), y2: y(i / 2) }),
+        svg("text", { x: this.x(0) - 16, y: y(i / 2) + 4, "text-anchor": "end" }, text)]);
       const line = (c, kind) => {
-        const points = alpha.map((each, i) => `${x(each).toFixed(1)} ${y(value(c, i)).toFixed(1)}`);
+        const points = alpha.map((each, i) => `${this.x(each).toFixed(1)} ${y(value(c, i)).toFixed(1)}`);
         return svg("path", { class: kind, d: `M${points.join("L")}` });
       };
-      const badge = (c, i, at) => svg("g", { class: "live-badge", transform: `translate(${x(at)} ${y(value(c, i))})` },
-        svg("circle", { r: 10 }), svg("text", { y: 4.5, "text-anchor": "middle" }, `${c}`));
-      const others = [...Array(CLASSES).keys()].filter((c) => !isEnd(c) && value(c, peak(c)) > 0.02);
-      const labels = others.filter((c) => value(c, peak(c)) > 0.15).map((c) => svg("text",
-        { class: "live-peak", x: x(alpha[peak(c)]), y: y(value(c, peak(c))) - 7, "text-anchor": "middle" }, `${c}`));
-      curves.setAttribute("viewBox", `0 0 ${width} ${CURVES.top + CURVES.height + CURVES.bottom}`);
-      curves.replaceChildren(...grid, ...others.map((c) => line(c, "live-other")), line(from, "live-ends"),
-        line(to, "live-ends"), ...labels, marker, badge(from, 0, 0), badge(to, alpha.length - 1, 1));
+      const label = (c, place) => svg("text", { ...place, "text-anchor": "middle" }, `${c}`);
+      const badge = (c, i, at) =>
+        svg("g", { class: "live-badge", transform: `translate(${this.x(at)} ${y(value(c, i))})` },
+          svg("circle", { r: 10 }), label(c, { y: 4.5 }));
+      const peak = (c) => alpha.reduce((best, _, i) => (value(c, i) > value(c, best) ? i : best), 0);
+      const others = [...Array(CLASSES).keys()].filter((c) => !this.isEnd(c) && value(c, peak(c)) > 0.02);
+      const labels = others.filter((c) => value(c, peak(c)) > 0.15).map((c) =>
+        label(c, { class: "live-peak", x: this.x(alpha[peak(c)]), y: y(value(c, peak(c))) - 7 }));
+      const [from, to] = [this.from, this.to].map((i) => this.digits[i].label);
+      this.curves.setAttribute("viewBox", `0 0 ${this.width} ${y(0) + CURVES.bottom}`);
+      this.curves.replaceChildren(...grid, ...others.map((c) => line(c, "live-other")), line(from, "live-ends"),
+        line(to, "live-ends"), ...labels, this.marker, badge(from, 0, 0), badge(to, alpha.length - 1, 1));
     }
 
-    const isEnd = (c) => c === digits[state.from].label || c === digits[state.to].label;
+    drawMarker(outputs) {
+      const at = this.x(this.at);
+      const dots = Array.from(outputs, (probability, c) => {
+        const kind = this.isEnd(c) ? { class: "live-dot", r: 4.5 } : { class: "live-dot live-faint", r: 3 };
+        return this.isEnd(c) || probability > 0.05 ? [svg("circle", { ...kind, cx: at, cy: y(probability) })] : [];
+      });
+      const line = { class: "live-marker", x1: at, x2: at, y1: y(1) - 8, y2: y(0) + CURVES.bottom };
+      this.marker.replaceChildren(svg("line", line), ...dots.flat());
+    }
 
-    function drawBars({ spectrum, top }) {
-      const slot = (width - 2 * INSET) / data.degree, bar = Math.max(2, slot * 0.62);
-      const base = BARS.top + BARS.height, up = (size) => base - (size / top) * BARS.height;
+    drawBars(spectrum, top) {
+      const slot = (this.width - 2 * INSET) / this.data.degree, bar = Math.max(2, slot * 0.62);
+      const base = BARS.top + BARS.height, height = (size) => (size / top) * BARS.height;
       const place = (k) => INSET + k * slot;
-      const seen = spectrum.flatMap((size, k) => ((Math.max(k, 1) * size) / top > 0.005 ? [[size, k]] : []));
-      const columns = seen.map(([size, k]) => svg("g", {},
-        svg("title", {}, `k = ${k}: |cₖ| = ${size.toPrecision(2)}, k · |cₖ| = ${(k * size).toPrecision(2)}`),
-        svg("rect", { class: "live-bar", x: place(k) - bar / 2, width: bar, y: up(k * size), height: base - up(k * size), rx: 1.5 }),
-        svg("line", { class: "live-tick", x1: place(k) - bar / 2, x2: place(k) + bar / 2, y1: up(size), y2: up(size) })));
-      const numbers = [0, 10, 20, 30, 40].map((k) =>
-        svg("text", { x: place(k), y: base + 17, "text-anchor": "middle" }, k ? `${k}` : "k = 0"));
-      bars.setAttribute("viewBox", `0 0 ${width} ${base + BARS.bottom}`);
-      bars.replaceChildren(svg("line", { class: "live-grid", x1: 0, x2: width, y1: base, y2: base }), ...columns, ...numbers);
+      const columns = spectrum.map((size, k) => {
+        const left = place(k) - bar / 2, weighted = height(k * size), tick = base - height(size);
+        return weighted + height(size) < 1 ? "" : svg("g", {},
+          svg("title", {}, `k = ${k}: |cₖ| = ${size.toPrecision(2)}, k · |cₖ| = ${(k * size).toPrecision(2)}`),
+          svg("rect", { class: "live-bar", x: left, width: bar, y: base - weighted, height: weighted, rx: 1.5 }),
+          svg("line", { class: "live-tick", x1: left, x2: left + bar, y1: tick, y2: tick }));
+      });
+      const numbers = spectrum.map((_, k) => (k % 10 ? "" : svg("text",
+        { x: place(k), y: base + 17, "text-anchor": "middle" }, k ? `${k}` : "k = 0")));
+      const floor = svg("line", { class: "live-grid", x1: 0, x2: this.width, y1: base, y2: base });
+      this.bars.setAttribute("viewBox", `0 0 ${this.width} ${base + BARS.bottom}`);
+      this.bars.replaceChildren(floor, ...columns, ...numbers);
     }
 
-    function paint(numbers) {
-      shown = numbers;
-      const count = data.nodes * CLASSES;
-      drawCurves({ values: numbers.subarray(0, count) });
-      drawBars({ spectrum: Array.from(numbers.subarray(count, -1)), top: numbers.at(-1) });
-    }
-
-    // All networks share the scale of the bars, so that they can be compared.
-    function target() {
-      const top = Math.max(...results.flatMap(({ spectrum }) => spectrum.map((size, k) => Math.max(k * size, size))));
-      const { values, spectrum } = results[state.network];
-      return Float64Array.from([...values.flatMap((each) => [...each]), ...spectrum, top]);
-    }
-
-    function draw() {
-      const end = target(), start = shown, began = performance.now();
-      cancelAnimationFrame(morphing);
-      if (!start || calm.matches) return paint(end);
-      const step = (now) => {
-        const done = Math.min(1, Math.max(0, now - began) / MORPH), eased = 1 - (1 - done) ** 3;
-        paint(done < 1 ? end.map((value, i) => start[i] + eased * (value - start[i])) : end);
-        if (done < 1) morphing = requestAnimationFrame(step);
-      };
-      morphing = requestAnimationFrame(step);
-    }
-
-    function drawGhosts() {
-      const count = Math.max(5, Math.round((width - 2 * INSET) / 90) + 1);
-      ghosts.replaceChildren(...Array.from({ length: count }, (_, i) => {
-        const at = i / (count - 1), mixed = interpolate(digits[state.from].image, digits[state.to].image, at);
+    drawGhosts() {
+      const count = Math.max(5, Math.round((this.width - 2 * INSET) / 90) + 1);
+      this.ghosts.replaceChildren(...Array.from({ length: count }, (_, i) => {
+        const at = i / (count - 1), mixed = interpolate(this.digits[this.from].image, this.digits[this.to].image, at);
         return html("div", { class: "live-ghost", style: `--at: ${at}` }, drawDigit(mixed));
       }));
     }
-
-    // Changes
-
-    function choosePair() {
-      results = networks.map(({ layers }) => analyse(layers, digits[state.from].image, digits[state.to].image, data));
-      results.forEach(({ degree }, i) => {
-        degrees[i].textContent = degree.toFixed(2);
-        degrees[i].dataset.value = degree;
-      });
-      drawGhosts();
-      chooseNetwork();
-    }
-
-    function chooseNetwork() {
-      const { name, title } = networks[state.network], { degree } = results[state.network];
-      const ends = `from ${article(digits[state.from].label)} to ${article(digits[state.to].label)}`;
-      body.dataset.network = name;
-      total.textContent = degree.toFixed(2);
-      curves.setAttribute("aria-label", `Class probabilities of the network ${title} along the path ${ends}`);
-      bars.setAttribute("aria-label", `Sizes of the Chebyshev coefficients; effective degree ${degree.toFixed(2)}`);
-      draw();
-      move();
-    }
-
-    function move() {
-      const mixed = interpolate(digits[state.from].image, digits[state.to].image, state.at);
-      const outputs = probabilities(networks[state.network].layers, mixed);
-      const best = outputs.indexOf(Math.max(...outputs));
-      path.style.setProperty("--at", state.at);
-      image.querySelectorAll("rect").forEach((cell, i) => cell.setAttribute("fill-opacity", mixed[i].toFixed(3)));
-      const dots = Array.from(outputs, (p, c) => [p, c]).filter(([p, c]) => isEnd(c) || p > 0.05).map(([p, c]) =>
-        svg("circle", { class: isEnd(c) ? "live-dot" : "live-dot live-faint", cx: x(state.at), cy: y(p), r: isEnd(c) ? 4.5 : 3 }));
-      const line = { class: "live-marker", x1: x(state.at), x2: x(state.at), y1: y(1) - 8, y2: y(0) + CURVES.bottom };
-      marker.replaceChildren(svg("line", line), ...dots);
-      reading.replaceChildren(`α = ${state.at.toFixed(2)}: the network says `, html("b", {}, `${best}`), ` with ${percent(outputs[best])}`);
-      slider.value = 100 * state.at;
-      slider.setAttribute("aria-valuetext", `α = ${state.at.toFixed(2)}: ${best} with ${percent(outputs[best])}`);
-    }
-
-    function drag(event) {
-      if (event.buttons !== 1) return;
-      const box = curves.getBoundingClientRect();
-      state.at = Math.min(1, Math.max(0, (event.clientX - box.left - INSET) / (box.width - 2 * INSET)));
-      move();
-    }
-    curves.addEventListener("pointerdown", (event) => {
-      curves.setPointerCapture(event.pointerId);
-      drag(event);
-    });
-    curves.addEventListener("pointermove", drag);
-
-    // A gentle sweep along the path, until the picture is touched.
-    function sweep() {
-      let playing = !calm.matches, visible = false, phase = 0, previous = null;
-      const stop = () => { playing = false; };
-      for (const kind of ["pointerdown", "keydown", "focusin"]) root.addEventListener(kind, stop, { once: true });
-      const step = (now) => {
-        if (!playing || !visible) { previous = null; return; }
-        phase += previous === null ? 0 : (now - previous) / SWEEP;
-        previous = now;
-        state.at = 0.5 - 0.5 * Math.cos(2 * Math.PI * phase);
-        move();
-        requestAnimationFrame(step);
-      };
-      new IntersectionObserver(([entry]) => {
-        const appeared = entry.isIntersecting && !visible;
-        visible = entry.isIntersecting;
-        if (appeared) requestAnimationFrame(step);
-      }).observe(root);
-    }
-
-    root.replaceChildren(body);
-    width = stage.clientWidth;
-    choosePair();
-    sweep();
-    new ResizeObserver(() => {
-      if (stage.clientWidth === width) return;
-      width = stage.clientWidth;
-      paint(shown);
-      drawGhosts();
-      move();
-    }).observe(stage);
   }
 
   const start = () =>
-    document.querySelectorAll(".effdeg-live").forEach((root, id) => mount(root, window.effdegLive, id));
+    document.querySelectorAll(".effdeg-live").forEach((root, id) => new Picture(root, window.effdegLive, id));
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

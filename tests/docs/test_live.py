@@ -190,6 +190,18 @@ def test_it_moves_until_it_is_touched_and_can_be_dragged(page):
     assert page.slider() == 0.5
 
 
+def test_a_finger_moves_along_the_path(page):
+    page.open(width=360)
+    page.run("document.querySelector('.live-path').scrollIntoView({block: 'center'})")
+    box = page.run("return document.querySelector('.live-path').getBoundingClientRect()")
+    start, end = box["x"] + box["width"] / 2, box["x"] + box["width"] - 32
+    for kind, places in {"touchStart": [start], "touchMove": [start + 30, end], "touchEnd": [None]}.items():
+        for x in places:
+            points = [] if x is None else [{"x": x, "y": box["y"] + 32}]
+            page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    assert page.slider() == pytest.approx(1, abs=0.02)
+
+
 def test_the_theme_is_the_systems_unless_the_page_has_one(page):
     color = "return getComputedStyle(document.querySelector('.effdeg-live')).color"
     light, dark = (page.open(scheme=scheme).run(color) for scheme in ("light", "dark"))
