@@ -113,8 +113,8 @@
       this.degrees = this.networks.map(() => html("strong", { class: "live-number" }));
       this.buildStage();
       const { tested, paths } = this.data;
-      const note = `Right: of ${tested.toLocaleString("en")} held-out digits. Mean: of the effective degree over ` +
-        `${paths} paths between them, measured by effdeg.`;
+      const note = `Right: of ${tested.toLocaleString("en")} held-out digits, with settings chosen for this picture: it ` +
+        `does not compare the methods. Mean: of the effective degree over ${paths} paths between them.`;
       this.body = html("div", { class: "live-body" },
         html("div", { class: "live-controls" },
           html("div", { class: "live-pickers" }, this.buildPicker("from", "From"), this.buildPicker("to", "To")),
