@@ -302,6 +302,7 @@ PROGRAM = """
 import sys
 import torch.distributed as dist
 from engine_runs import *
+from test_engine import *
 
 dist.init_process_group("gloo")
 
@@ -314,7 +315,22 @@ def attempt(name, settings, **given):
     finally:
         job.close()
 
+# A few steps in float64, of two parts each, in which every process draws the pairs of its own half.
+torch.manual_seed(0)
+model = make_model("mlp", shape=(64,), classes=10).double()
+digits = load("digits", None)
+examples = DeviceExamples(replace(digits, train_inputs=digits.train_inputs.double()), PARTS, torch.device("cpu"))
+step = Step(make_task(PARTS, examples, model), size=20, wrapper=DistributedDataParallel(model))
+step.capture(penalized=True)
+torch.manual_seed(10 + dist.get_rank())
+for first in (0, 40, 80):
+    step(torch.arange(first, first + 20) + 20 * dist.get_rank(), rate=0.01, weight=2.0)
+torch.save((model.state_dict(), float(step.penalties)), f"{sys.argv[1]}/parts.{dist.get_rank()}")
+
 loop._STEPS_BETWEEN_AGREEMENTS = 2
+# One run is stopped here and goes on with one process; the other was started with one.
+attempt("left", MOVED, asked_to_stop=stop_after(2))
+attempt("joined", MOVED)
 attempt("plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
 attempt("whole", small(regularizer="ed"))
 # Only the second process is asked to stop; both do, at the same step.
@@ -327,8 +343,13 @@ dist.destroy_process_group()
 """
 
 
+PARTS = small(regularizer="ed", components=3, batch=40, accumulate=2, limit=120, decay_on="matrices", weight_decay=0.3)
+MOVED = small(batch=10, decay_on="matrices", weight_decay=0.3, lr=5e-3)
+
+
 def test_two_processes(tmp_path):
     """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
+    carry_out_stopped(tmp_path / "joined", MOVED, 13)
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
@@ -342,6 +363,41 @@ def test_two_processes(tmp_path):
     assert broken.value("test_loss") == whole.value("test_loss")
     with pytest.warns(RuntimeWarning, match="another number of processes"):
         assert carry_out(tmp_path / "alone", small(regularizer="ed")).summary["epochs"] == 4
+    check_steps_of_two_processes(tmp_path)
+    # Plain training draws nothing at random within a step: it ends the same with any number of processes.
+    with pytest.warns(RuntimeWarning, match="another number of processes"):
+        left = carry_out(tmp_path / "left", MOVED).weights
+    joined = torch.load(next((tmp_path / "joined").rglob("weights.pt")))
+    expected = carry_out(tmp_path / "stayed", MOVED).weights
+    for found in (left, joined):
+        assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def check_steps_of_two_processes(folder):
+    """Compare with one process on the joined batch, by hand: the loss is the mean over all, and so is the penalty."""
+    torch.manual_seed(0)
+    model = make_model("mlp", shape=(64,), classes=10).double()
+    weights, others = ([each for each in model.parameters() if (each.dim() > 1) is matrix] for matrix in (True, False))
+    groups = [{"params": weights, "weight_decay": 0.3}, {"params": others, "weight_decay": 0.0}]
+    optimizer, penalty = torch.optim.AdamW(groups, lr=0.01), effdeg.Penalty(anchor="labels", components=3)
+    states, total = [torch.Generator().manual_seed(10 + rank).get_state() for rank in range(2)], torch.zeros(2)
+    for first in (0, 40, 80):
+        optimizer.zero_grad()
+        x, y = DIGITS.train_inputs[first : first + 40].double(), DIGITS.train_labels[first : first + 40]
+        degrees = []
+        for rank in range(2):
+            torch.set_rng_state(states[rank])
+            for part in range(20 * rank, 20 * rank + 20, 10):
+                degrees.append(penalty(model, x[part : part + 10], y[part : part + 10])[1])
+                total[rank] += float(degrees[-1].detach()) / 2
+            states[rank] = torch.get_rng_state()
+        (cross_entropy(model(x), y) + 2.0 * torch.stack(degrees).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    for rank in range(2):
+        found, penalties = torch.load(folder / f"parts.{rank}")
+        assert_close(found, model.state_dict(), rtol=1e-9, atol=1e-11)
+        assert penalties == pytest.approx(float(total[rank]), rel=1e-5)
 
 
 # Schedules and settings.

@@ -10,6 +10,7 @@ import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
 from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
@@ -95,6 +96,8 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
         options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
+        decays=is_matrix if settings.decay_on == "matrices" else None,
+        accumulate=settings.accumulate,
         rate=schedules.rate,
         weight=schedules.weight if penalizes else lambda _: 0.0,
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
@@ -112,7 +115,8 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
 def make_network(settings: Training, examples: DeviceExamples, device: torch.device) -> nn.Module:
     """Make the network, with first weights that the seed decides."""
     torch.manual_seed(settings.seed)
-    model = make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
+    fitted: dict[str, Any] = {"shape": examples.shape, "classes": examples.classes, "dropout": settings.dropout}
+    model = make_model(settings.model, **fitted).to(device)
     if isinstance(model, ViT):
         # What cannot be compiled needs second derivatives or hooks, which the kernels do not have either.
         model.fuse(settings.fused and can_compile_penalty(settings))
@@ -141,8 +145,12 @@ class Schedules:
 
     def __init__(self, settings: Training, *, steps: int, weight: float) -> None:
         self._steps, self._settings = steps, settings
-        epochs = settings.warm_up_epochs
-        self._warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
+        epochs, warm_up = settings.warm_up_epochs, settings.warm_up_steps
+        if warm_up is not None and warm_up > steps:
+            raise ValueError(f"warm_up_steps={warm_up} is more than the {steps} steps of this run: use fewer.")
+        if warm_up is None:
+            warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
+        self._warm_up = warm_up
         self._start = round(settings.start * steps)
         self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, one_hot, pad
 
 from effdeg_lab.data import Labelled
+from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.settings import Training
 
 JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
@@ -58,7 +59,7 @@ class DeviceExamples:
                 name: Split(inputs.to(device), self.test.labels) for name, inputs in data.further_tests.items()
             }
         self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in (data.mean, data.std))
-        self._augment = settings.augment
+        self._augment, self._crop_scale = settings.augment, settings.crop_scale
         self._images = add_border(self.train.inputs, self._augment)
         self._labels, self._labelled = self.train.labels, None
         self._unlabeled_batch = settings.unlabeled_batch
@@ -88,6 +89,8 @@ class DeviceExamples:
         return self._standardize(noise) if self._pixels else noise
 
     def _crop(self, indices: Tensor) -> Tensor:
+        if self._augment in RESIZED:
+            return self.normalize(augment_batch(self._images, indices, self._augment, crop_scale=self._crop_scale))
         return self.normalize(crop_batch(self._images, indices, self._augment))
 
     def _standardize(self, pixels: Tensor) -> Tensor:
