@@ -19,6 +19,7 @@ from engine_runs import (
     carry_out,
     carry_out_stopped,
     make_job,
+    make_picture_examples,
     run_mlp,
     small,
     stop_after,
@@ -157,6 +158,9 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"batch": 61}, "batch=61 is more than the 60 training examples"),
         ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
         ({"augment": "crop"}, "augment='crop' is for images; digits has features"),
+        ({"augment": "resized-crop"}, "augment='resized-crop' is for images; digits has features"),
+        ({"dropout": 0.1}, "dropout=0.1 is for vision transformers, not for model='mlp'"),
+        ({"warm_up_steps": 13}, "warm_up_steps=13 is more than the 12 steps of this run"),
         ({"regularizer": "ed", "ends": "cuts"}, "is for images; digits has features"),
         ({"regularizer": "ed", "at": "layer.0"}, "at='layer.0' is not a layer of mlp. Did you mean 'layers.0'"),
         ({"model": "resnet18"}, "takes images"),
@@ -214,6 +218,7 @@ def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, 
 
 # What a step does, against a training loop written out by hand.
 
+MATRICES = ("qkv", "out", "mlp.0", "mlp.2")  # of a block of a transformer
 REGULARIZERS = {
     "plain": {},
     "mixup": {"alpha": 0.5, "classes": 10},
@@ -271,6 +276,44 @@ def test_every_regularizer_steps_as_by_hand(name):
         mix=method.batch,
     )
     assert_close(ours, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["plain", "sam", "mixup+ed"])
+def test_a_step_in_parts_has_the_mean_of_their_losses(name):
+    given = REGULARIZERS[name]
+    own = {key: value for key, value in given.items() if key not in {"classes", "anchor"}}
+    ours, step = train_steps(small(regularizer=name, accumulate=4, **own), 2.0)
+    method, weight = baselines.method(name, **given), torch.tensor(2.0)
+
+    def mix(x, y):  # each part by itself; the step then takes them in turn
+        mixed = [method.batch(*part) for part in zip(x.split(5), y.split(5), strict=True)]
+        return tuple(map(torch.cat, zip(*mixed, strict=True)))
+
+    def loss(model, x, y):
+        parts = zip(x.split(5), y.split(5), strict=True)
+        return sum(method.loss(model, *part, cross_entropy, weight=weight) for part in parts) / 4
+
+    expected = train_by_hand(
+        loss, optimizer=lambda model: method.optimizer(model, torch.optim.AdamW, weight_decay=0.1), mix=mix
+    )
+    assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+    assert (float(step.penalties) > 0) is (name == "mixup+ed")
+
+
+def test_decay_on_matrices_leaves_all_else_alone():
+    """With gradients of zero, AdamW does nothing but decay: by 1 minus the rate times the weight decay."""
+    torch.manual_seed(0)
+    model = make_model("vit-mu2", shape=(3, 8, 6), classes=2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    settings = small(limit=None, decay_on="matrices", weight_decay=0.5, clip=None)
+    task = make_task(settings, make_picture_examples(), model)
+    step = Step(replace(task, loss=lambda outputs, _: 0.0 * outputs.sum(), model=model), size=20)
+    step.capture(penalized=False)
+    step(torch.arange(20), rate=0.1, weight=0.0)
+    layers = ("embed.patches", "head", *(f"blocks.0.{part}" for part in MATRICES))
+    for name, value in model.state_dict().items():
+        factor = 0.95 if name in {f"{layer}.weight" for layer in layers} else 1.0
+        torch.testing.assert_close(value, factor * before[name])
 
 
 def test_a_penalty_without_weight_is_not_computed_and_a_cpu_ignores_bf16():
@@ -419,6 +462,10 @@ def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero_in_steps_or_not():
         rate = make_schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
         assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
         assert rate(26) < 0.2
+        rate = make_schedules(warm_up_steps=25, epochs=epochs, steps=10 * epochs).rate
+        assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
+    with pytest.raises(ValueError, match="warm_up_steps=101 is more than the 100 steps of this run"):
+        make_schedules(warm_up_steps=101)
 
 
 def test_the_weight_rises_along_a_sine_and_stays():
@@ -444,6 +491,7 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
     in_epochs = Training(warm_up_epochs=10)
     assert in_epochs == Training(warm_up=0.0, warm_up_epochs=10.0)
     assert in_epochs.hash != Training(warm_up=0.0).hash
+    assert Training(warm_up_steps=10) == Training(warm_up=0.0, warm_up_steps=10)
 
 
 @pytest.mark.parametrize(
@@ -457,6 +505,10 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"measure_nodes": 8}, "nodes=8 cannot determine a polynomial of degree=40"),
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
         ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 exclude each other"),
+        ({"warm_up_steps": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_steps=10 exclude each other"),
+        ({"warm_up_steps": 10, "warm_up_epochs": 1}, "warm_up_epochs=1 and warm_up_steps=10 exclude each other"),
+        ({"batch": 256, "accumulate": 3}, "batch=256 cannot be divided into accumulate=3 equal parts"),
+        ({"crop_scale": 0.0}, "crop_scale=0 is out of range: it must be above 0"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
         ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],

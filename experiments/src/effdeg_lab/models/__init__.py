@@ -43,8 +43,8 @@ def make_model(name: str, *, shape: tuple[int, ...], classes: int, dropout: floa
     callable that takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword. The first
     convolution of ``resnet9-8`` has 8 channels instead of 64, and all others an eighth of theirs.
 
-    Published sizes of ViT are ``vit-s16`` and the like: ``ti``, ``s``, ``b`` or ``l``, and the pixels a side of a
-    patch. ``vit-s16-mean`` has the mean of the patches in place of a class token, ``vit-s16-mean-sincos`` fixed
+    Published sizes of ViT are ``vit-s16`` and the like: ``mu``, ``ti``, ``s``, ``b`` or ``l``, and the pixels a side
+    of a patch. ``vit-s16-mean`` has the mean of the patches in place of a class token, ``vit-s16-mean-sincos`` fixed
     positions as well. Their first weights are drawn as by big_vision.
     """
     vit = _VIT.fullmatch(name)
