@@ -1,6 +1,7 @@
 """What a run looks at: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
 
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,8 +37,8 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Score the predicted probabilities of the test examples."""
-    logits = torch.cat(_predict(model, examples, examples.test, settings.precision))
-    return score_probabilities(logits, examples.test.labels)
+    logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
+    return score_probabilities(logits, labels)
 
 
 def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
@@ -123,20 +124,24 @@ def measure_proxies(
 
 
 @torch.no_grad()
-def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> list[Tensor]:
+def _predict(
+    model: nn.Module, examples: DeviceExamples, split: Split, precision: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the outputs and the labels of a split in parts."""
     training = model.training
     model.eval()
-    with autocast(split.labels.device, precision):
-        outputs = [model(examples.normalize(inputs)).float() for inputs in torch.split(split.inputs, _CHUNK)]
+    for inputs, labels in split.chunks(_CHUNK):
+        with autocast(split.labels.device, precision):
+            outputs = model(examples.normalize(inputs)).float()
+        yield outputs, labels
     model.train(training)
-    return outputs
 
 
 def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
-    outputs = _predict(model, examples, split, precision)
-    chunks = list(zip(outputs, torch.split(split.labels, _CHUNK), strict=True))
-    right = sum((output.argmax(1) == labels).sum() for output, labels in chunks)
-    loss = sum(cross_entropy(output, labels, reduction="sum") for output, labels in chunks)
+    right, loss = torch.zeros(2, device=split.labels.device).unbind()
+    for outputs, labels in _predict(model, examples, split, precision):
+        right = right + (outputs.argmax(1) == labels).sum()
+        loss = loss + cross_entropy(outputs, labels, reduction="sum")
     return float(right) / len(split), float(loss) / len(split)
 
 

@@ -1,5 +1,6 @@
 """The examples of a run, all of them on the device, and what is done to a batch of images there: crops, flips, cuts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,10 @@ class Split:
     def first(self, count: int) -> "Split":
         """Return the first examples."""
         return Split(self.inputs[:count], self.labels[:count])
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield inputs and labels in parts."""
+        return zip(torch.split(self.inputs, size), torch.split(self.labels, size), strict=True)
 
 
 class DeviceExamples:

@@ -14,7 +14,8 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, digits, or a file or folder in a known layout
+    # Or cifar10n-worst, mnist, mnist-cifar, digits, imagenet, or a file or folder in a known layout.
+    data: str = "cifar10"
     model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, resnet9, mlp, or package.module:callable
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
@@ -37,7 +38,23 @@ class Training(Settings):
     # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
     # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another as in the paper
     # on CutMix. swap-simple-half: about every second image gets another's simple half.
-    augment: Literal["none", "crop", "crop-flip", "crop-flip-cutmix", "cutmix", "swap-simple-half"] = "crop-flip"
+    augment: Literal[
+        "none",
+        "crop",
+        "crop-flip",
+        "crop-flip-cutmix",
+        "cutmix",
+        "swap-simple-half",
+        "resized-crop",
+        "resized-crop-flip",
+        "resized-crop-flip-randaugment",
+    ] = "crop-flip"
+    # Pixels a side that images are resized to; of images in files of many sizes, those of the crop.
+    pixels: int | None = setting(None, least=1)
+    crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area in a resized crop
+    # Images in files: decode all of them once, and keep their middle on the device, instead of decoding every batch.
+    resident: bool = False
+    decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
@@ -97,6 +114,8 @@ class Training(Settings):
         None for what ``torch.func.vmap`` cannot do: a second pass with other weights (SAM), differentiating twice (the
         Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components.
         """
+        if self.data == "imagenet":  # it may be streamed, batch by batch for one network
+            return None
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
         if parts - {"plain", "mixup", "ed"} or hooked or self.labelled or self.teacher or self.loss_on != "examples":
