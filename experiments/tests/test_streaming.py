@@ -1,9 +1,13 @@
 """Images in files: three layouts, decoding in other processes, training and resuming in the middle of an epoch."""
 
+import errno
 import io
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from engine_runs import assert_same_end, break_off, carry_out, carry_out_stopped
+from engine_runs import assert_close, assert_same_end, break_off, carry_out, make_job
 from PIL import Image
 
-from effdeg_lab.data import check, decoding, load
-from effdeg_lab.data.decoding import Crops, count_decoders, draw_crop, find_center, read_crops
-from effdeg_lab.engine.streaming import make_examples
+from effdeg_lab.data import Labelled, check, decoding, load
+from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, draw_crop, find_center, read_crops
+from effdeg_lab.engine import classify, loop, streaming, train
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.streaming import StreamedExamples, make_examples
+from effdeg_lab.runs import RunFolder
 
 CLASSES, TRAIN, TEST = 10, 13, 3  # images of each class
 CPU = torch.device("cpu")
@@ -254,14 +261,12 @@ def run_streamed(folder, runs, settings, **given):
     return carry_out(runs, settings, data=folder, **given)
 
 
-def test_two_runs_and_one_that_is_resumed_in_an_epoch_end_alike(tmp_path, folder):
+def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, folder):
     settings = small()
-    whole, again = (run_streamed(folder, tmp_path / name, settings) for name in ("whole", "again"))
-    assert_same_end(whole, again)
-    read = []
+    whole, read = run_streamed(folder, tmp_path / "whole", settings), []
     with pytest.MonkeyPatch.context() as patch:
-        locate = decoding.Crops.__getitem__
-        patch.setattr(decoding.Crops, "__getitem__", lambda self, key: read.append(key) or locate(self, key))
+        locate = Crops.__getitem__
+        patch.setattr(Crops, "__getitem__", lambda self, key: read.append(key) or locate(self, key))
         with break_off(step=5):  # three steps make an epoch
             run_streamed(folder, tmp_path / "broken", settings)
         del read[:]
@@ -271,8 +276,6 @@ def test_two_runs_and_one_that_is_resumed_in_an_epoch_end_alike(tmp_path, folder
     # images on which the network is checked.
     order = torch.randperm(CLASSES * TRAIN, generator=torch.Generator().manual_seed(1))
     assert read[2:42] == [(1, index) for index in order[40:80].tolist()]
-    carry_out_stopped(tmp_path / "stopped", settings, 2, data=folder)
-    assert_same_end(whole, run_streamed(folder, tmp_path / "stopped", settings))
     for entry in (*whole.run.metrics, whole.run.summary):
         assert entry["images_per_second"] > 0
         assert 0 < entry["waited"] < 1
@@ -280,21 +283,199 @@ def test_two_runs_and_one_that_is_resumed_in_an_epoch_end_alike(tmp_path, folder
     assert whole.metrics[-1]["train_accuracy"] > 0.2
 
 
-def test_a_streamed_step_is_that_of_the_same_images_on_the_device(tmp_path, folder):
-    """Without random crops, an epoch of streamed images is one of the same images as a resident set."""
-    settings = small(augment="none", regularizer="plain")
+def decode_to_device(data, settings, device, **_):
+    """Put on the device what is streamed without random crops."""
+    splits = (getattr(StreamedExamples(data, settings, device), name) for name in ("train", "test"))
+    tensors = [each for split in splits for each in (split.inputs, split.labels)]
+    return DeviceExamples(Labelled(*tensors, data.classes, data.mean, data.std), settings, device)
+
+
+def test_a_streamed_run_is_that_of_the_same_images_on_the_device(tmp_path, folder, monkeypatch):
+    settings = small(augment="crop-flip", epochs=1)
     streamed = run_streamed(folder, tmp_path / "streamed", settings)
+    monkeypatch.setattr(classify, "make_examples", decode_to_device)
+    resident = run_streamed(folder, tmp_path / "resident", settings)
+    del streamed.summary["broken_images"]
+    assert_same_end(streamed, resident)
+
+
+def test_held_out_images_and_a_limit(folder):
+    data, settings = load("imagenet", folder), small(limit=50, held_out=30)
+    examples = make_examples(data, settings, CPU)
+    assert (examples.count, len(examples.train), len(examples.test)) == (50, 50, 30)
+    assert examples.test.labels.tolist() == data.train.labels[-30:].tolist()
+    assert torch.equal(examples.test.first(3).inputs, StreamedExamples(data, small(), CPU).train.inputs[-30:-27])
+    with pytest.raises(ValueError, match="batch=40 is more than the 30 training examples"):
+        make_examples(data, small(held_out=100), CPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pixels": None}, "imagenet has images of many sizes: set pixels"),
+        ({"labelled": 100}, "labelled and unlabeled_batch are not for imagenet"),
+        ({"data": "digits", "augment": "none", "resident": True}, "resident=true is for images in files; digits"),
+    ],
+)
+def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, changes, words):
+    with pytest.raises(ValueError, match=words):
+        run_streamed(folder, tmp_path / "runs", small(regularizer="plain").change(changes))
+
+
+def test_processes_share_every_batch_and_every_evaluation(tmp_path, folder, monkeypatch):
+    settings = small(epochs=2)
+    examples = make_examples(load("imagenet", folder), settings, CPU)
+    task = classify.make_task(settings, examples, classify.make_network(settings, examples, CPU))
+    plans, tested = [], []
+    for rank, size in ((0, 1), (0, 4), (1, 4), (2, 4), (3, 4)):
+        for module in (loop, streaming):
+            monkeypatch.setattr(module, "get_rank_and_size", lambda rank=rank, size=size: (rank, size))
+        plans.append([*loop.Loop(task, make_job(tmp_path, settings), step=object())._plan()])
+        tested.append(torch.cat([labels for _, labels in examples.test.chunks(7)]))
+    for whole, *shares in zip(*plans, strict=True):
+        assert {epoch for epoch, _ in shares} == {whole[0]}
+        assert torch.equal(torch.cat([indices for _, indices in shares]), whole[1])
+    assert len(plans[0]) == 6
+    assert torch.equal(torch.cat(tested[1:]).sort().values, tested[0].sort().values)
+    assert [len(each) for each in tested] == [30, 8, 8, 7, 7]
+
+
+# The place of a crop depends on no process, unlike flips.
+shared = partial(small, augment="resized-crop", regularizer="plain", optimizer="sgd", lr=0.1, weight_decay=0.0)
+
+
+def train_as(rank, folder, place):
+    """Train as one of two processes."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/store", rank=rank, world_size=2)
+    try:
+        job = make_job(place / "two", shared(), data=folder)
+        train(job.settings, job)
+        job.close()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_two_processes_train_as_one(tmp_path, folder):
+    one = run_streamed(folder, tmp_path / "one", shared())
+    code = "import sys, pathlib, test_streaming as t; t.train_as(1, *map(pathlib.Path, sys.argv[1:]))"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-c", code, folder, tmp_path]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as other, torch.random.fork_rng():
+        train_as(0, folder, tmp_path)
+        assert other.wait(timeout=120) == 0
+    (two,) = RunFolder(tmp_path / "two").read()
+    assert_close(one.weights, torch.load(next((tmp_path / "two").rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
+    for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):
+        assert two.value(key) == pytest.approx(one.run.value(key), rel=1e-3), key
+
+
+def break_images(folder, *names):
+    """Break images of the first classes: empty, torn off, no image at all."""
+    contents = {"empty": b"", "torn": None, "text": b"not an image"}
+    for label, name in enumerate(names):
+        file = next((folder / "imagenet" / "train" / f"n{label:08d}").iterdir())
+        file.write_bytes(file.read_bytes()[:300] if contents[name] is None else contents[name])
+        yield file
+
+
+def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
+    (file,) = break_images(folder, "torn")
+    settings, runs = small(batch=65, epochs=2, regularizer="plain"), []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        runs.append(run_streamed(folder, tmp_path / "whole", settings))
+        with break_off(step=3):
+            run_streamed(folder, tmp_path / "broken", settings)
+        runs.append(run_streamed(folder, tmp_path / "broken", settings))
+    assert_same_end(*runs)
+    # Once in each run: the one that was broken off knows it from its checkpoint.
+    said = [str(each.message) for each in warned if each.category is RuntimeWarning]
+    assert [each.split(" cannot be read as an image, and another is used")[0] for each in said] == [str(file)] * 2
+    assert runs[0].summary["broken_images"] == 1
     data = load("imagenet", folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "_MARGIN", 1.0)  # what a resident training image is cut to
-        examples = make_examples(data, settings.change({"resident": True}), CPU)
-    images = make_examples(data, settings, CPU)
-    torch.testing.assert_close(examples.test.labels, images.test.labels)
-    assert streamed.environment["data"] == data.fingerprint()
-    order = torch.randperm(CLASSES * TRAIN, generator=torch.Generator().manual_seed(0))
-    batches = images.read(iter([(0, order[:40]), (0, order[40:80])]), 40)
-    for first in (0, 40):
-        x, y = images.batch(*next(batches))
-        expected = images.normalize(images.train.inputs[order[first : first + 40]])
-        assert torch.equal(x, expected)
-        assert torch.equal(y, images.train.labels[order[first : first + 40]])
+    at = next(index for index in range(len(data.train)) if data.train.describe(index) == str(file))
+    crops = Crops(data.train, 8, seed=1, least=0.3)
+    (image, label, broken), (expected, other, _) = crops[0, at], crops[0, (at + 1) % len(crops)]
+    assert torch.equal(image, expected)
+    assert label == other
+    assert [name for name, _ in broken] == [str(file)]
+
+
+def test_many_broken_images_are_refused(tmp_path, folder):
+    files = [*break_images(folder, "empty", "torn", "text")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with pytest.raises(ValueError, match=r"[23] images cannot be read, which is more than 1% of them: .*JPEG"):
+            run_streamed(folder, tmp_path, small())
+    assert all(file.exists() for file in files)
+    assert [Broken(total).most for total in (10, 150, 1000)] == [1, 1, 10]
+    data = load("imagenet", folder)
+    shutil.rmtree(folder)
+    with pytest.raises(ValueError, match=r"100 images in a row cannot be read; the first is .*No such file"):
+        Crops(data.train, 8)[0, 5]
+
+
+def test_the_whole_set_on_the_device_is_decoded_once(tmp_path, folder, monkeypatch):
+    settings = small(resident=True, augment="crop-flip")
+    first = run_streamed(folder, tmp_path / "one", settings)
+    kept_file, *others = [
+        file for file in (tmp_path / "cache" / "data").glob("*.bytes") if file.stat().st_size > 30_000
+    ]
+    assert not others
+    data, images = load("imagenet", folder), []
+    for index in (0, 77):
+        with Image.open(io.BytesIO(data.train.read(index))) as image:
+            side = min(image.size)
+            left, top = (image.width - side) / 2, (image.height - side) / 2
+            box = (left, top, left + side, top + side)
+            images.append(np.array(image.resize((16, 16), Image.Resampling.BILINEAR, box)))
+    monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it was decoded again"))
+    decoded = decode_all(data, 16, decoders=0, progress=False)
+    for index, image in zip((0, 77), images, strict=True):
+        # Not quite, since decoding at half the size averages first.
+        np.testing.assert_allclose(decoded.train_inputs[index].permute(1, 2, 0).float(), image, atol=12)
+    assert decoded.train_labels.tolist() == data.train.labels.tolist()
+    assert_same_end(first, run_streamed(folder, tmp_path / "two", settings))
+    monkeypatch.undo()
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    content, expected = bytearray(kept_file.read_bytes()), decoded.train_inputs.clone()
+    content[1000] ^= 1
+    kept_file.write_bytes(content)
+    repaired = decode_all(data, 16, decoders=0, progress=False)
+    assert torch.equal(repaired.train_inputs, expected)
+
+
+class FullDisk(io.FileIO):
+    """Takes some bytes, and no more."""
+
+    left = 20_000
+
+    def write(self, content):
+        self.left -= memoryview(content).nbytes
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(content)
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, folder, images, monkeypatch):
+    data, cache, opened = load("imagenet", folder), tmp_path / "cache" / "data", Path.open
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path,
+            "open",
+            lambda self, *how, **given: (FullDisk if self.suffix == ".partial" else opened)(self, *how, **given),
+        )
+        with pytest.raises(
+            OSError, match=r"130 training images of 16 .* No space left on device. It takes .* GB: make"
+        ):
+            decode_all(data, 16, decoders=0, progress=False)
+        assert {file.suffix for file in cache.iterdir()} <= {".lock"}
+        write_tables(tmp_path / "other" / "imagenet", images)
+        with pytest.raises(OSError, match=r"the images of .*imagenet cannot be kept in .*No space left"):
+            load("imagenet", tmp_path / "other")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 10, 10))
+        with pytest.raises(OSError, match=r"only 1e-08 GB are free. It takes"):
+            decode_all(data, 16, decoders=0, progress=False)
+    assert {file.suffix for file in cache.iterdir()} <= {".lock"}
+    assert len(decode_all(data, 16, decoders=0, progress=False).train_labels) == CLASSES * TRAIN

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,13 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import Measurement, Trace, proxies
 from effdeg_lab.engine.examples import DeviceExamples, Split
+from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
+from effdeg_lab.engine.streaming import StreamedSplit
+
+T = TypeVar("T")
 
 # Enough to follow training by; the last evaluation counts every training example.
 _WATCHED = 10_000
@@ -38,7 +42,8 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Score the predicted probabilities of the test examples."""
     logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
-    return score_probabilities(logits, labels)
+    shares = zip(*_collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
+    return score_probabilities(*(torch.cat(each).to(logits.device) for each in shares))
 
 
 def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
@@ -142,7 +147,13 @@ def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: 
     for outputs, labels in _predict(model, examples, split, precision):
         right = right + (outputs.argmax(1) == labels).sum()
         loss = loss + cross_entropy(outputs, labels, reduction="sum")
-    return float(right) / len(split), float(loss) / len(split)
+    rights, losses = zip(*_collect(split, (float(right), float(loss))), strict=True)
+    return sum(rights) / len(split), sum(losses) / len(split)
+
+
+def _collect(split: Split, found: T) -> list[T]:
+    """Return what each process found in its share of a split; a split on the device is looked at by each on its own."""
+    return gather(found) if isinstance(split, StreamedSplit) else [found]
 
 
 def _get_inputs(examples: DeviceExamples) -> Tensor:

@@ -13,6 +13,7 @@ from effdeg_lab.engine.augment import RESIZED, augment_crops
 from effdeg_lab.engine.examples import DeviceExamples, Split, add_border, count_examples, crop_batch
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State
+from effdeg_lab.runs import get_rank_and_size
 
 
 def make_examples(
@@ -41,7 +42,10 @@ def make_examples(
 
 
 class StreamedSplit(Split):
-    """The middle of images in files, decoded whenever they are looked at."""
+    """The middle of images in files, decoded whenever they are looked at.
+
+    Processes that train together share the work: each is given a part of the chunks, but all of the ``inputs``.
+    """
 
     _crops: Crops
     _broken: Broken
@@ -52,18 +56,22 @@ class StreamedSplit(Split):
     @property
     def inputs(self) -> Tensor:
         """All of them, as bytes on the device."""
-        return torch.cat([inputs for inputs, _ in self.chunks(CHUNK)])
+        return torch.cat([inputs for inputs, _ in self._read(torch.arange(len(self)), CHUNK)])
 
     def first(self, count: int) -> "StreamedSplit":
         """Return the first examples."""
         return StreamedSplit(self._crops, self.labels[:count], self._broken)
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels in parts, decoded ahead; instead of a broken image there is another one."""
-        device, order = self.labels.device, torch.arange(len(self))
-        keys = (chunk for part in torch.split(order, size) for chunk in split_keys(0, part))
-        decoders, pinned = count_decoders(device), device.type == "cuda"
-        for part in group(read_crops(self._crops, keys, decoders=decoders, pinned=pinned), min(size, len(self))):
+        """Yield inputs and labels of this process's share in parts; instead of a broken image there is another one."""
+        rank, processes = get_rank_and_size()
+        return self._read(torch.arange(rank, len(self), processes), size)
+
+    def _read(self, indices: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        device = self.labels.device
+        keys = (chunk for part in torch.split(indices, size) for chunk in split_keys(0, part))
+        chunks = read_crops(self._crops, keys, decoders=count_decoders(device), pinned=device.type == "cuda")
+        for part in group(chunks, size):
             yield join(part, self._broken, device)
 
 
