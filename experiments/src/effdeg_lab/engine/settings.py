@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import Settings, check_fit, setting
 
 # The paper's 10 of 300 epochs.
@@ -14,8 +15,13 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, digits, or a file or folder in a known layout
-    model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, resnet9, mlp, or package.module:callable
+    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, pacs, digits, or a file or folder in a known layout
+    # Or vit-tiny-mean, resnet18, resnet9, mlp, or package.module:callable; pretrained: deit-tiny, clip-b32, clip-b16.
+    model: str = "vit-tiny"
+    # pretrained: a pretrained network with a new head, drawn at random, but CLIP on ImageNet with its zero-shot head.
+    # probe: the head is instead a logistic regression on the features of all training examples.
+    start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
+    pixels: int | None = setting(None, least=1)  # a side of the images, which are resized to it on the device
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
     batch: int = setting(256, least=1)  # examples per step, over all processes
@@ -34,6 +40,7 @@ class Training(Settings):
     warm_up: float = setting(_WARM_UP, scale=True, least=0, most=1)  # the share in which the rate rises linearly
     warm_up_epochs: float | None = setting(None, scale=True, least=0)  # replaces the share, which is then 0
     clip: float | None = setting(1.0, above=0)  # the highest norm of a gradient
+    smoothing: float = setting(0.0, least=0, most=1)  # of the labels in the loss: this share goes to all classes alike
     # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
     # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another as in the paper
     # on CutMix. swap-simple-half: about every second image gets another's simple half.
@@ -108,6 +115,7 @@ class Training(Settings):
         """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
         check_fit(self.measure_nodes, self.measure_degree)
+        self._check_start()
         check_names(name for name in self.proxies if name != "all")
         epochs = self.warm_up_epochs
         if epochs is not None:
@@ -128,6 +136,17 @@ class Training(Settings):
                     f"{self.measure_nodes} cannot determine: lower the degree, or raise measure_nodes."
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
+
+    def _check_start(self) -> None:
+        """Raise if a pretrained network is to start from scratch, or another one not."""
+        if self.model in PRETRAINED and self.start_from == "scratch":
+            raise ValueError(f"model={self.model} is pretrained: set start_from=pretrained or start_from=probe.")
+        if self.start_from != "scratch" and self.model not in PRETRAINED and ":" not in self.model:
+            known = ", ".join(PRETRAINED)
+            raise ValueError(
+                f"start_from={self.start_from} needs a pretrained network; model={self.model} is none: use one of "
+                f"{known}, or your own as package.module:callable."
+            )
 
 
 def parse_nodes_and_degree(text: str) -> tuple[int, int]:

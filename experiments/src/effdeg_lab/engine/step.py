@@ -127,7 +127,8 @@ class Objective(nn.Module):
         self._criterion, self._options = task.loss, dict[str, Any]()
         if task.teacher is not None and isinstance(self.penalty, Penalty):
             self._options["teacher"] = task.teacher.model
-        self._in_halves = hasattr(model, "embed") and not isinstance(self.penalty, RDrop)
+        in_halves = hasattr(model, "embed") and hasattr(model, "encode")  # a vision transformer has the first only
+        self._in_halves = in_halves and not isinstance(self.penalty, RDrop)
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor, *unlabeled: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, with the penalty in it, and the penalty."""

@@ -4,19 +4,36 @@ import copy
 import inspect
 import math
 import re
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
 from effdeg.io import find_code
+from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.models.decoder import Decoder
 from effdeg_lab.models.resnet import ResNet9, ResNet18
 from effdeg_lab.models.vit import ViT
 from effdeg_lab.settings import suggest
 
-__all__ = ["MLP", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
+__all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
 
 _NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "resnet9", "mlp")
+
+
+class Pretrained(NamedTuple):
+    """Where a pretrained network is in the data folder, and the mean and standard deviation of pixels it was given."""
+
+    place: str
+    scale: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+PRETRAINED = {
+    "deit-tiny": Pretrained("deit-tiny/deit_tiny_patch16_224.safetensors", IMAGENET_SCALE),
+    "clip-b32": Pretrained("clip-vit-base-patch32", CLIP_SCALE),
+    "clip-b16": Pretrained("clip-vit-base-patch16", CLIP_SCALE),
+}
+"""The pretrained networks, by name."""
 
 
 class MLP(nn.Module):
@@ -34,13 +51,19 @@ class MLP(nn.Module):
         return logits
 
 
-def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
+def make_model(name: str, *, shape: tuple[int, ...], classes: int, data: Path | None = None) -> nn.Module:
     """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
     Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``resnet9``, ``mlp``, or ``package.module:callable``. A
     callable that takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword. The first
-    convolution of ``resnet9-8`` has 8 channels instead of 64, and all others an eighth of theirs.
+    convolution of ``resnet9-8`` has 8 channels instead of 64, and all others an eighth of theirs. ``deit-tiny``,
+    ``clip-b32`` and ``clip-b16`` are pretrained, and read from the folder that holds the data sets.
     """
+    if name in PRETRAINED:
+        # Not at the top: encoders are made of the networks here.
+        from effdeg_lab.finetuning.encoders import load_pretrained
+
+        return load_pretrained(name, data, shape=shape, classes=classes)
     if name == "mlp":
         return MLP(math.prod(shape), classes)
     if ":" in name:
@@ -48,7 +71,8 @@ def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
         return _make_from_code(name, {"classes": classes, "num_classes": classes, **image})
     residual = re.fullmatch(r"resnet(9|18)(?:-([1-9]\d*))?", name)
     if name not in _NAMES and not residual:
-        raise ValueError(f"model={name!r} is not known. {suggest(name, _NAMES)} Your own is package.module:callable.")
+        hint = suggest(name, [*_NAMES, *PRETRAINED])
+        raise ValueError(f"model={name!r} is not known. {hint} Your own is package.module:callable.")
     if len(shape) != 3:
         given = " × ".join(map(str, shape))
         raise ValueError(f"model={name!r} takes images, and the examples have the shape {given}: use model='mlp'.")
