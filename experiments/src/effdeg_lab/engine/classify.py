@@ -13,6 +13,7 @@ import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
 from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.pretrained import fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
@@ -104,6 +105,8 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
         options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
+        decays=is_matrix if settings.decay_on == "matrices" else None,
+        accumulate=settings.accumulate,
         rate=schedules.rate,
         weight=schedules.weight if penalizes else lambda _: 0.0,
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
@@ -124,7 +127,8 @@ def make_network(
 ) -> nn.Module:
     """Make the network, with first weights that the seed decides; a pretrained one is in the data folder."""
     torch.manual_seed(settings.seed)
-    model = make_model(settings.model, shape=examples.shape, classes=examples.classes, data=folder).to(device)
+    fitted: dict[str, Any] = {"shape": examples.shape, "classes": examples.classes, "dropout": settings.dropout}
+    model = make_model(settings.model, data=folder, **fitted).to(device)
     if settings.start_from == "probe":
         fit_head(model, examples, settings)
     if isinstance(model, ViT):
@@ -155,8 +159,12 @@ class Schedules:
 
     def __init__(self, settings: Training, *, steps: int, weight: float) -> None:
         self._steps, self._settings = steps, settings
-        epochs = settings.warm_up_epochs
-        self._warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
+        epochs, warm_up = settings.warm_up_epochs, settings.warm_up_steps
+        if warm_up is not None and warm_up > steps:
+            raise ValueError(f"warm_up_steps={warm_up} is more than the {steps} steps of this run: use fewer.")
+        if warm_up is None:
+            warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
+        self._warm_up = warm_up
         self._start = round(settings.start * steps)
         self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
 

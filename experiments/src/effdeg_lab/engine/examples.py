@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
 from effdeg_lab.data import Labelled
+from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
 
@@ -67,7 +68,7 @@ class DeviceExamples:
         known = PRETRAINED.get(settings.model)
         self.scale = (data.mean, data.std) if known is None else known.scale
         self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in self.scale)
-        self._augment = settings.augment
+        self._augment, self._crop_scale = settings.augment, settings.crop_scale
         self._images = add_border(self.train.inputs, self._augment)
         self._labels, self._labelled = self.train.labels, None
         self._unlabeled_batch = settings.unlabeled_batch
@@ -97,6 +98,8 @@ class DeviceExamples:
         return self._standardize(noise) if self._pixels else noise
 
     def _crop(self, indices: Tensor) -> Tensor:
+        if self._augment in RESIZED:
+            return self.normalize(augment_batch(self._images, indices, self._augment, crop_scale=self._crop_scale))
         return self.normalize(crop_batch(self._images, indices, self._augment))
 
     def _standardize(self, pixels: Tensor) -> Tensor:
