@@ -87,9 +87,11 @@ class StreamedExamples(DeviceExamples):
         kept, self.count = count_examples(len(data.train), settings)
         self.classes, self.shape = data.classes, (3, settings.pixels, settings.pixels)
         self.further_tests, self.truth, self.corrupted = {}, None, None
+        self.shifted = {} if settings.held_out else data.shifted
         self.waited, self._pixels, self._augment = 0.0, True, settings.augment
+        self._side = None  # images are decoded with as many pixels as they are to have
         self._device, self._decoders = device, count_decoders(device)
-        self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in (data.mean, data.std))
+        self._set_scale(data, settings, device)
         size, decoder = settings.pixels, settings.decoder
         splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
         self._broken = {name: Broken(len(images)) for name, images in splits.items()}

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 SIZES: dict[str, dict[str, Any]] = {
+    "mu": {"width": 32, "depth": 1, "heads": 2},
     "ti": {"width": 192, "depth": 12, "heads": 3},
     "s": {"width": 384, "depth": 12, "heads": 6},
     "b": {"width": 768, "depth": 12, "heads": 12},
     "l": {"width": 1024, "depth": 24, "heads": 16},
 }
-"""The published sizes, by their letters. All have an MLP of four times the width."""
+"""The published sizes, by their letters; mu is for trials. All have an MLP of four times the width."""
 _TEMPERATURE = 10_000.0
 
 
