@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import Settings, check_fit, setting
 
 # The paper's 10 of 300 epochs.
@@ -14,8 +15,16 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, digits, or a file or folder in a known layout
-    model: str = "vit-tiny"  # or vit-tiny-mean, vit-s16, resnet18, resnet9, mlp, or package.module:callable
+    # Or cifar10n-worst, mnist, mnist-cifar, pacs, digits, imagenet, or a file or folder in a known layout.
+    data: str = "cifar10"
+    # Or vit-tiny-mean, vit-s16, resnet18, resnet9, mlp, or package.module:callable; or pretrained, deit-tiny, clip-b32
+    # or clip-b16.
+    model: str = "vit-tiny"
+    # pretrained: a pretrained network with a new head, drawn at random, but CLIP on ImageNet with its zero-shot head.
+    # probe: the head is instead a logistic regression on the features of all training examples.
+    start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
+    # A side of the images, which are resized to it on the device, or cropped to it when they are read from files.
+    pixels: int | None = setting(None, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, at the points of paths as well
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
@@ -40,6 +49,7 @@ class Training(Settings):
     warm_up_epochs: float | None = setting(None, scale=True, least=0)  # replaces the share, which is then 0
     warm_up_steps: int | None = setting(None, scale=True, least=0)  # the same in steps
     clip: float | None = setting(1.0, above=0)  # the highest norm of a gradient
+    smoothing: float = setting(0.0, least=0, most=1)  # of the labels in the loss: this share goes to all classes alike
     # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
     # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another as in the paper
     # on CutMix. swap-simple-half: about every second image gets another's simple half. resized-crop: of any size and
@@ -56,6 +66,9 @@ class Training(Settings):
         "resized-crop-flip-randaugment",
     ] = "crop-flip"
     crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area in a resized crop
+    # Images in files: decode all of them once, and keep their middle on the device, instead of decoding every batch.
+    resident: bool = False
+    decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
@@ -116,6 +129,8 @@ class Training(Settings):
         Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components. None as well for
         what a stack of networks has no code for: steps in parts, and parameters that are not decayed.
         """
+        if self.data == "imagenet":  # it may be streamed, batch by batch for one network
+            return None
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
         if parts - {"plain", "mixup", "ed"} or hooked or self.labelled or self.teacher or self.loss_on != "examples":
@@ -129,6 +144,7 @@ class Training(Settings):
         """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
         check_fit(self.measure_nodes, self.measure_degree)
+        self._check_start()
         check_names(name for name in self.proxies if name != "all")
         if self.batch % self.accumulate:
             raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
@@ -156,6 +172,17 @@ class Training(Settings):
             given = f"warm_up_steps={steps}" if epochs is None else f"warm_up_epochs={epochs:g}"
             raise ValueError(f"warm_up={self.warm_up:g} and {given} exclude each other: set warm_up=0.")
         object.__setattr__(self, "warm_up", 0.0)
+
+    def _check_start(self) -> None:
+        """Raise if a pretrained network is to start from scratch, or another one not."""
+        if self.model in PRETRAINED and self.start_from == "scratch":
+            raise ValueError(f"model={self.model} is pretrained: set start_from=pretrained or start_from=probe.")
+        if self.start_from != "scratch" and self.model not in PRETRAINED and ":" not in self.model:
+            known = ", ".join(PRETRAINED)
+            raise ValueError(
+                f"start_from={self.start_from} needs a pretrained network; model={self.model} is none: use one of "
+                f"{known}, or your own as package.module:callable."
+            )
 
 
 def parse_nodes_and_degree(text: str) -> tuple[int, int]:
