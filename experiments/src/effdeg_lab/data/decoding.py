@@ -3,6 +3,7 @@
 An image that cannot be read is replaced by the next one, so that a batch keeps its size, and reported by its name.
 """
 
+import importlib
 import io
 import math
 import multiprocessing
@@ -87,6 +88,14 @@ DECODERS: Mapping[str, Callable[[bytes, int, Callable[[int, int], Box]], Tensor]
     "pillow": decode_with_pillow,
     "torchvision": decode_with_torchvision,
 }
+
+
+def check_decoder(name: Decoder) -> None:
+    """Raise unless a decoder can be imported: in a process that decodes, every image would seem broken."""
+    try:
+        importlib.import_module({"pillow": "PIL.Image", "torchvision": "torchvision.io"}[name])
+    except Exception as error:  # one that was built for another torch may raise anything
+        raise ValueError(f"decoder={name} cannot be used here: {error}. Install it, or use pillow.") from error
 
 
 class Chunk(NamedTuple):
