@@ -231,6 +231,7 @@ def decode_batches(folder, decoders, keys, least=0.2):
     return list(read_crops(crops, keys, decoders=decoders))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than cores
 def test_processes_decode_the_same_as_none_in_the_same_order(folder):
     state = torch.get_rng_state()
     keys = [[(0, 5), (0, 1)], [(0, 2)], [(1, 5), (1, 100), (0, 5)]]
