@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import comparisons, imagenet, together
+from benchmarks import comparisons, imagenet, streaming, together
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("proxy_cost", 2)])
@@ -98,10 +98,16 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
 def test_cases_of_imagenet_have_the_papers_settings():
     for case in imagenet.CASES:
         settings = case.make_settings("ed", {})
-        assert (settings.weight, settings.components, settings.pairs, settings.lr) == ((
-            3.0,
-            3,
-            0.5,
-            {"original": 3e-3, "strong": 1e-3}[case.recipe],
-        ))
+        assert (settings.weight, settings.components, settings.pairs) == (3.0, 3, 0.5)
+        assert settings.lr == {"original": 3e-3, "strong": 1e-3}[case.recipe]
     assert {case.batch for case in imagenet.CASES} == {1024, 1024 // 8}
+
+
+def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):
+    monkeypatch.setattr(streaming, "IMAGES", 96)
+    monkeypatch.setattr(streaming, "FILES", 2)
+    monkeypatch.setattr(streaming.os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.setattr(streaming, "_can_decode", lambda decoder: decoder == "pillow")
+    rows = streaming.decoding_speed()["rows"]
+    assert [(row["decoder"], row["processes"]) for row in rows] == [("pillow", 0), ("pillow", 1)]
+    assert all(row["images_per_second"] > 0 for row in rows)

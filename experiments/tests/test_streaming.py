@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import warnings
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -86,18 +87,18 @@ def write_tables(folder, images):
 LAYOUTS = {"imagenet": write_folders, "imagenet/data": write_tables}
 
 
+def draw_images():
+    """Return the label, the number and the bytes of every image of both splits, in the order of their names."""
+    numbers = {"train": range(10, 10 + TRAIN), "val": range(50, 50 + TEST)}
+    return {
+        split: [(label, number, draw_jpeg(label, number)) for label in range(CLASSES) for number in each]
+        for split, each in numbers.items()
+    }
+
+
 @pytest.fixture(scope="module")
 def images():
-    """Return the label, the number and the bytes of every image of both splits, in the order of their names."""
-    counts = {"train": TRAIN, "val": TEST}
-    return {
-        split: [
-            (label, n, draw_jpeg(label, 100 * (split == "val") + n))
-            for label in range(CLASSES)
-            for n in range(10, 10 + count)
-        ]
-        for split, count in counts.items()
-    }
+    return draw_images()
 
 
 @pytest.fixture
@@ -230,6 +231,7 @@ def decode_batches(folder, decoders, keys, least=0.2):
     return list(read_crops(crops, keys, decoders=decoders))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than cores
 def test_processes_decode_the_same_as_none_in_the_same_order(folder):
     state = torch.get_rng_state()
     keys = [[(0, 5), (0, 1)], [(0, 2)], [(1, 5), (1, 100), (0, 5)]]
@@ -257,12 +259,18 @@ def test_how_many_processes_decode(monkeypatch):
         count_decoders(CPU)
 
 
+def test_a_decoder_that_is_missing_is_named_before_any_image_is_read(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.io", None)
+    with pytest.raises(ValueError, match=r"decoder=torchvision cannot be used here: .*or use pillow"):
+        make_examples(load("imagenet", folder), small(decoder="torchvision"), CPU)
+
+
 def run_streamed(folder, runs, settings, **given):
     return carry_out(runs, settings, data=folder, **given)
 
 
 def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, folder):
-    settings = small()
+    settings = small(augment="resized-crop-flip-randaugment")
     whole, read = run_streamed(folder, tmp_path / "whole", settings), []
     with pytest.MonkeyPatch.context() as patch:
         locate = Crops.__getitem__
@@ -291,7 +299,7 @@ def decode_to_device(data, settings, device, **_):
 
 
 def test_a_streamed_run_is_that_of_the_same_images_on_the_device(tmp_path, folder, monkeypatch):
-    settings = small(augment="crop-flip", epochs=1)
+    settings = small(augment="crop-flip", epochs=1, accumulate=2)
     streamed = run_streamed(folder, tmp_path / "streamed", settings)
     monkeypatch.setattr(classify, "make_examples", decode_to_device)
     resident = run_streamed(folder, tmp_path / "resident", settings)
@@ -346,7 +354,9 @@ shared = partial(small, augment="resized-crop", regularizer="plain", optimizer="
 
 def train_as(rank, folder, place):
     """Train as one of two processes."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/store", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{place}/store", rank=rank, world_size=2, timeout=timedelta(minutes=3)
+    )
     try:
         job = make_job(place / "two", shared(), data=folder)
         train(job.settings, job)

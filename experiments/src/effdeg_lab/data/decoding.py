@@ -3,12 +3,14 @@
 An image that cannot be read is replaced by the next one, so that a batch keeps its size, and reported by its name.
 """
 
+import importlib
 import io
 import math
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -87,6 +89,14 @@ DECODERS: Mapping[str, Callable[[bytes, int, Callable[[int, int], Box]], Tensor]
     "pillow": decode_with_pillow,
     "torchvision": decode_with_torchvision,
 }
+
+
+def check_decoder(name: Decoder) -> None:
+    """Raise unless a decoder can be imported: in a process that decodes, every image would seem broken."""
+    try:
+        importlib.import_module({"pillow": "PIL.Image", "torchvision": "torchvision.io"}[name])
+    except Exception as error:  # one that was built for another torch may raise anything
+        raise ValueError(f"decoder={name} cannot be used here: {error}. Install it, or use pillow.") from error
 
 
 class Chunk(NamedTuple):
@@ -178,7 +188,7 @@ def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pi
         context.set_forkserver_preload([__name__])  # torch is imported once for all of them
         options["multiprocessing_context"] = context
         options["prefetch_factor"] = _AHEAD
-        options["worker_init_fn"] = _ignore_signals
+        options["worker_init_fn"] = _prepare_process
     loader = DataLoader(
         crops,
         batch_sampler=keys,  # type: ignore[arg-type]  # any iterable of lists
@@ -249,7 +259,16 @@ def _join(samples: list[tuple[Tensor, int, list[tuple[str, str]]]]) -> Chunk:
     return Chunk(torch.stack(images), torch.tensor(labels), [each for some in broken for each in some])
 
 
-def _ignore_signals(_: int) -> None:
-    """Leave Ctrl-C and SIGTERM, which a terminal or a scheduler sends to all, to the process that trains."""
+def _prepare_process(_: int) -> None:
+    """Leave Ctrl-C and SIGTERM, which terminals and schedulers send to all, to the process that trains; end with it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # torch's own watchdog looks at the process that forked this one, which lives as long as this one does.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

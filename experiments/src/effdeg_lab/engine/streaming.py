@@ -8,9 +8,20 @@ import torch
 from torch import Tensor
 
 from effdeg_lab.data import ImageSet, Labelled
-from effdeg_lab.data.decoding import CHUNK, Broken, Chunk, Crops, count_decoders, decode_all, read_crops, split_keys
+from effdeg_lab.data.decoding import (
+    CHUNK,
+    Broken,
+    Chunk,
+    Crops,
+    check_decoder,
+    count_decoders,
+    decode_all,
+    read_crops,
+    split_keys,
+)
 from effdeg_lab.engine.augment import RESIZED, augment_crops
 from effdeg_lab.engine.examples import DeviceExamples, Split, add_border, count_examples, crop_batch
+from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State
 from effdeg_lab.runs import get_rank_and_size
@@ -28,6 +39,7 @@ def make_examples(
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
     if settings.labelled is not None or settings.unlabeled_batch:
         raise ValueError(f"labelled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
+    check_decoder(settings.decoder)
     if not settings.resident:
         return StreamedExamples(data, settings, device)
     size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
@@ -127,8 +139,10 @@ class StreamedExamples(DeviceExamples):
         return self._send(parts, size) if on_gpu else self._wait(parts)
 
     def state(self) -> State:
-        """Return what a checkpoint keeps: the time that steps have waited, and the broken images so far."""
-        return {"waited": self.waited, "broken": {name: [*each.names] for name, each in self._broken.items()}}
+        """Return what a checkpoint keeps: the time that steps have waited, and the broken images of all processes."""
+        found = gather({name: each.names for name, each in self._broken.items()})
+        broken = {name: sorted({image for own in found for image in own[name]}) for name in self._broken}
+        return {"waited": self.waited, "broken": broken}
 
     def restore(self, state: State | None) -> None:
         """Go on from what a checkpoint kept, or start anew."""
@@ -137,8 +151,8 @@ class StreamedExamples(DeviceExamples):
             each.names = [] if state is None else [*state["broken"][name]]
 
     def summarize(self) -> State:
-        """Return what belongs into the summary of the run."""
-        return {"broken_images": sum(len(each.names) for each in self._broken.values())}
+        """Return how many images could not be read."""
+        return {"broken_images": sum(map(len, self.state()["broken"].values()))}
 
     def _wait(self, parts: Iterator[list[Chunk]]) -> Generator[tuple[Tensor, ...]]:
         while True:
