@@ -5,6 +5,7 @@ RandAugment, as in training, but not decoded; ``decoding_speed`` measures that.
 """
 
 import gc
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,6 +33,11 @@ class Case:
     batch: int  # of one GPU
     captured: bool = True  # compiled and in one graph, as the lab trains; otherwise neither
 
+    @property
+    def name(self) -> str:
+        """What the case is called on the command line."""
+        return f"{self.recipe}-{self.batch}{'' if self.captured else '-eager'}"
+
     def make_settings(self, method: str, changes: Record) -> Training:
         """Return the settings of a run with a method of the recipe."""
         recipe = find_recipe(f"imagenet-vit-{self.recipe}")
@@ -54,11 +60,18 @@ CASES = (
 TRIALS, SMALL = (Case("strong", 8), Case("original", 8)), {"model": "vit-mu16-mean-sincos", "dropout": 0.0}
 
 
-def imagenet_throughput() -> Record:
-    """Time steps of ViT-S/16 on images of 224 pixels by both recipes; on a CPU those of a very small network."""
+def imagenet_throughput(variants: Collection[str] = ()) -> Record:
+    """Time steps of ViT-S/16 on images of 224 pixels by both recipes; on a CPU those of a very small network.
+
+    Args:
+        variants: The names of the cases to time, such as ``strong-1024``; by default all.
+    """
     on_gpu = device().type == "cuda"
+    cases = {case.name: case for case in (CASES if on_gpu else TRIALS)}
+    if unknown := [name for name in variants if name not in cases]:
+        raise ValueError(f"{', '.join(unknown)}: not a variant of imagenet_throughput, which has {', '.join(cases)}.")
     rows = []
-    for case in CASES if on_gpu else TRIALS:
+    for case in [cases[name] for name in variants or cases]:
         found: dict[str, Record] = {}
         for method in ("plain", "ed"):
             found[method] = _measure(case, method, {} if on_gpu else SMALL, pixels=224 if on_gpu else 32)
@@ -71,7 +84,8 @@ def imagenet_throughput() -> Record:
 
 def _measure(case: Case, method: str, changes: Record, *, pixels: int) -> Record:
     """Return the speed and the memory of a step, or why there is none: it may not fit."""
-    row: Record = {"recipe": case.recipe, "batch": case.batch, "captured": case.captured, "method": method}
+    row: Record = {"variant": case.name, "method": method}
+    row |= {"recipe": case.recipe, "batch": case.batch, "captured": case.captured}
     try:
         row |= _time(case.make_settings(method, changes), pixels, captured=case.captured)
     except torch.OutOfMemoryError as error:
