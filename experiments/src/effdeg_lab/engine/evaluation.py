@@ -1,7 +1,9 @@
 """What a run looks at: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
 
+import os
 import statistics
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +12,14 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import Measurement, Trace, proxies
 from effdeg_lab.engine.examples import DeviceExamples, Split
+from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
+from effdeg_lab.engine.streaming import StreamedSplit
+from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
+
+T = TypeVar("T")
 
 # Enough to follow training by; the last evaluation counts every training example.
 _WATCHED = 10_000
@@ -36,25 +43,50 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Score the predicted probabilities of the test examples."""
-    logits = torch.cat(_predict(model, examples, examples.test, settings.precision))
-    return score_probabilities(logits, examples.test.labels)
+    logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
+    shares = zip(*_collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
+    return score_probabilities(*(torch.cat(each).to(logits.device) for each in shares))
 
 
 def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Return the accuracy on test images with each corruption, their mean, and what they are; nothing without them."""
     if examples.corrupted is None:
         return {}
-    found, device = dict[str, float](), examples.test.labels.device
-    for kind, (images, labels) in examples.corrupted.images.items():
-        # One kind at a time: all of them would take half a gigabyte.
-        split = Split(images.to(device).contiguous(), labels.to(device))
-        found[kind] = _score(model, examples, split, settings.precision)[0]
+    found = {
+        kind: score_set(model, examples, each, settings.precision) for kind, each in examples.corrupted.images.items()
+    }
     return {
         "corrupted": found,
         "corrupted_accuracy": statistics.fmean(found.values()),
         "corrupted_severity": examples.corrupted.severity,
         "corrupted_images": sum(len(labels) for _, labels in examples.corrupted.images.values()),
     }
+
+
+def evaluate_shifted(
+    model: nn.Module, examples: DeviceExamples, corrupted: float | None, settings: Training
+) -> dict[str, Any]:
+    """Return the accuracy on each further test set, and their mean; nothing without them.
+
+    Of a fine-tuned network, the mean over corruptions is one of them.
+    """
+    found = {name: score_set(model, examples, each, settings.precision) for name, each in examples.shifted.items()}
+    if corrupted is not None and settings.start_from != "scratch":
+        found["corruptions"] = corrupted
+    return {"shifted": found, "shifted_accuracy": statistics.fmean(found.values())} if found else {}
+
+
+def score_set(
+    model: nn.Module, examples: DeviceExamples, given: tuple[Tensor, Tensor] | TestSet, precision: str
+) -> float:
+    """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
+    device = examples.test.labels.device
+    if isinstance(given, TestSet):
+        workers = 0 if len(given) <= _CHUNK else min(16, os.cpu_count() or 1)
+        with autocast(device, precision):
+            return measure_accuracy(model, given, examples.scale, workers=workers)
+    images, labels = given
+    return _score(model, examples, Split(images.to(device).contiguous(), labels.to(device)), precision)[0]
 
 
 def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:
@@ -123,21 +155,31 @@ def measure_proxies(
 
 
 @torch.no_grad()
-def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> list[Tensor]:
+def _predict(
+    model: nn.Module, examples: DeviceExamples, split: Split, precision: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the outputs and the labels of a split in parts."""
     training = model.training
     model.eval()
-    with autocast(split.labels.device, precision):
-        outputs = [model(examples.normalize(inputs)).float() for inputs in torch.split(split.inputs, _CHUNK)]
+    for inputs, labels in split.chunks(_CHUNK):
+        with autocast(split.labels.device, precision):
+            outputs = model(examples.normalize(inputs)).float()
+        yield outputs, labels
     model.train(training)
-    return outputs
 
 
 def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
-    outputs = _predict(model, examples, split, precision)
-    chunks = list(zip(outputs, torch.split(split.labels, _CHUNK), strict=True))
-    right = sum((output.argmax(1) == labels).sum() for output, labels in chunks)
-    loss = sum(cross_entropy(output, labels, reduction="sum") for output, labels in chunks)
-    return float(right) / len(split), float(loss) / len(split)
+    right, loss = torch.zeros(2, device=split.labels.device).unbind()
+    for outputs, labels in _predict(model, examples, split, precision):
+        right = right + (outputs.argmax(1) == labels).sum()
+        loss = loss + cross_entropy(outputs, labels, reduction="sum")
+    rights, losses = zip(*_collect(split, (float(right), float(loss))), strict=True)
+    return sum(rights) / len(split), sum(losses) / len(split)
+
+
+def _collect(split: Split, found: T) -> list[T]:
+    """Return what each process found in its share of a split; a split on the device is looked at by each on its own."""
+    return gather(found) if isinstance(split, StreamedSplit) else [found]
 
 
 def _get_inputs(examples: DeviceExamples) -> Tensor:
