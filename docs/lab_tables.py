@@ -175,8 +175,7 @@ def find_runs(name: str) -> list[Run]:
     """Return the finished runs of a recipe at any scale, those that it shares with other recipes included."""
     recipe = find_recipe(name)
     found = {run.file: run for each in recipe.methods for run in matching(runs(), recipe, each) if run.finished}
-    planned = recipe.grid.items()
-    return [run for run in found.values() if all(run.settings[axis] in values for axis, values in planned)]
+    return list(found.values())
 
 
 def was_run(name: str) -> bool:
@@ -190,7 +189,8 @@ def make_recipe_table() -> str:
     for name, recipe in all_recipes().items():
         count = len(list(recipe.points())) * len(recipe.seeds)
         # Agents have epochs as well, but those of an update.
-        unit = next((each for each in ("epochs", "steps") if each in recipe.settings.scale_names()), "")
+        scale = [each for each in recipe.settings.scale_names() if each not in recipe.axes]
+        unit = next((each for each in ("epochs", "steps") if each in scale), "")
         planned_lengths = Counter(recipe.resolve(each).to_dict().get(unit) for each in recipe.methods)
         planned = ", ".join(_count_runs(number * count, length, unit) for length, number in planned_lengths.items())
         by_length = Counter(run.settings.get(unit, 0) for run in find_runs(name))
