@@ -42,11 +42,14 @@ def finish(
     loop: Loop, task: Task, examples: DeviceExamples, settings: Training, summary: dict[str, Any], *, progress: bool
 ) -> None:
     """End a run that is trained, with its proxies if it is to have them."""
-    if settings.proxies:
+    shows = progress and loop.first_process
+    if settings.proxies or settings.test_proxies:
         loop.save()
+    if settings.test_proxies:
+        summary |= evaluation.measure_test_proxies(task.model, examples, settings, progress=shows)
+    if settings.proxies:
         summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(task.model, examples, settings)
         untrained = make_network(settings, examples, examples.train.labels.device)
-        shows = progress and loop.first_process
         summary |= evaluation.measure_proxies(task.model, untrained, examples, settings, progress=shows)
     loop.finish(summary)
 

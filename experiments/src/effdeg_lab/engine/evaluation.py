@@ -67,13 +67,17 @@ def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float
 def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Measure the effective degree of a trained model, on examples it was not trained on.
 
-    ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of single paths
-    correlate with the main measurement, and what the main measurement's nodes give at this degree.
+    ``effective_degree_components`` has, by number, the values after the outputs of each path were reduced to few
+    principal components. ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of
+    single paths correlate with the main measurement, and what the main measurement's nodes give at this degree.
     """
     inputs = _get_inputs(examples)
     main = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)
     raw, logits = _fit(main, settings.measure_degree)
     found: dict[str, Any] = {"effective_degree": _get_values(raw, logits)}
+    for components in settings.measure_components:
+        fits = _fit(main, settings.measure_degree, components)
+        found.setdefault("effective_degree_components", {})[str(components)] = _get_values(*fits)
     for name in settings.measure_also:
         nodes, degree = parse_nodes_and_degree(name)
         fits = _fit(effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=nodes), degree)
@@ -118,8 +122,27 @@ def measure_proxies(
         nodes=settings.measure_nodes,
         degree=settings.measure_degree,
     )
-    values = {name: {"value": found.value, "stderr": found.stderr} for name, found in table.results.items()}
-    return {"proxies": values, "skipped": dict(table.skipped)}
+    return {"proxies": _list_values(table), "skipped": dict(table.skipped)}
+
+
+def measure_test_proxies(
+    model: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
+) -> dict[str, Any]:
+    """Evaluate the chosen proxies on test examples, without their labels."""
+    table = proxies.evaluate(
+        model,
+        examples.normalize(examples.test.first(settings.proxy_examples).inputs),
+        names=list(settings.test_proxies),
+        progress=progress,
+        paths=settings.measure_paths,
+        nodes=settings.measure_nodes,
+        degree=settings.measure_degree,
+    )
+    return {"test_proxies": _list_values(table)}
+
+
+def _list_values(table: proxies.Table) -> dict[str, dict[str, float | None]]:
+    return {name: {"value": found.value, "stderr": found.stderr} for name, found in table.results.items()}
 
 
 @torch.no_grad()
@@ -144,8 +167,9 @@ def _get_inputs(examples: DeviceExamples) -> Tensor:
     return examples.normalize(examples.test.first(2000).inputs)
 
 
-def _fit(trace: Trace, degree: int) -> tuple[Measurement, Measurement]:
-    return trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
+def _fit(trace: Trace, degree: int, components: int | None = None) -> tuple[Measurement, Measurement]:
+    raw = trace.fit(degree=degree, components=components)
+    return raw, trace.fit(degree=degree, components=components, output="identity")
 
 
 def _get_values(raw: Measurement, logits: Measurement) -> dict[str, float]:

@@ -6,6 +6,8 @@ from typing import Literal
 from effdeg.proxies import check_names
 from effdeg_lab.settings import Settings, check_fit, setting
 
+LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
+"""The proxies that need examples but no labels, and that every network has."""
 # The paper's 10 of 300 epochs.
 _WARM_UP = 1 / 30
 
@@ -81,10 +83,14 @@ class Training(Settings):
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)
+    # Principal components that the outputs along the same paths are also reduced to.
+    measure_components: tuple[int, ...] = setting((), scale=True, named=False)
     # Training examples of which to score the labels at every evaluation; needs data with known wrong labels.
     suspect: int = setting(0, scale=True, named=False, least=0)
     proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
     proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
+    # Proxies that see as many test examples instead, without their labels; the effective degree is there anyway.
+    test_proxies: tuple[LabelFree, ...] = setting((), scale=True, named=False)
 
     @property
     def gives_own_ends(self) -> bool:
@@ -109,6 +115,12 @@ class Training(Settings):
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
         check_fit(self.measure_nodes, self.measure_degree)
         check_names(name for name in self.proxies if name != "all")
+        for each in self.measure_components:
+            if not 1 <= each < self.measure_nodes:
+                raise ValueError(
+                    f"measure_components={each} is out of range: paths of measure_nodes={self.measure_nodes} have 1 to "
+                    f"{self.measure_nodes - 1} components."
+                )
         epochs = self.warm_up_epochs
         if epochs is not None:
             if epochs > self.epochs:
