@@ -62,7 +62,8 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
     in_paper[1:1] = ["glue-cola", "glue-mrpc", "glue-rte"]
     others = (
         "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
-        "cifar10-noisy-labels cifar10-relatives cifar10-sensitivity digits-estimators digits-methods"
+        "cifar10-noisy-labels cifar10-random-pool cifar10-relatives cifar10-sensitivity digits-estimators "
+        "digits-methods"
     )
     games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]
     expected = [*in_paper, "grokking", *games, "cifar10-vit-pool", *others.split(), "estimator", "path-degrees"]
@@ -180,6 +181,10 @@ def test_names_that_lead_nowhere(own, name, message):
         ({"tuning": {"held_out": 10, "weight": 3.0}}, "weight=3.0 cannot be fixed in the runs that tune 'ed'"),
         ({"tuning": {"held_out": 10, "epoch": 3}}, "'epoch' is not a setting. Did you mean 'epochs'"),
         ({"grid": {"ler": (1,)}}, "'ler' is not a setting"),
+        ({"search": ({"ler": 1},)}, "'ler' is not a setting"),
+        ({"search": ({"lr": 1.0}, {"weight": 1.0})}, "the points of a search set the same settings, not lr and weight"),
+        ({"search": ({"lr": 1.0}, {"lr": 1})}, "a point of the search is listed twice"),
+        ({"search": ({"lr": 1.0},), "grid": {"lr": (0.5,)}}, "lr cannot be in the grid and in the search"),
         ({"methods": (Method("a", "A", {"wieght": 1.0}),)}, "'wieght' is not a setting. Did you mean 'weight'"),
         ({"methods": (Method("a", "A", tune={"wieght": (1.0,)}),)}, "'wieght' is not a setting"),
         (

@@ -283,7 +283,7 @@ def table(
     from effdeg.io import to_json, write_atomically, write_figure
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.report import report_on, to_dict, to_text
-    from effdeg_lab.studies.pool import Pool, read_pool
+    from effdeg_lab.studies.pool import Pool, read_models
     from effdeg_lab.tables import to_terminal
 
     recipe = find_recipe(name)
@@ -300,7 +300,7 @@ def table(
     if plot:
         write_figure(figures[0].draw("light"), plot)
     if csv:
-        write_atomically(csv, pd.DataFrame([*read_pool(results).models]).to_csv(index=False).encode())
+        write_atomically(csv, pd.DataFrame(read_models(results)).to_csv(index=False).encode())
     if format == "json":
         print(to_json(to_dict(report)))
     elif format != "terminal":
