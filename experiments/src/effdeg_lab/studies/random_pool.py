@@ -42,8 +42,8 @@ PANELS = ("sharpness", "adaptive sharpness", "parameter_norm", DEGREE)
 _NOTES = (
     "Models are compared within strata only; the first columns combine the strata.",
     "Given training: Pearson's correlation given training accuracy.",
-    "Names with _test are of test images without labels (@: principal components), all others of training images.",
 )
+_NAMES = "Names with _test are of test images without labels (@: principal components), all others of training images."
 
 
 def rank_within(
@@ -106,9 +106,9 @@ class RandomPool(Pool):
             return [Table(f"{count} models: {results.heading}", ("measure", "Pearson"), (), (f"{ranking}.",))]
         fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
         title = f"{count} models" if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
-        found = [_list_scores(ranking, f"{title}: {results.heading}"), *_list_best(ranking), *_list_tests(ranking)]
+        found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
         every = _rank(results, self.strata, 0.0) if fitted < count else ""
-        return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models")]
+        return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Return the gap against the paper's four measures, a figure for each stratum."""
@@ -140,7 +140,12 @@ def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | st
         return str(error).removesuffix(".")
 
 
-def _list_scores(ranking: Ranking, title: str) -> Table:
+def list_tables(ranking: Ranking, title: str, note: str) -> list[Table]:
+    """Return the correlations, the best variants, and tests of the effective degree; the note says what names mean."""
+    return [_list_scores(ranking, title, note), *_list_best(ranking), *_list_tests(ranking)]
+
+
+def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
     columns = ("measure", "Pearson", "given training", "Kendall", *(f"Kendall {name}" for name in ranking.strata))
     rows = []
     for name, score in ranking.scores.items():
@@ -150,8 +155,8 @@ def _list_scores(ranking: Ranking, title: str) -> Table:
         cells = (_format(score.pearson), NOTHING if given is None else f"{given:z.2f}", _format(score.kendall))
         rows.append((label, *cells, *map(_format, inside)))
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
-    notes = (*_NOTES, f"Models: {sizes}.", *(f"{each}." for each in (ranking.describe_intervals(), *ranking.notes())))
-    return Table(title, columns, tuple(rows), notes)
+    further = (f"{each}." for each in (ranking.describe_intervals(), *ranking.notes()))
+    return Table(title, columns, tuple(rows), (*_NOTES, note, f"Models: {sizes}.", *further))
 
 
 def correlate_given_training(ranking: Ranking, name: str) -> float | None:
