@@ -16,6 +16,7 @@ from torch.nn.functional import conv2d, gelu, layer_norm, linear
 
 from effdeg_lab.finetuning import encoders
 from effdeg_lab.finetuning.encoders import load_clip, load_deit_tiny, load_zero_shot_head, read_templates, rename_openai
+from effdeg_lab.models import make_model
 
 REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch16_224.safetensors"
 
@@ -229,6 +230,31 @@ def test_a_folder_without_clip_is_refused(clip, tmp_path):
         load_clip(tmp_path, torch.zeros(3, 12))
     with pytest.raises(ValueError, match=re.escape("the head has the shape (3, 5)")):
         load_clip(clip, torch.zeros(3, 5))
+
+
+def test_pretrained_networks_are_made_by_name(deit, clip, tmp_path, monkeypatch):
+    (tmp_path / "deit-tiny").symlink_to(deit.parent)
+    (tmp_path / "clip-vit-base-patch32").symlink_to(clip)
+    torch.manual_seed(0)
+    made = make_model("deit-tiny", shape=(3, 32, 32), classes=7, data=tmp_path)
+    torch.manual_seed(0)
+    expected, images = load_deit_tiny(deit, size=32, classes=7), torch.randn(2, 3, 32, 32)
+    assert torch.equal(made(images), expected(images))
+    with pytest.raises(ValueError, match="takes square images of 3 channels; the examples have the shape 1 × 32 × 32"):
+        make_model("deit-tiny", shape=(1, 32, 32), classes=7, data=tmp_path)
+
+    head = torch.randn(1000, 12)
+    monkeypatch.setattr(encoders, "load_zero_shot_head", lambda folder, device: head)
+    zero_shot = make_model("clip-b32", shape=(3, 32, 32), classes=1000, data=tmp_path)
+    assert torch.equal(zero_shot.head.weight, head)
+    torch.manual_seed(0)
+    drawn = make_model("clip-b32", shape=(3, 32, 32), classes=7, data=tmp_path)
+    assert drawn.head.weight.shape == (7, 12)
+    assert drawn.head.weight.std() > 0.01
+    with pytest.raises(ValueError, match="takes images of 32 pixels a side, not of 64: set pixels=32"):
+        make_model("clip-b32", shape=(3, 64, 64), classes=7, data=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"clip-b16' were not found: .*openai/clip-vit-base-patch16"):
+        make_model("clip-b16", shape=(3, 32, 32), classes=7, data=tmp_path)
 
 
 class OpenAIVision(nn.Module):

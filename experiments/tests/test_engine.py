@@ -19,6 +19,7 @@ from engine_runs import (
     carry_out,
     carry_out_stopped,
     make_job,
+    make_picture_examples,
     run_mlp,
     small,
     stop_after,
@@ -174,6 +175,9 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"batch": 61}, "batch=61 is more than the 60 training examples"),
         ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
         ({"augment": "crop"}, "augment='crop' is for images; digits has features"),
+        ({"augment": "resized-crop"}, "augment='resized-crop' is for images; digits has features"),
+        ({"dropout": 0.1}, "dropout=0.1 is for vision transformers, not for model='mlp'"),
+        ({"warm_up_steps": 13}, "warm_up_steps=13 is more than the 12 steps of this run"),
         ({"regularizer": "ed", "ends": "cuts"}, "is for images; digits has features"),
         ({"regularizer": "ed", "at": "layer.0"}, "at='layer.0' is not a layer of mlp. Did you mean 'layers.0'"),
         ({"model": "resnet18"}, "takes images"),
@@ -231,6 +235,7 @@ def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, 
 
 # What a step does, against a training loop written out by hand.
 
+MATRICES = ("qkv", "out", "mlp.0", "mlp.2")  # of a block of a transformer
 REGULARIZERS = {
     "plain": {},
     "mixup": {"alpha": 0.5, "classes": 10},
@@ -290,6 +295,44 @@ def test_every_regularizer_steps_as_by_hand(name):
     assert_close(ours, expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["plain", "sam", "mixup+ed"])
+def test_a_step_in_parts_has_the_mean_of_their_losses(name):
+    given = REGULARIZERS[name]
+    own = {key: value for key, value in given.items() if key not in {"classes", "anchor"}}
+    ours, step = train_steps(small(regularizer=name, accumulate=4, **own), 2.0)
+    method, weight = baselines.method(name, **given), torch.tensor(2.0)
+
+    def mix(x, y):  # each part by itself; the step then takes them in turn
+        mixed = [method.batch(*part) for part in zip(x.split(5), y.split(5), strict=True)]
+        return tuple(map(torch.cat, zip(*mixed, strict=True)))
+
+    def loss(model, x, y):
+        parts = zip(x.split(5), y.split(5), strict=True)
+        return sum(method.loss(model, *part, cross_entropy, weight=weight) for part in parts) / 4
+
+    expected = train_by_hand(
+        loss, optimizer=lambda model: method.optimizer(model, torch.optim.AdamW, weight_decay=0.1), mix=mix
+    )
+    assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+    assert (float(step.penalties) > 0) is (name == "mixup+ed")
+
+
+def test_decay_on_matrices_leaves_all_else_alone():
+    """With gradients of zero, AdamW does nothing but decay: by 1 minus the rate times the weight decay."""
+    torch.manual_seed(0)
+    model = make_model("vit-mu2", shape=(3, 8, 6), classes=2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    settings = small(limit=None, decay_on="matrices", weight_decay=0.5, clip=None)
+    task = make_task(settings, make_picture_examples(), model)
+    step = Step(replace(task, loss=lambda outputs, _: 0.0 * outputs.sum(), model=model), size=20)
+    step.capture(penalized=False)
+    step(torch.arange(20), rate=0.1, weight=0.0)
+    layers = ("embed.patches", "head", *(f"blocks.0.{part}" for part in MATRICES))
+    for name, value in model.state_dict().items():
+        factor = 0.95 if name in {f"{layer}.weight" for layer in layers} else 1.0
+        torch.testing.assert_close(value, factor * before[name])
+
+
 def test_a_penalty_without_weight_is_not_computed_and_a_cpu_ignores_bf16():
     settings = small(regularizer="ed", optimizer="sgd", momentum=0.8, weight_decay=0.01, precision="bf16")
     ours, step = train_steps(settings, 0.0)
@@ -319,6 +362,7 @@ PROGRAM = """
 import sys
 import torch.distributed as dist
 from engine_runs import *
+from test_engine import *
 
 dist.init_process_group("gloo")
 
@@ -331,7 +375,22 @@ def attempt(name, settings, **given):
     finally:
         job.close()
 
+# A few steps in float64, of two parts each, in which every process draws the pairs of its own half.
+torch.manual_seed(0)
+model = make_model("mlp", shape=(64,), classes=10).double()
+digits = load("digits", None)
+examples = DeviceExamples(replace(digits, train_inputs=digits.train_inputs.double()), PARTS, torch.device("cpu"))
+step = Step(make_task(PARTS, examples, model), size=20, wrapper=DistributedDataParallel(model))
+step.capture(penalized=True)
+torch.manual_seed(10 + dist.get_rank())
+for first in (0, 40, 80):
+    step(torch.arange(first, first + 20) + 20 * dist.get_rank(), rate=0.01, weight=2.0)
+torch.save((model.state_dict(), float(step.penalties)), f"{sys.argv[1]}/parts.{dist.get_rank()}")
+
 loop._STEPS_BETWEEN_AGREEMENTS = 2
+# One run is stopped here and goes on with one process; the other was started with one.
+attempt("left", MOVED, asked_to_stop=stop_after(2))
+attempt("joined", MOVED)
 attempt("plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
 attempt("whole", small(regularizer="ed"))
 # Only the second process is asked to stop; both do, at the same step.
@@ -344,8 +403,13 @@ dist.destroy_process_group()
 """
 
 
+PARTS = small(regularizer="ed", components=3, batch=40, accumulate=2, limit=120, decay_on="matrices", weight_decay=0.3)
+MOVED = small(batch=10, decay_on="matrices", weight_decay=0.3, lr=5e-3)
+
+
 def test_two_processes(tmp_path):
     """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
+    carry_out_stopped(tmp_path / "joined", MOVED, 13)
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
@@ -359,6 +423,41 @@ def test_two_processes(tmp_path):
     assert broken.value("test_loss") == whole.value("test_loss")
     with pytest.warns(RuntimeWarning, match="another number of processes"):
         assert carry_out(tmp_path / "alone", small(regularizer="ed")).summary["epochs"] == 4
+    check_steps_of_two_processes(tmp_path)
+    # Plain training draws nothing at random within a step: it ends the same with any number of processes.
+    with pytest.warns(RuntimeWarning, match="another number of processes"):
+        left = carry_out(tmp_path / "left", MOVED).weights
+    joined = torch.load(next((tmp_path / "joined").rglob("weights.pt")))
+    expected = carry_out(tmp_path / "stayed", MOVED).weights
+    for found in (left, joined):
+        assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def check_steps_of_two_processes(folder):
+    """Compare with one process on the joined batch, by hand: the loss is the mean over all, and so is the penalty."""
+    torch.manual_seed(0)
+    model = make_model("mlp", shape=(64,), classes=10).double()
+    weights, others = ([each for each in model.parameters() if (each.dim() > 1) is matrix] for matrix in (True, False))
+    groups = [{"params": weights, "weight_decay": 0.3}, {"params": others, "weight_decay": 0.0}]
+    optimizer, penalty = torch.optim.AdamW(groups, lr=0.01), effdeg.Penalty(anchor="labels", components=3)
+    states, total = [torch.Generator().manual_seed(10 + rank).get_state() for rank in range(2)], torch.zeros(2)
+    for first in (0, 40, 80):
+        optimizer.zero_grad()
+        x, y = DIGITS.train_inputs[first : first + 40].double(), DIGITS.train_labels[first : first + 40]
+        degrees = []
+        for rank in range(2):
+            torch.set_rng_state(states[rank])
+            for part in range(20 * rank, 20 * rank + 20, 10):
+                degrees.append(penalty(model, x[part : part + 10], y[part : part + 10])[1])
+                total[rank] += float(degrees[-1].detach()) / 2
+            states[rank] = torch.get_rng_state()
+        (cross_entropy(model(x), y) + 2.0 * torch.stack(degrees).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    for rank in range(2):
+        found, penalties = torch.load(folder / f"parts.{rank}")
+        assert_close(found, model.state_dict(), rtol=1e-9, atol=1e-11)
+        assert penalties == pytest.approx(float(total[rank]), rel=1e-5)
 
 
 # Schedules and settings.
@@ -380,6 +479,10 @@ def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero_in_steps_or_not():
         rate = make_schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
         assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
         assert rate(26) < 0.2
+        rate = make_schedules(warm_up_steps=25, epochs=epochs, steps=10 * epochs).rate
+        assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
+    with pytest.raises(ValueError, match="warm_up_steps=101 is more than the 100 steps of this run"):
+        make_schedules(warm_up_steps=101)
 
 
 def test_the_weight_rises_along_a_sine_and_stays():
@@ -405,6 +508,7 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
     in_epochs = Training(warm_up_epochs=10)
     assert in_epochs == Training(warm_up=0.0, warm_up_epochs=10.0)
     assert in_epochs.hash != Training(warm_up=0.0).hash
+    assert Training(warm_up_steps=10) == Training(warm_up=0.0, warm_up_steps=10)
 
 
 @pytest.mark.parametrize(
@@ -421,6 +525,10 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"measure_nodes": 8}, "nodes=8 cannot determine a polynomial of degree=40"),
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
         ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 exclude each other"),
+        ({"warm_up_steps": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_steps=10 exclude each other"),
+        ({"warm_up_steps": 10, "warm_up_epochs": 1}, "warm_up_epochs=1 and warm_up_steps=10 exclude each other"),
+        ({"batch": 256, "accumulate": 3}, "batch=256 cannot be divided into accumulate=3 equal parts"),
+        ({"crop_scale": 0.0}, "crop_scale=0 is out of range: it must be above 0"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
         ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],

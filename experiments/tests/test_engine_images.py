@@ -274,8 +274,9 @@ def test_further_tests_are_logged_unless_examples_are_held_out(tmp_path):
         {"regularizer": "ed", "ends": "cuts", "augment": "cutmix"},
         {"augment": "swap-simple-half"},
         {"augment": "crop-flip-cutmix"},
+        {"augment": "resized-crop-flip-randaugment", "accumulate": 2, "model": "vit-mu2-mean-sincos", "dropout": 0.1},
     ],
-    ids=["simple-half", "balanced", "cuts", "swap", "crop-flip-cutmix"],
+    ids=["simple-half", "balanced", "cuts", "swap", "crop-flip-cutmix", "randaugment"],
 )
 def test_interrupted_runs_on_images_end_the_same(tmp_path, settings):
     settings = small(**settings)

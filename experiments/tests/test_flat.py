@@ -70,6 +70,8 @@ def is_flat(model):
         ("jacobian", {"jacobian_share": 0.5}),
         ("mixup+ed", {}),
         ("ed", {"at": "layers.0"}),
+        ("mixup+ed", {"decay_on": "matrices", "accumulate": 2}),
+        ("asam", {"decay_on": "matrices", "accumulate": 4}),
     ],
 )
 def test_training_flat_parameters_is_training_the_model(regularizer, own, optimizer, clip):
@@ -102,10 +104,13 @@ def test_networks_with_batchnorm_and_channels_last(settings, make_model):
 
 
 @pytest.mark.parametrize("flat", [(True, True), (True, False), (False, True)])
-@pytest.mark.parametrize(("optimizer", "make_model"), [("adamw", make_resnet_channels_last), ("sgd", make_mlp)])
-def test_a_state_fits_steps_with_and_without_flat_parameters(optimizer, make_model, flat):
+@pytest.mark.parametrize(
+    ("optimizer", "make_model", "decay_on"),
+    [("adamw", make_resnet_channels_last, "all"), ("adamw", make_mlp, "matrices"), ("sgd", make_mlp, "all")],
+)
+def test_a_state_fits_steps_with_and_without_flat_parameters(optimizer, make_model, decay_on, flat):
     changes = {} if make_model is make_mlp else {"limit": None}
-    settings = small(regularizer="ed", optimizer=optimizer, **changes)
+    settings = small(regularizer="ed", optimizer=optimizer, decay_on=decay_on, **changes)
     whole, step = make_step(settings, make_model, flat=False)
     train(step, range(6))
     _, step = make_step(settings, make_model, flat=flat[0])

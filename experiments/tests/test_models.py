@@ -1,5 +1,7 @@
+import math
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from effdeg.demo import network
 from effdeg_lab.models import Decoder, ViT, make_model
-from effdeg_lab.models.vit import PatchEmbedding
+from effdeg_lab.models.vit import PatchEmbedding, encode_positions
 
 SMALL = {"size": 8, "patch": 4, "width": 12, "depth": 2, "heads": 3, "classes": 5}
 CODE = """
@@ -61,6 +63,84 @@ def test_parameters_are_as_many_as_counted_by_hand():
     assert sum(each.numel() for each in ViT().parameters()) == count == 5_362_762
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "count"),
+    [
+        ("vit-s16", (3, 224, 224), 1000, 22_050_664),
+        # Without the class token, then without the positions as well.
+        ("vit-s16-mean", (3, 224, 224), 1000, 22_050_664 - 2 * 384),
+        ("vit-s16-mean-sincos", (3, 224, 224), 1000, 22_050_664 - 198 * 384),
+        ("vit-ti16", (3, 224, 224), 1000, 5_717_416),
+    ],
+)
+def test_named_sizes_have_the_published_numbers_of_parameters(name, shape, classes, count):
+    with torch.device("meta"):
+        model = make_model(name, shape=shape, classes=classes)
+    assert sum(each.numel() for each in model.parameters()) == count
+
+
+@pytest.mark.parametrize(("rows", "columns", "width"), [(14, 14, 384), (3, 5, 12)])
+def test_fixed_positions_are_those_of_big_vision(rows, columns, width):
+    """Its formula, number by number; with a class token, that has none."""
+    expected, count = np.zeros((rows * columns, width)), width // 4
+    for token in range(rows * columns):
+        y, x = divmod(token, columns)
+        for index in range(count):
+            omega = 1 / 10_000 ** (index / (count - 1))
+            values = math.sin(x * omega), math.cos(x * omega), math.sin(y * omega), math.cos(y * omega)
+            expected[token, index::count] = values
+    np.testing.assert_allclose(encode_positions(rows, columns, width)[0].numpy(), expected, atol=1e-6)
+    for class_token in (False, True):
+        embed = PatchEmbedding(
+            size=(4 * rows, 4 * columns), patch=4, channels=1, width=width, class_token=class_token, positions="sincos"
+        )
+        assert "position" not in embed.state_dict()
+        nn.init.zeros_(embed.patches.weight)
+        nn.init.zeros_(embed.patches.bias)
+        tokens = embed(torch.rand(1, 1, 4 * rows, 4 * columns))[0].detach().numpy()
+        np.testing.assert_allclose(tokens, np.concatenate([np.zeros((int(class_token), width)), expected]), atol=1e-6)
+
+
+def test_dropout_is_after_every_layer_but_queries_keys_and_values():
+    torch.manual_seed(0)
+    images = torch.rand(2, 3, 8, 8, dtype=torch.float64)
+    plain, model = ViT(**SMALL).double(), ViT(**SMALL, dropout=0.3).double()
+    model.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(model.eval()(images), plain(images), rtol=0, atol=0)
+    torch.manual_seed(1)
+    found = model.train()(images)
+    torch.manual_seed(1)
+    drop = nn.Dropout(0.3)
+    x = drop(plain.embed(images))
+    for block in plain.blocks:
+        normed = block.norms[0](x)
+        qkv = block.qkv(normed).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        attended = ((qkv[0] @ qkv[1].mT / 2).softmax(-1) @ qkv[2]).transpose(1, 2).flatten(2)
+        x = x + drop(block.out(attended))
+        x = x + drop(block.mlp[2](drop(nn.functional.gelu(block.mlp[0](block.norms[1](x))))))
+    torch.testing.assert_close(found, plain.head(plain.norm(x)[:, 0]))
+    model.fuse()
+    assert not model.blocks.fused  # by kernels that have no dropout
+
+
+def test_first_weights_of_named_sizes_are_big_visions():
+    torch.manual_seed(0)
+    model = make_model("vit-ti4", shape=(3, 32, 32), classes=10)
+    width, state = 192, model.state_dict()
+    bounds = {
+        "blocks.0.qkv.weight": math.sqrt(6 / (2 * width)),  # each of the three is a matrix of its own
+        "blocks.11.out.weight": math.sqrt(6 / (2 * width)),
+        "blocks.5.mlp.2.weight": math.sqrt(6 / (5 * width)),
+    }
+    for name, bound in bounds.items():
+        assert bound * 0.99 < float(state[name].abs().max()) <= bound
+        assert float(state[name].std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
+    assert float(state["embed.patches.weight"].std()) == pytest.approx(1 / math.sqrt(48), rel=0.03)
+    assert float(state["embed.position"].std()) == pytest.approx(1 / math.sqrt(width), rel=0.03)
+    zeros = ["head.weight", "head.bias", "blocks.0.qkv.bias", "embed.patches.bias", "embed.token"]
+    assert all(not state[name].any() for name in zeros)
+
+
 def test_pooling_is_the_mean_over_patches_or_the_class_token():
     images = torch.randn(3, 3, 8, 8)
     for pool, tokens in (("mean", 4), ("token", 5)):
@@ -71,6 +151,8 @@ def test_pooling_is_the_mean_over_patches_or_the_class_token():
         torch.testing.assert_close(model(images), model.head(pooled))
     with pytest.raises(ValueError, match="pool='max' is not known: use 'token' or 'mean'"):
         ViT(**SMALL, pool="max")
+    with pytest.raises(ValueError, match="positions='fixed' is not known: use 'learned' or 'sincos'"):
+        ViT(**SMALL, positions="fixed")
 
 
 def test_the_mlp_is_the_demonstrations_network():
@@ -96,6 +178,8 @@ def test_own_models_are_given_what_they_ask_for_and_ready_ones_are_copied():
     ("name", "shape", "error", "words"),
     [
         ("resnet81", (3, 8, 8), ValueError, "model='resnet81' is not known. Did you mean 'resnet18'.*package.module:c"),
+        ("vit-s7", (3, 8, 8), ValueError, "images of 8 × 8 pixels cannot be cut into patches of 7 × 7"),
+        ("vit-x16", (3, 8, 8), ValueError, "model='vit-x16' is not known. Did you mean 'vit-s16'"),
         ("vit-tiny", (64,), ValueError, "takes images, and the examples have the shape 64: use model='mlp'"),
         ("vit-tiny", (3, 8, 30), ValueError, "images of 8 × 30 pixels cannot be cut into patches of 4 × 4"),
         ("own_nets:neithr", (4,), ValueError, "own_nets has no 'neithr'. Did you mean 'neither'"),
@@ -107,6 +191,11 @@ def test_own_models_are_given_what_they_ask_for_and_ready_ones_are_copied():
 def test_what_is_no_model_is_refused(name, shape, error, words):
     with pytest.raises(error, match=words):
         make_model(name, shape=shape, classes=2)
+
+
+def test_dropout_is_for_transformers_alone():
+    with pytest.raises(ValueError, match=r"dropout=0\.1 is for vision transformers, not for model='resnet18'"):
+        make_model("resnet18", shape=(3, 8, 8), classes=2, dropout=0.1)
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 12), (3, (16, 8))])

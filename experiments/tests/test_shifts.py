@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from effdeg_lab.finetuning.images import Crop, Images
+from effdeg_lab.data import check, load
+from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images
 from effdeg_lab.finetuning.pacs import CLASSES, DOMAINS, find_pacs
 from effdeg_lab.finetuning.shifts import SHIFTS, find_test_set, measure_accuracy, read_classes
 
@@ -261,6 +262,47 @@ def test_pacs_is_the_same_in_both_layouts(tmp_path):
         assert bool((images[:, 1] == place).all())
         assert labels.bincount().tolist() == [3 + place] * 7
         assert not torch.equal(labels, labels.sort().values)
+
+
+def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
+    write_pacs(tmp_path / "pacs", tables=True)
+    check("pacs", tmp_path)
+    data, pacs = load("pacs", tmp_path, 6), find_pacs(tmp_path, Crop(6))()
+    assert (len(data.train_labels), len(data.test_labels), data.classes) == (16, 5, 7)  # of 21
+    assert torch.equal(torch.cat([data.train_inputs, data.test_inputs]), pacs.images["photo"])
+    assert torch.equal(torch.cat([data.train_labels, data.test_labels]), pacs.labels["photo"])
+    assert (data.mean, data.std) == IMAGENET_SCALE
+    assert list(data.shifted) == ["art_painting", "cartoon", "sketch"]
+    for domain, (images, labels) in data.shifted.items():
+        assert torch.equal(images, pacs.images[domain])
+        assert torch.equal(labels, pacs.labels[domain])
+    assert load("pacs", tmp_path).train_inputs.shape[1:] == (3, 224, 224)
+
+
+def write_cifar10(folder):
+    """Write CIFAR-10 of ten images, all of them black."""
+    (folder / "cifar10").mkdir()
+    cells = [{"bytes": encode(0, (32, 32)), "path": ""}] * 10
+    for split in ("train", "test"):
+        table = pa.table({"img": cells, "label": [*range(10)]})
+        pq.write_table(table, folder / "cifar10" / f"{split}-00000-of-00001.parquet")
+
+
+def test_conflicting_cues_are_labelled_by_their_shape(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    write_cifar10(tmp_path)
+    assert load("cifar10", tmp_path, 12).shifted == {}
+    paths = ["cat/cat7-dog2.png", "knife/knife1-cat1.png", "boat/boat10-cat12.png", "cat/cat1-cat3.png"]
+    paths += ["car/car2-bear1.png", "airplane/airplane1-oven1.png", "truck/truck1-bird1.png", "dog/dog3-cat3.png"]
+    cells = [{"bytes": encode((place, 0, 0), (24, 24)), "path": path} for place, path in enumerate(paths)]
+    (tmp_path / "shapes").mkdir()
+    pq.write_table(pa.table({"image": cells}), tmp_path / "shapes" / "cue-conflict-00000-of-00001.parquet")
+    ((name, (images, labels)),) = load("cifar10", tmp_path, 12).shifted.items()
+    assert (name, images.shape) == ("cue conflict", (6, 3, 12, 12))
+    assert images[:, 0, 5, 5].tolist() == [0, 2, 4, 5, 6, 7]
+    # In the order of CIFAR-10: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck.
+    assert labels.tolist() == [3, 8, 1, 0, 9, 5]
+    assert load("cifar10", tmp_path).shifted == {}  # too large for networks on 32 pixels
 
 
 def test_what_is_wrong_with_pacs_is_named(tmp_path):

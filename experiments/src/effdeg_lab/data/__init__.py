@@ -1,6 +1,7 @@
 """The lab's data sets, read from the layouts in which people have them."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,24 +12,47 @@ from effdeg_lab.settings import Settings, suggest
 
 __all__ = ["Labelled", "check", "check_all", "load"]
 
-_IN_FOLDER: dict[str, Callable[[Path], Callable[[], Labelled]]] = {
-    "cifar10": find_cifar10,
+Load = Callable[[], Labelled]
+
+
+def _find_cifar10(folder: Path, pixels: int | None) -> Load:
+    """Find CIFAR-10 and, for large images, those of which shape and texture are of different classes."""
+    load_images = find_cifar10(folder)
+    if pixels is None:
+        return load_images
+    from effdeg_lab.finetuning.shapes import find_cue_conflict
+
+    load_shapes = find_cue_conflict(folder, pixels)
+    return lambda: replace(load_images(), shifted=load_shapes())
+
+
+def _find_pacs(folder: Path, pixels: int | None) -> Load:
+    # Not at the top, for it reads images by the layouts here.
+    from effdeg_lab.finetuning.pacs import find_photos
+
+    return find_photos(folder, pixels or 224)
+
+
+# What has images in files, of the number of pixels that is asked for.
+_IN_FILES: dict[str, Callable[[Path, int | None], Load]] = {"cifar10": _find_cifar10, "pacs": _find_pacs}
+_IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     **{name: partial(find_cifar10n, name=name) for name in CIFAR10N},
     "mnist": find_mnist,
     "mnist-cifar": find_mnist_cifar,
 }
 
 
-def load(name: str, folder: Path | None) -> Labelled:
+def load(name: str, folder: Path | None, pixels: int | None = None) -> Labelled:
     """Load a data set from the folder that holds the data sets.
 
-    Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist`` or ``mnist-cifar``; ``cifar10n-worst``,
-    ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with people's labels; or a file or folder in a
-    known layout, by its path from the current folder (if it has a slash or a suffix) or within the data folder. All but
-    CIFAR-10 and MNIST, which are shuffled already, come in a random order that is always the same, so that the first
-    and the last examples are a fair sample.
+    Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar`` or ``pacs``;
+    ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with people's labels; or a
+    file or folder in a known layout, by its path from the current folder (if it has a slash or a suffix) or within the
+    data folder. All but CIFAR-10 and MNIST, which are shuffled already, come in a random order that is always the same,
+    so that the first and the last examples are a fair sample. Images in files are decoded with this many pixels a side;
+    others keep the size that they have.
     """
-    return _find(name, folder)()
+    return _find(name, folder, pixels)()
 
 
 def check(name: str, folder: Path | None) -> None:
@@ -42,16 +66,18 @@ def check_all(settings: Iterable[Settings], folder: Path | None) -> None:
         check(name, folder)
 
 
-def _find(name: str, folder: Path | None) -> Callable[[], Labelled]:
+def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
     if name == "digits":
         return _load_digits
-    path = Path(name)
-    hint = "" if name in _IN_FOLDER else f" {suggest(name, ['digits', *_IN_FOLDER])} Your own data set is {LAYOUTS}."
-    if name in _IN_FOLDER or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
+    path, known = Path(name), [*_IN_FILES, *_IN_FOLDER]
+    hint = "" if name in known else f" {suggest(name, ['digits', *known])} Your own data set is {LAYOUTS}."
+    if name in known or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
         if folder is None:
             raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
+        if name in _IN_FILES:
+            return _IN_FILES[name](folder, pixels)
         if name in _IN_FOLDER:
             return _IN_FOLDER[name](folder)
         path = folder / name

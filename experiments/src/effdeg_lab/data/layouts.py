@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,6 +20,9 @@ import torch
 from torch import Tensor
 
 from effdeg.io import ImageList, ImageOptions, load_data, write_atomically
+
+if TYPE_CHECKING:
+    from effdeg_lab.finetuning.shifts import TestSet
 
 Array = np.ndarray[Any, Any]
 Split = tuple[Array, Array]  # inputs and labels as they were read, not yet checked
@@ -46,9 +49,12 @@ class Labelled:
     further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # changed test inputs, with the same classes
     true_labels: Tensor | None = None  # of the training examples, where some of train_labels are known to be wrong
     corrupted: "Corrupted | None" = None
+    # Further test sets, of images with the same classes in another style: images as bytes, and their labels; or images
+    # in files. Like corrupted ones, they change nothing in a run.
+    shifted: "Mapping[str, tuple[Tensor, Tensor] | TestSet]" = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        """Return a short hash of all examples and their classes, in their order, without corrupted ones."""
+        """Return a short hash of all examples and their classes, in their order, without corrupted and shifted ones."""
         found = hashlib.sha256()
         tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
         truth = () if self.true_labels is None else (self.true_labels,)

@@ -1,16 +1,21 @@
 """A run that trains a classifier, from its settings to its summary."""
 
 import math
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
 from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop
+from effdeg_lab.engine.pretrained import fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
@@ -24,9 +29,9 @@ from effdeg_lab.settings import suggest
 def train(settings: Training, job: Job) -> None:
     """Carry out a run, or what is left of it."""
     make_regularizer(settings)  # a bad one is reported before any data are read
-    data = load(settings.data, job.data)
+    data = load(settings.data, job.data, settings.pixels)
     examples = DeviceExamples(data, settings, job.device)
-    model = make_network(settings, examples, job.device)
+    model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
     task = make_task(settings, examples, model)
     with open_loop(task, job) as loop:
@@ -35,21 +40,25 @@ def train(settings: Training, job: Job) -> None:
             loop.train()
             summary = summarize(loop, task, examples, settings)
         # Not within the turn: proxies take long, and leave much of a GPU to the next run.
-        finish(loop, task, examples, settings, summary, progress=job.progress)
+        finish(loop, task, examples, job, summary, progress=job.progress)
 
 
 def finish(
-    loop: Loop, task: Task, examples: DeviceExamples, settings: Training, summary: dict[str, Any], *, progress: bool
+    loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: dict[str, Any], *, progress: bool
 ) -> None:
-    """End a run that is trained, with its proxies if it is to have them."""
-    shows = progress and loop.first_process
+    """End a run that is trained: with its proxies if it is to have them, and what lies between it and its start."""
+    settings, shows = job.settings, progress and loop.first_process
+    assert isinstance(settings, Training)
+    if settings.start_from != "scratch" and not settings.held_out:
+        start = make_network(settings, examples, job.device, job.data)
+        summary |= measure_interpolated(task.model, start, examples, settings)
     if settings.proxies or settings.test_proxies:
         loop.save()
     if settings.test_proxies:
         summary |= evaluation.measure_test_proxies(task.model, examples, settings, progress=shows)
     if settings.proxies:
         summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(task.model, examples, settings)
-        untrained = make_network(settings, examples, examples.train.labels.device)
+        untrained = make_network(settings, examples, job.device, job.data)
         summary |= evaluation.measure_proxies(task.model, untrained, examples, settings, progress=shows)
     loop.finish(summary)
 
@@ -98,6 +107,8 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
         options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
+        decays=is_matrix if settings.decay_on == "matrices" else None,
+        accumulate=settings.accumulate,
         rate=schedules.rate,
         weight=schedules.weight if penalizes else lambda _: 0.0,
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
@@ -106,16 +117,22 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         teacher=teacher,
         memory=memory,
         clip=settings.clip,
+        loss=partial(cross_entropy, label_smoothing=settings.smoothing) if settings.smoothing else cross_entropy,
         precision=settings.precision,
         compile=settings.compile,
         compile_penalty=can_compile_penalty(settings),
     )
 
 
-def make_network(settings: Training, examples: DeviceExamples, device: torch.device) -> nn.Module:
-    """Make the network, with first weights that the seed decides."""
+def make_network(
+    settings: Training, examples: DeviceExamples, device: torch.device, folder: Path | None = None
+) -> nn.Module:
+    """Make the network, with first weights that the seed decides; a pretrained one is in the data folder."""
     torch.manual_seed(settings.seed)
-    model = make_model(settings.model, shape=examples.shape, classes=examples.classes).to(device)
+    fitted: dict[str, Any] = {"shape": examples.shape, "classes": examples.classes, "dropout": settings.dropout}
+    model = make_model(settings.model, data=folder, **fitted).to(device)
+    if settings.start_from == "probe":
+        fit_head(model, examples, settings)
     if isinstance(model, ViT):
         # What cannot be compiled needs second derivatives or hooks, which the kernels do not have either.
         model.fuse(settings.fused and can_compile_penalty(settings))
@@ -144,8 +161,12 @@ class Schedules:
 
     def __init__(self, settings: Training, *, steps: int, weight: float) -> None:
         self._steps, self._settings = steps, settings
-        epochs = settings.warm_up_epochs
-        self._warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
+        epochs, warm_up = settings.warm_up_epochs, settings.warm_up_steps
+        if warm_up is not None and warm_up > steps:
+            raise ValueError(f"warm_up_steps={warm_up} is more than the {steps} steps of this run: use fewer.")
+        if warm_up is None:
+            warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
+        self._warm_up = warm_up
         self._start = round(settings.start * steps)
         self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
 
@@ -173,6 +194,7 @@ class Schedules:
 def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Return what came out of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
+    corrupted = evaluation.evaluate_corrupted(task.model, examples, settings)
     return {key: loop.last[key] for key in kept if key in loop.last} | {
         "gap": loop.last["train_accuracy"] - loop.last["test_accuracy"],
         "epochs": settings.epochs,
@@ -181,7 +203,8 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "parameters": sum(each.numel() for each in task.model.parameters()),
         **evaluation.score_test(task.model, examples, settings),
-        **evaluation.evaluate_corrupted(task.model, examples, settings),
+        **corrupted,
+        **evaluation.evaluate_shifted(task.model, examples, corrupted.get("corrupted_accuracy"), settings),
         **evaluation.measure_degree(task.model, examples, settings),
         **({} if task.memory is None else task.memory.summarize()),
     }

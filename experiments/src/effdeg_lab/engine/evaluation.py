@@ -1,5 +1,6 @@
 """What a run looks at: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
 
+import os
 import statistics
 from typing import Any
 
@@ -13,6 +14,7 @@ from effdeg_lab.engine.examples import DeviceExamples, Split
 from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
+from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
 
 # Enough to follow training by; the last evaluation counts every training example.
 _WATCHED = 10_000
@@ -44,17 +46,41 @@ def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Tra
     """Return the accuracy on test images with each corruption, their mean, and what they are; nothing without them."""
     if examples.corrupted is None:
         return {}
-    found, device = dict[str, float](), examples.test.labels.device
-    for kind, (images, labels) in examples.corrupted.images.items():
-        # One kind at a time: all of them would take half a gigabyte.
-        split = Split(images.to(device).contiguous(), labels.to(device))
-        found[kind] = _score(model, examples, split, settings.precision)[0]
+    found = {
+        kind: score_set(model, examples, each, settings.precision) for kind, each in examples.corrupted.images.items()
+    }
     return {
         "corrupted": found,
         "corrupted_accuracy": statistics.fmean(found.values()),
         "corrupted_severity": examples.corrupted.severity,
         "corrupted_images": sum(len(labels) for _, labels in examples.corrupted.images.values()),
     }
+
+
+def evaluate_shifted(
+    model: nn.Module, examples: DeviceExamples, corrupted: float | None, settings: Training
+) -> dict[str, Any]:
+    """Return the accuracy on each further test set, and their mean; nothing without them.
+
+    Of a fine-tuned network, the mean over corruptions is one of them.
+    """
+    found = {name: score_set(model, examples, each, settings.precision) for name, each in examples.shifted.items()}
+    if corrupted is not None and settings.start_from != "scratch":
+        found["corruptions"] = corrupted
+    return {"shifted": found, "shifted_accuracy": statistics.fmean(found.values())} if found else {}
+
+
+def score_set(
+    model: nn.Module, examples: DeviceExamples, given: tuple[Tensor, Tensor] | TestSet, precision: str
+) -> float:
+    """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
+    device = examples.test.labels.device
+    if isinstance(given, TestSet):
+        workers = 0 if len(given) <= _CHUNK else min(16, os.cpu_count() or 1)
+        with autocast(device, precision):
+            return measure_accuracy(model, given, examples.scale, workers=workers)
+    images, labels = given
+    return _score(model, examples, Split(images.to(device).contiguous(), labels.to(device)), precision)[0]
 
 
 def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:

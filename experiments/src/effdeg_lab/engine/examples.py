@@ -5,10 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, one_hot, pad
+from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
 from effdeg_lab.data import Labelled
+from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.settings import Training
+from effdeg_lab.models import PRETRAINED
 
 JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 """The augmentations that join images of a batch."""
@@ -44,12 +46,18 @@ class DeviceExamples:
         self._pixels = data.train_inputs.dtype == torch.uint8
         if not self._pixels and settings.augment != "none":
             raise ValueError(f"augment={settings.augment!r} is for images; {settings.data} has features: use none.")
+        if not self._pixels and settings.pixels is not None:
+            raise ValueError(f"pixels={settings.pixels} is for images; {settings.data} has features: use none.")
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
+        self._side = settings.pixels
+        if self._side is not None:
+            self.shape = (self.shape[0], self._side, self._side)
         whole = Split(data.train_inputs.to(device), data.train_labels.to(device))
         self.train, self.further_tests, self.count = whole.first(count), dict[str, Split](), count
         # The true labels of training examples, where some of those that are trained on are known to be wrong.
         self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
         self.corrupted = None if settings.held_out else data.corrupted  # large: not on the device yet
+        self.shifted = {} if settings.held_out else data.shifted  # nor these
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:
@@ -57,8 +65,10 @@ class DeviceExamples:
             self.further_tests = {
                 name: Split(inputs.to(device), self.test.labels) for name, inputs in data.further_tests.items()
             }
-        self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in (data.mean, data.std))
-        self._augment = settings.augment
+        known = PRETRAINED.get(settings.model)
+        self.scale = (data.mean, data.std) if known is None else known.scale
+        self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in self.scale)
+        self._augment, self._crop_scale = settings.augment, settings.crop_scale
         self._images = add_border(self.train.inputs, self._augment)
         self._labels, self._labelled = self.train.labels, None
         self._unlabeled_batch = settings.unlabeled_batch
@@ -80,7 +90,7 @@ class DeviceExamples:
 
     def normalize(self, inputs: Tensor) -> Tensor:
         """Turn bytes into what a model is given; features stay as they are."""
-        return self._standardize(inputs.float() / 255) if self._pixels else inputs
+        return self._standardize(resize(inputs.float() / 255, self._side)) if self._pixels else inputs
 
     def draw_noise(self, inputs: Tensor) -> Tensor:
         """Draw inputs of this shape, every pixel uniform between black and white, or every feature between 0 and 1."""
@@ -88,10 +98,21 @@ class DeviceExamples:
         return self._standardize(noise) if self._pixels else noise
 
     def _crop(self, indices: Tensor) -> Tensor:
+        if self._augment in RESIZED:
+            return self.normalize(augment_batch(self._images, indices, self._augment, crop_scale=self._crop_scale))
         return self.normalize(crop_batch(self._images, indices, self._augment))
 
     def _standardize(self, pixels: Tensor) -> Tensor:
         return (pixels - self._mean) / self._std
+
+
+def resize(images: Tensor, side: int | None) -> Tensor:
+    """Resize images to a square of this many pixels a side, bilinear and antialiased; None leaves them as they are."""
+    if side is None or images.shape[-2:] == (side, side):
+        return images
+    # Only shrinking needs antialiasing, and without it the compiler can join this with what comes next.
+    shrinks = max(images.shape[-2:]) > side
+    return interpolate(images, (side, side), mode="bilinear", align_corners=False, antialias=shrinks)
 
 
 def count_examples(total: int, settings: Any) -> tuple[int, int]:

@@ -4,7 +4,7 @@ A step on separate parameters casts each of them to bf16 and its gradient back, 
 hundred kernels that take longer to start than to run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ _ALIGNMENT = 8
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 OptimizerState = dict[int, dict[str, Any]]
+Decays = Callable[[nn.Module, str], bool]
+"""Takes a model and the name of a parameter; returns whether weight decay acts on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class _Segment:
 
     flat: nn.Parameter
     half: bool
+    decayed: bool
     members: list[_Member]
 
     def split(self, values: Tensor) -> list[Tensor]:
@@ -70,39 +73,49 @@ class FlatParameters:
         trained: The parameters to join. Those that get no gradient must be left out: they are not to be decayed.
         half: Hand out the weights of linear and convolutional layers in bf16, as autocast would cast them. It casts
             their biases itself; kernels that need no autocast read these in full precision.
+        decays: Which parameters decay, if not all: these and the others are in flat tensors of their own.
     """
 
-    def __init__(self, model: nn.Module, trained: Iterable[nn.Parameter], *, half: bool) -> None:
+    def __init__(
+        self, model: nn.Module, trained: Iterable[nn.Parameter], *, half: bool, decays: Decays | None = None
+    ) -> None:
         names: dict[nn.Parameter, list[str]] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
             names.setdefault(parameter, []).append(name)
-        kinds: dict[tuple[bool, bool, torch.dtype], list[tuple[_Member, nn.Parameter]]] = {}
+        kinds: dict[tuple[bool, bool, bool, torch.dtype], list[tuple[_Member, nn.Parameter]]] = {}
         chosen = set(trained)
         for index, parameter in enumerate(model.parameters()):
             if parameter not in chosen:
                 continue
             given = names[parameter]
-            cast = half and all(_is_product(model, name) for name in given)
+            cast = half and all(is_matrix(model, name) for name in given)
+            decayed = decays is None or decays(model, given[0])
             last = parameter.dim() in _CHANNELS_LAST and not parameter.is_contiguous()
             last = last and parameter.is_contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
             member = _Member(index, tuple(given), parameter.shape, last)
             # ASAM treats parameters by whether they are called a weight.
-            kinds.setdefault((cast, "weight" in given[0], parameter.dtype), []).append((member, parameter))
+            kind = cast, "weight" in given[0], decayed, parameter.dtype
+            kinds.setdefault(kind, []).append((member, parameter))
         self._segments: dict[str, _Segment] = {}
-        for (cast, weights, dtype), found in kinds.items():
+        for (cast, weights, decayed, dtype), found in kinds.items():
             # Those of odd sizes come last, so that all others are aligned.
             found.sort(key=lambda each: each[1].numel() % _ALIGNMENT > 0)
             members = [member for member, _ in found]
             flat = torch.cat([member.flatten(parameter.detach()) for member, parameter in found])
-            segment = _Segment(nn.Parameter(flat), cast, members)
+            segment = _Segment(nn.Parameter(flat), cast, decayed, members)
             for (_, parameter), part in zip(found, segment.split(flat), strict=True):
                 parameter.data = part
-            kind = f"{dtype}".removeprefix("torch.") + (" as bfloat16" if cast else "")
-            self._segments[f"{'weights' if weights else 'others'} in {kind}"] = segment
+            name = f"{'weights' if weights else 'others'} in {dtype}".replace("torch.", "")
+            name += (" as bfloat16" if cast else "") + ("" if decayed else ", not decayed")
+            self._segments[name] = segment
 
     def named(self) -> list[tuple[str, nn.Parameter]]:
         """Return the flat tensors, for an optimizer."""
         return [(name, segment.flat) for name, segment in self._segments.items()]
+
+    def decays(self, name: str) -> bool:
+        """Return whether weight decay acts on a flat tensor."""
+        return self._segments[name].decayed
 
     def unflatten(self) -> dict[str, Tensor]:
         """Return the parameters by name, through which gradients flow to the flat tensors: for ``functional_call``."""
@@ -141,7 +154,7 @@ def _is_split(name: str, value: Any) -> bool:
     return isinstance(value, Tensor) and name != "step"
 
 
-def _is_product(model: nn.Module, name: str) -> bool:
-    """Return whether a parameter is the weight of a matrix product or a convolution."""
+def is_matrix(model: nn.Module, name: str) -> bool:
+    """Return whether a parameter is the weight of a matrix product or a convolution, which big_vision alone decays."""
     owner, _, own = name.rpartition(".")
     return own == "weight" and isinstance(model.get_submodule(owner), nn.Linear | _ConvNd)

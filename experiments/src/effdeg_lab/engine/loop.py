@@ -42,6 +42,9 @@ class Loop:
         if task.batch_size % self._size:
             raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
         self._share = task.batch_size // self._size
+        if self._share % task.accumulate:
+            said = f"the {self._share} examples of a process"
+            raise ValueError(f"{said} cannot be divided into accumulate={task.accumulate} equal parts.")
         task.model.train()  # steps are captured in this mode, and a network from a file may be in the other
         # Which steps there will be: without a penalty, with it, or both.
         self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import Settings, check_fit, setting
 
 LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
@@ -16,11 +17,20 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, digits, or a file or folder in a known layout
-    model: str = "vit-tiny"  # or vit-tiny-mean, resnet18, resnet9, mlp, or package.module:callable
+    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, pacs, digits, or a file or folder in a known layout
+    # Or vit-tiny-mean, vit-s16, resnet18, resnet9, mlp, or package.module:callable; or pretrained, deit-tiny, clip-b32
+    # or clip-b16.
+    model: str = "vit-tiny"
+    # pretrained: a pretrained network with a new head, drawn at random, but CLIP on ImageNet with its zero-shot head.
+    # probe: the head is instead a logistic regression on the features of all training examples.
+    start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
+    pixels: int | None = setting(None, least=1)  # a side of the images, which are resized to it on the device
+    dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, at the points of paths as well
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
     batch: int = setting(256, least=1)  # examples per step, over all processes
+    # Take a step in this many parts, to save memory. Paths lie within a part; the loss is the mean over parts.
+    accumulate: int = setting(1, least=1)
     limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
     # Only so many training examples have labels, as many of each class; the seed decides which. A step has ``batch`` of
     # them, and an epoch as many steps as if all had labels.
@@ -31,15 +41,31 @@ class Training(Settings):
     lr: float = setting(1e-3, above=0)  # the highest learning rate
     momentum: float = setting(0.9, least=0)  # of SGD
     weight_decay: float = setting(0.1, least=0)
+    # matrices: the weights of linear and convolutional layers, not biases, norms, positions and class tokens.
+    decay_on: Literal["all", "matrices"] = "all"
     # The rate falls along a cosine to 0, in steps to a tenth at half and at three quarters of the epochs, or not.
     decay: Literal["cosine", "steps", "constant"] = "cosine"
     warm_up: float = setting(_WARM_UP, scale=True, least=0, most=1)  # the share in which the rate rises linearly
     warm_up_epochs: float | None = setting(None, scale=True, least=0)  # replaces the share, which is then 0
+    warm_up_steps: int | None = setting(None, scale=True, least=0)  # the same in steps
     clip: float | None = setting(1.0, above=0)  # the highest norm of a gradient
+    smoothing: float = setting(0.0, least=0, most=1)  # of the labels in the loss: this share goes to all classes alike
     # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
     # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another as in the paper
-    # on CutMix. swap-simple-half: about every second image gets another's simple half.
-    augment: Literal["none", "crop", "crop-flip", "crop-flip-cutmix", "cutmix", "swap-simple-half"] = "crop-flip"
+    # on CutMix. swap-simple-half: about every second image gets another's simple half. resized-crop: of any size and
+    # place, resized to that of the image; with randaugment, RandAugment(2, 10) as in big_vision.
+    augment: Literal[
+        "none",
+        "crop",
+        "crop-flip",
+        "crop-flip-cutmix",
+        "cutmix",
+        "swap-simple-half",
+        "resized-crop",
+        "resized-crop-flip",
+        "resized-crop-flip-randaugment",
+    ] = "crop-flip"
+    crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area in a resized crop
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
@@ -101,11 +127,14 @@ class Training(Settings):
         """Return a hash of all but the seed, the rate, the weight decay and the weight of the penalty.
 
         None for what ``torch.func.vmap`` cannot do: a second pass with other weights (SAM), differentiating twice (the
-        Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components.
+        Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components. None as well for
+        what a stack of networks has no code for: steps in parts, and parameters that are not decayed.
         """
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
         if parts - {"plain", "mixup", "ed"} or hooked or self.labelled or self.teacher or self.loss_on != "examples":
+            return None
+        if self.accumulate > 1 or self.decay_on != "all":
             return None
         # A penalty of no weight is not computed at all.
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
@@ -114,6 +143,7 @@ class Training(Settings):
         """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
         check_fit(self.measure_nodes, self.measure_degree)
+        self._check_start()
         check_names(name for name in self.proxies if name != "all")
         for each in self.measure_components:
             if not 1 <= each < self.measure_nodes:
@@ -121,16 +151,9 @@ class Training(Settings):
                     f"measure_components={each} is out of range: paths of measure_nodes={self.measure_nodes} have 1 to "
                     f"{self.measure_nodes - 1} components."
                 )
-        epochs = self.warm_up_epochs
-        if epochs is not None:
-            if epochs > self.epochs:
-                raise ValueError(
-                    f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: lr would not be reached."
-                )
-            if self.warm_up not in {0.0, _WARM_UP}:
-                said = f"warm_up={self.warm_up:g} and warm_up_epochs={epochs:g}"
-                raise ValueError(f"{said} exclude each other: set warm_up=0.")
-            object.__setattr__(self, "warm_up", 0.0)
+        if self.batch % self.accumulate:
+            raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
+        self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:
             check_fit(nodes, degree, least_degree=1)
@@ -140,6 +163,31 @@ class Training(Settings):
                     f"{self.measure_nodes} cannot determine: lower the degree, or raise measure_nodes."
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
+
+    def _check_warm_up(self) -> None:
+        """Raise if the warm-up is given twice or is too long; write one that is not a share in one way."""
+        epochs, steps = self.warm_up_epochs, self.warm_up_steps
+        if epochs is None and steps is None:
+            return
+        if epochs is not None and steps is not None:
+            raise ValueError(f"warm_up_epochs={epochs:g} and warm_up_steps={steps} exclude each other: use one.")
+        if epochs is not None and epochs > self.epochs:
+            raise ValueError(f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: lr would not be reached.")
+        if self.warm_up not in {0.0, _WARM_UP}:
+            given = f"warm_up_steps={steps}" if epochs is None else f"warm_up_epochs={epochs:g}"
+            raise ValueError(f"warm_up={self.warm_up:g} and {given} exclude each other: set warm_up=0.")
+        object.__setattr__(self, "warm_up", 0.0)
+
+    def _check_start(self) -> None:
+        """Raise if a pretrained network is to start from scratch, or another one not."""
+        if self.model in PRETRAINED and self.start_from == "scratch":
+            raise ValueError(f"model={self.model} is pretrained: set start_from=pretrained or start_from=probe.")
+        if self.start_from != "scratch" and self.model not in PRETRAINED and ":" not in self.model:
+            known = ", ".join(PRETRAINED)
+            raise ValueError(
+                f"start_from={self.start_from} needs a pretrained network; model={self.model} is none: use one of "
+                f"{known}, or your own as package.module:callable."
+            )
 
 
 def parse_nodes_and_degree(text: str) -> tuple[int, int]:

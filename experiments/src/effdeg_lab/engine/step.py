@@ -3,6 +3,7 @@
 import gc
 import warnings
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 
 from effdeg import Penalty
 from effdeg.baselines import ICT, Method, RDrop
-from effdeg_lab.engine.flat import FlatParameters
+from effdeg_lab.engine.flat import Decays, FlatParameters
 from effdeg_lab.engine.teacher import Teacher
 
 State = dict[str, Any]
@@ -61,6 +63,8 @@ class Task:
     shapes: tuple[int, ...] = ()
     shape: Callable[[Tensor], int] | None = None
     clip: float | None = None
+    decays: Decays | None = None  # the parameters that decay, if not all
+    accumulate: int = 1  # parts of a step, one after another; the loss is the mean over them
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     precision: str = "float32"  # or bf16, by autocast on a GPU
     compile: bool = True  # on a GPU
@@ -127,7 +131,8 @@ class Objective(nn.Module):
         self._criterion, self._options = task.loss, dict[str, Any]()
         if task.teacher is not None and isinstance(self.penalty, Penalty):
             self._options["teacher"] = task.teacher.model
-        self._in_halves = hasattr(model, "embed") and not isinstance(self.penalty, RDrop)
+        in_halves = hasattr(model, "embed") and hasattr(model, "encode")  # a vision transformer has the first only
+        self._in_halves = in_halves and not isinstance(self.penalty, RDrop)
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor, *unlabeled: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, with the penalty in it, and the penalty."""
@@ -172,8 +177,12 @@ class Step:
         # DDP averages the gradients of the model's own parameters.
         if (self._on_gpu if flat is None else flat) and wrapper is None:
             half = task.precision == "bf16" and self._on_gpu
-            self._flat = FlatParameters(task.model, self._find_trained(), half=half)
+            self._flat = FlatParameters(task.model, self._find_trained(), half=half, decays=task.decays)
             options["params"] = self._flat.named()
+        # Where the parameters of the optimizer are among those of the model, if their groups change the order.
+        self._places: list[int] | None = None
+        if task.decays is not None:
+            options["params"], self._places = self._group_by_decay(task.decays)
         self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
         self._batch = self._compile(task.batch)
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
@@ -209,6 +218,8 @@ class Step:
     def state(self) -> State:
         """Return everything that training changes: weights, the optimizer's state, the sum of penalties."""
         optimizer = self.optimizer.state_dict()["state"]
+        if self._places is not None:
+            optimizer = {self._places[number]: values for number, values in optimizer.items()}
         if self._flat is not None:
             optimizer = self._flat.split_state(optimizer)
         state = {"model": self._model.state_dict(), "optimizer": optimizer, "penalties": self.penalties}
@@ -223,6 +234,8 @@ class Step:
         own, optimizer = self.optimizer.state_dict(), state["optimizer"]
         if self._flat is not None:
             optimizer = self._flat.join_state(optimizer)
+        if self._places is not None:
+            optimizer = {self._places.index(number): values for number, values in optimizer.items()}
         if not own["state"]:
             self.optimizer.load_state_dict(own | {"state": optimizer})
             if self._fused:  # the optimizer has a copy of the rate now
@@ -240,23 +253,53 @@ class Step:
         return [shape for shape in self._task.shapes or (None,) if (penalized, shape) not in self._steps]
 
     def _run(self, penalized: bool, shape: int | None) -> None:
-        x, y, *unlabeled = self._batch(self._indices) if shape is None else self._batch(self._indices, shape)
-        x, y = self._task.regularizer.batch(x, y)
+        parts = [self._take(indices, shape) for indices in self._indices.chunk(self._task.accumulate)]
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
-            parameters = {} if self._flat is None else self._flat.unflatten()
-            loss, penalty = self._losses[penalized](parameters, x, y, self._weight, *unlabeled)
-            loss.backward()  # type: ignore[no-untyped-call]
+            losses = []
+            for number, part in enumerate(parts, start=1):
+                # DDP adds up gradients over processes once, with the last part.
+                waits = number < len(parts) and isinstance(self._wrapper, DistributedDataParallel)
+                with self._wrapper.no_sync() if waits else nullcontext():  # type: ignore[operator]
+                    losses.append(self._differentiate(penalized, part, len(parts)))
             if self._task.clip is not None:
                 trained = [each for group in self.optimizer.param_groups for each in group["params"]]
                 nn.utils.clip_grad_norm_(trained, self._task.clip)
-            self.penalties += penalty
-            return loss
+            return losses[0] if len(parts) == 1 else torch.stack(losses).sum()
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
         if self._task.teacher is not None:
             self._task.teacher.update(self._model)
+
+    def _take(self, indices: Tensor, shape: int | None) -> tuple[Tensor, ...]:
+        """Return a part of a batch: examples and labels, mixed if the regularizer does that, and perhaps others."""
+        x, y, *unlabeled = self._batch(indices) if shape is None else self._batch(indices, shape)
+        return *self._task.regularizer.batch(x, y), *unlabeled
+
+    def _differentiate(self, penalized: bool, part: tuple[Tensor, ...], parts: int) -> Tensor:
+        """Add the gradients of a part's share of the loss to what there is, and return that share."""
+        x, y, *unlabeled = part
+        parameters = {} if self._flat is None else self._flat.unflatten()
+        loss, penalty = self._losses[penalized](parameters, x, y, self._weight, *unlabeled)
+        if parts > 1:  # dividing by 1 would be kernels of their own
+            loss, penalty = loss / parts, penalty / parts
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.penalties += penalty
+        return loss.detach()
+
+    def _group_by_decay(self, decays: Decays) -> tuple[list[dict[str, Any]], list[int]]:
+        """Return what an optimizer trains in two groups, with weight decay and without, and the places of all."""
+        if self._flat is None:
+            named = [(name, each, decays(self._model, name)) for name, each in self._model.named_parameters()]
+        else:
+            named = [(name, each, self._flat.decays(name)) for name, each in self._flat.named()]
+        places = sorted(range(len(named)), key=lambda place: not named[place][2])
+        groups: list[dict[str, Any]] = [
+            {"params": [named[place][:2] for place in places if named[place][2] is decayed], **changes}
+            for decayed, changes in ((True, {}), (False, {"weight_decay": 0.0}))
+        ]
+        return [group for group in groups if group["params"]], places
 
     def _make_loss(self, penalized: bool) -> Callable[..., tuple[Tensor, Tensor]]:
         objective = Objective(self._wrapper, self._task, penalized=penalized)

@@ -38,11 +38,11 @@ def train_together(jobs: Sequence[Job]) -> None:
     """
     first = _get_settings(jobs[0])
     make_regularizer(first)  # a bad one is reported before any data are read
-    data = load(first.data, jobs[0].data)
+    data = load(first.data, jobs[0].data, first.pixels)
     examples, fingerprint = DeviceExamples(data, first, jobs[0].device), data.fingerprint()
     members = []
     for job in jobs:
-        model = make_network(_get_settings(job), examples, job.device)
+        model = make_network(_get_settings(job), examples, job.device, job.data)
         check_network(model, first, examples)
         settings = _get_settings(job)
         members.append(Member(make_task(settings, examples, model), job, (settings.lr, settings.weight_decay)))
@@ -50,7 +50,7 @@ def train_together(jobs: Sequence[Job]) -> None:
     def end(member: Member) -> None:
         settings = _get_settings(member.job)
         summary = summarize(member, member.task, examples, settings)
-        finish(member, member.task, examples, settings, summary, progress=False)
+        finish(member, member.task, examples, member.job, summary, progress=False)
 
     train_stack(members, fingerprint, end)
 

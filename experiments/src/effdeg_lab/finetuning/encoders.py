@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate, normalize
 from effdeg.io import write_atomically
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.finetuning.shifts import read_classes
-from effdeg_lab.models import ViT
+from effdeg_lab.models import PRETRAINED, ViT
 from effdeg_lab.text.classifier import check_folder, load_tokenizer
 
 
@@ -44,6 +44,45 @@ class ImageClassifier(nn.Module):
         """Return the logits of normalized images."""
         logits: Tensor = self.head(self.encode(images))
         return logits
+
+
+def find_pretrained(name: str, folder: Path | None) -> Path:
+    """Return where the weights of a pretrained network are in the data folder; raise if they are not there."""
+    if folder is None:
+        raise ValueError(f"model={name!r} needs the folder that holds its weights: give --data DIR or set EFFDEG_DATA.")
+    place = folder / PRETRAINED[name].place
+    if not place.exists():
+        what = (
+            "deit_tiny_patch16_224 of timm" if name == "deit-tiny" else f"openai/{place.name} of the Hugging Face hub"
+        )
+        raise FileNotFoundError(f"the weights of model={name!r} were not found: expected {place}, which is {what}.")
+    return place
+
+
+def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], classes: int) -> ImageClassifier:
+    """Load a pretrained network from the data folder, with a new head that is drawn from torch's random stream.
+
+    The head of CLIP for 1,000 classes is instead its zero-shot head for ImageNet.
+
+    Args:
+        name: Of :data:`PRETRAINED`.
+        folder: That holds the data sets.
+        shape: Of the images: channels, height, width.
+        classes: Of the new head.
+    """
+    place = find_pretrained(name, folder)
+    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
+        given = " × ".join(map(str, shape))
+        raise ValueError(f"model={name!r} takes square images of 3 channels; the examples have the shape {given}.")
+    if name == "deit-tiny":
+        return load_deit_tiny(place, size=shape[1], classes=classes)
+    size, features = _read_sizes(place)
+    if shape[1] != size:
+        raise ValueError(f"model={name!r} takes images of {size} pixels a side, not of {shape[1]}: set pixels={size}.")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    zero_shot = classes == len(read_classes())
+    weights = load_zero_shot_head(place, device=device) if zero_shot else nn.Linear(features, classes).weight.detach()
+    return load_clip(place, weights)
 
 
 def load_deit_tiny(file: Path, *, size: int = 224, classes: int | None = None) -> ImageClassifier:
@@ -240,6 +279,14 @@ def _compute_head(folder: Path, names: Sequence[str], templates: Sequence[str], 
         rows.append(normalize(texts.mean(0), dim=0))
     weights: Tensor = torch.stack(rows) * model.logit_scale.exp()
     return weights.cpu()
+
+
+def _read_sizes(folder: Path) -> tuple[int, int]:
+    """Return the pixels a side of CLIP's images, and the number of its features."""
+    check_folder(folder)
+    config = json.loads((folder / "config.json").read_text())
+    with explain_errors(folder / "config.json", "the settings of CLIP"):
+        return config["vision_config"].get("image_size", 224), config["projection_dim"]
 
 
 def _load_model(folder: Path, kind: str) -> Any:

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.layouts import explain_errors, find_shards
-from effdeg_lab.finetuning.images import Crop, Images, is_image, read_image_bytes
+from effdeg_lab.data.layouts import Labelled, explain_errors, find_shards
+from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, is_image, read_image_bytes
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
@@ -24,6 +24,24 @@ class Pacs:
 
     images: Mapping[str, Tensor]
     labels: Mapping[str, Tensor]
+
+
+def find_photos(folder: Path, pixels: int) -> Callable[[], Labelled]:
+    """Find the photos of PACS, four of five to train on and the others to test on, and the other domains as shifts.
+
+    Which ones is always the same.
+    """
+    load = find_pacs(folder, Crop(pixels))
+
+    def load_split() -> Labelled:
+        pacs = load()
+        images, labels = pacs.images[DOMAINS[0]], pacs.labels[DOMAINS[0]]
+        count = len(labels) * 4 // 5
+        shifted = {domain: (pacs.images[domain], pacs.labels[domain]) for domain in DOMAINS[1:]}
+        parts = images[:count], labels[:count], images[count:], labels[count:]
+        return Labelled(*parts, len(CLASSES), *IMAGENET_SCALE, shifted=shifted)
+
+    return load_split
 
 
 def find_pacs(folder: Path, crop: Crop) -> Callable[[], Pacs]:

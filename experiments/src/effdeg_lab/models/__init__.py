@@ -4,19 +4,38 @@ import copy
 import inspect
 import math
 import re
-from typing import Literal
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from effdeg.io import find_code
+from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.models.decoder import Decoder
 from effdeg_lab.models.resnet import ResNet9, ResNet18
-from effdeg_lab.models.vit import ViT
+from effdeg_lab.models.vit import SIZES, ViT
 from effdeg_lab.settings import suggest
 
-__all__ = ["MLP", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
+__all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
 
-_NAMES = ("vit-tiny", "vit-tiny-mean", "resnet18", "resnet9", "mlp")
+_NAMES = ("vit-tiny", "vit-tiny-mean", "vit-s16", "resnet18", "resnet9", "mlp")
+# A size of ViT by its letters and its patches by their pixels, then what is not as in the paper on ViT.
+_VIT = re.compile(rf"vit-({'|'.join(SIZES)})([1-9]\d*)(-mean)?(-sincos)?")
+
+
+class Pretrained(NamedTuple):
+    """Where a pretrained network is in the data folder, and the mean and standard deviation of pixels it was given."""
+
+    place: str
+    scale: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+PRETRAINED = {
+    "deit-tiny": Pretrained("deit-tiny/deit_tiny_patch16_224.safetensors", IMAGENET_SCALE),
+    "clip-b32": Pretrained("clip-vit-base-patch32", CLIP_SCALE),
+    "clip-b16": Pretrained("clip-vit-base-patch16", CLIP_SCALE),
+}
+"""The pretrained networks, by name."""
 
 
 class MLP(nn.Module):
@@ -34,21 +53,38 @@ class MLP(nn.Module):
         return logits
 
 
-def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
+def make_model(
+    name: str, *, shape: tuple[int, ...], classes: int, dropout: float = 0.0, data: Path | None = None
+) -> nn.Module:
     """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
 
     Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``resnet9``, ``mlp``, or ``package.module:callable``. A
     callable that takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword. The first
     convolution of ``resnet9-8`` has 8 channels instead of 64, and all others an eighth of theirs.
+
+    Published sizes of ViT are ``vit-s16`` and the like: ``mu``, ``ti``, ``s``, ``b`` or ``l``, and the pixels a side
+    of a patch. ``vit-s16-mean`` has the mean of the patches in place of a class token, ``vit-s16-mean-sincos`` fixed
+    positions as well. Their first weights are drawn as by big_vision.
+
+    ``deit-tiny``, ``clip-b32`` and ``clip-b16`` are pretrained, and read from the folder that holds the data sets.
     """
+    vit = _VIT.fullmatch(name)
+    if dropout and not (vit or name.startswith("vit-tiny")):
+        raise ValueError(f"dropout={dropout:g} is for vision transformers, not for model={name!r}: set dropout=0.")
+    if name in PRETRAINED:
+        # Not at the top: encoders are made of the networks here.
+        from effdeg_lab.finetuning.encoders import load_pretrained
+
+        return load_pretrained(name, data, shape=shape, classes=classes)
     if name == "mlp":
         return MLP(math.prod(shape), classes)
     if ":" in name:
         image = {"channels": shape[0]} if len(shape) == 3 else {}
         return _make_from_code(name, {"classes": classes, "num_classes": classes, **image})
     residual = re.fullmatch(r"resnet(9|18)(?:-([1-9]\d*))?", name)
-    if name not in _NAMES and not residual:
-        raise ValueError(f"model={name!r} is not known. {suggest(name, _NAMES)} Your own is package.module:callable.")
+    if name not in _NAMES and not (residual or vit):
+        hint = suggest(name, [*_NAMES, *PRETRAINED])
+        raise ValueError(f"model={name!r} is not known. {hint} Your own is package.module:callable.")
     if len(shape) != 3:
         given = " × ".join(map(str, shape))
         raise ValueError(f"model={name!r} takes images, and the examples have the shape {given}: use model='mlp'.")
@@ -56,8 +92,16 @@ def make_model(name: str, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     if residual:
         kind = ResNet18 if residual[1] == "18" else ResNet9
         return kind(width=int(residual[2] or 64), channels=channels, classes=classes)
-    pool: Literal["token", "mean"] = "mean" if name == "vit-tiny-mean" else "token"
-    return ViT(size=(height, width), channels=channels, classes=classes, pool=pool)
+    fitted: dict[str, Any] = {
+        "size": (height, width), "channels": channels, "classes": classes, "dropout": dropout,
+        "pool": "mean" if "-mean" in name else "token",
+    }  # fmt: skip
+    if vit is None:
+        return ViT(**fitted)
+    size, patch, _, sincos = vit.groups()
+    model = ViT(**fitted, **SIZES[size], patch=int(patch), positions="sincos" if sincos else "learned")
+    model.initialize()
+    return model
 
 
 def _make_from_code(source: str, offered: dict[str, int]) -> nn.Module:

@@ -1,17 +1,53 @@
 """Vision transformers. The defaults are ViT-Tiny for 32 × 32 images: patches of 4, width 192, depth 12, 3 heads."""
 
+import math
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+SIZES: dict[str, dict[str, Any]] = {
+    "mu": {"width": 32, "depth": 1, "heads": 2},
+    "ti": {"width": 192, "depth": 12, "heads": 3},
+    "s": {"width": 384, "depth": 12, "heads": 6},
+    "b": {"width": 768, "depth": 12, "heads": 12},
+    "l": {"width": 1024, "depth": 24, "heads": 16},
+}
+"""The published sizes, by their letters; mu is for trials. All have an MLP of four times the width."""
+_TEMPERATURE = 10_000.0
+
+
+def encode_positions(rows: int, columns: int, width: int) -> Tensor:
+    """Return fixed positions of patches by sines and cosines of their columns, then of their rows, 1 × patches × width.
+
+    The frequencies fall from 1 to 1/10,000 in equal ratios, as in MoCo v3 and big_vision. Patches are in reading order.
+    """
+    if width % 4:
+        raise ValueError(f"positions='sincos' need a width that is a multiple of 4, and it is {width}.")
+    frequencies = _TEMPERATURE ** -torch.linspace(0, 1, width // 4, dtype=torch.float64)
+    down, across = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    angles = [places.reshape(-1, 1) * frequencies for places in (across, down)]
+    return torch.cat([function(each) for each in angles for function in (torch.sin, torch.cos)], dim=1)[None].float()
+
 
 class PatchEmbedding(nn.Module):
-    """Images as sequences of tokens: a class token if there is one, then the patches, each with its position."""
+    """Images as sequences of tokens: a class token if there is one, then the patches, each with its position.
+
+    Learned positions are those of all tokens; fixed ones (``"sincos"``) are those of the patches alone.
+    """
+
+    position: Tensor
 
     def __init__(
-        self, *, size: int | tuple[int, int], patch: int, channels: int, width: int, class_token: bool = True
+        self,
+        *,
+        size: int | tuple[int, int],
+        patch: int,
+        channels: int,
+        width: int,
+        class_token: bool = True,
+        positions: Literal["learned", "sincos"] = "learned",
     ) -> None:
         super().__init__()
         height, across = (size, size) if isinstance(size, int) else size
@@ -21,8 +57,12 @@ class PatchEmbedding(nn.Module):
         # A strided convolution would be the same map; on a GPU its backward is much slower than that of a product.
         self.patches = nn.Linear(channels * patch**2, width)
         self.token = nn.Parameter(torch.zeros(1, 1, width)) if class_token else None
-        tokens = class_token + (height // patch) * (across // patch)
-        self.position = nn.Parameter(0.02 * torch.randn(1, tokens, width))
+        rows, columns = height // patch, across // patch
+        if positions == "sincos":
+            fixed = nn.functional.pad(encode_positions(rows, columns, width), (0, 0, int(class_token), 0))
+            self.register_buffer("position", fixed, persistent=False)
+        else:
+            self.position = nn.Parameter(0.02 * torch.randn(1, class_token + rows * columns, width))
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed a batch of images."""
@@ -41,22 +81,25 @@ class PatchEmbedding(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """Attention, then an MLP, each added to what came in."""
+    """Attention, then an MLP, each added to what came in; dropout as in the paper on ViT, after all layers but qkv."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        # Within the second part, so that the layers have the same names with and without it.
+        activation = nn.Sequential(nn.GELU(), nn.Dropout(dropout)) if dropout else nn.GELU()
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation, nn.Linear(4 * width, width))
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the block on a batch of token sequences."""
         batch, tokens, width = x.shape
         qkv = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
-        x = x + self.out(attended)
-        added: Tensor = x + self.mlp(self.norms[1](x))
+        x = x + self.dropout(self.out(attended))
+        added: Tensor = x + self.dropout(self.mlp(self.norms[1](x)))
         return added
 
 
@@ -89,7 +132,8 @@ class ViT(nn.Module):
     """A vision transformer for images of one size: that of their sides, or height and width.
 
     ``pool="token"`` classifies by a class token, ``pool="mean"`` by the mean of the patches: of 32 × 32 images these
-    are 64 tokens instead of 65, which a GPU computes faster.
+    are 64 tokens instead of 65, which a GPU computes faster. ``positions="sincos"`` are fixed, see
+    :func:`encode_positions`; otherwise they are learned.
     """
 
     def __init__(
@@ -103,18 +147,24 @@ class ViT(nn.Module):
         heads: int = 3,
         classes: int = 10,
         pool: Literal["token", "mean"] = "token",
+        positions: Literal["learned", "sincos"] = "learned",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if pool not in ("token", "mean"):
             raise ValueError(f"pool={pool!r} is not known: use 'token' or 'mean'.")
+        if positions not in ("learned", "sincos"):
+            raise ValueError(f"positions={positions!r} is not known: use 'learned' or 'sincos'.")
         self.pool = pool
-        self.embed = PatchEmbedding(size=size, patch=patch, channels=channels, width=width, class_token=pool == "token")
-        self.blocks = Encoder(*[EncoderBlock(width, heads) for _ in range(depth)])
+        given: dict[str, Any] = {"size": size, "patch": patch, "channels": channels, "width": width}
+        self.embed = PatchEmbedding(**given, class_token=pool == "token", positions=positions)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = Encoder(*[EncoderBlock(width, heads, dropout) for _ in range(depth)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Classify a batch of images."""
-        tokens = self.norm(self.blocks(self.embed(images)))
+        tokens = self.norm(self.blocks(self.dropout(self.embed(images))))
         logits: Tensor = self.head(tokens[:, 0] if self.pool == "token" else tokens.mean(1))
         return logits
 
@@ -122,6 +172,27 @@ class ViT(nn.Module):
         """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on an H100 or H200.
 
         A step is then much faster. But the outputs are differentiable only once, and blocks and the layers within them
-        are not called one by one, so that hooks on them do not run.
+        are not called one by one, so that hooks on them do not run. The kernels have no dropout.
         """
-        self.blocks.fused = fused
+        self.blocks.fused = fused and not self.dropout.p
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """Draw first weights as big_vision does; without this call they are those of torch's layers.
+
+        Glorot's uniform ones for matrices, those of queries, keys and values apart; LeCun's normal ones for patches;
+        zeros for the head and all biases but those of MLPs; positions with a standard deviation of 1/√width.
+        """
+        width = self.head.in_features
+        for name, layer in self.named_modules():
+            if isinstance(layer, nn.Linear):
+                for part in layer.weight.chunk(3) if name.endswith("qkv") else (layer.weight,):
+                    nn.init.xavier_uniform_(part)
+                nn.init.normal_(layer.bias, std=1e-6) if ".mlp." in name else nn.init.zeros_(layer.bias)
+        patches = self.embed.patches.weight
+        # Flax cuts its normal distribution at two standard deviations, and widens it by as much as that narrows it.
+        std = 1 / math.sqrt(patches.shape[1]) / 0.87962566103423978
+        nn.init.trunc_normal_(patches, std=std, a=-2 * std, b=2 * std)
+        nn.init.zeros_(self.head.weight)
+        if isinstance(self.embed.position, nn.Parameter):
+            nn.init.normal_(self.embed.position, std=1 / math.sqrt(width))

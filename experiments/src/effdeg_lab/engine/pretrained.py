@@ -1,0 +1,88 @@
+"""Where a fine-tuned network starts from: a head that fits its features, and the weights between start and end."""
+
+import statistics
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import effdeg_lab.engine.evaluation as evaluation
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.settings import Training
+from effdeg_lab.engine.step import autocast
+from effdeg_lab.finetuning.encoders import ImageClassifier
+from effdeg_lab.finetuning.interpolation import measure_curve
+from effdeg_lab.finetuning.probe import fit_logistic
+from effdeg_lab.finetuning.shifts import TestSet
+
+TestImages = tuple[Tensor, Tensor] | TestSet
+_CHUNK, _TEST = 500, "test"
+ALONG = 2000
+"""The images of each test set that weights between start and end are tested on: the first, or all of fewer."""
+
+
+@torch.no_grad()
+def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> None:
+    """Replace the head of a network by a logistic regression on the features of its training images.
+
+    The images are those of evaluations, neither cropped nor flipped. The penalty is that of scikit-learn's default: for
+    N images, their mean cross-entropy plus half the squared norm of the head over N.
+    """
+    if not isinstance(model, ImageClassifier):
+        raise TypeError(f"start_from=probe needs an encoder with a head, an ImageClassifier; model={settings.model}.")
+    split, training = examples.train, model.training
+    model.eval()
+    with autocast(split.labels.device, settings.precision):
+        chunks = torch.split(split.inputs, _CHUNK)
+        features = torch.cat([model.encode(examples.normalize(inputs)).float() for inputs in chunks])
+    model.train(training)
+    with torch.enable_grad():
+        weight, bias = fit_logistic(features, split.labels, examples.classes, decay=1 / len(split))
+    model.head.weight.copy_(weight)
+    model.head.bias.copy_(bias)
+
+
+def measure_interpolated(
+    model: nn.Module, start: nn.Module, examples: DeviceExamples, settings: Training
+) -> dict[str, Any]:
+    """Test the weights between the start of a run and its end, on the first images of each test set.
+
+    Each entry has its α, the test accuracy and, if there are shifted images, the accuracy on each kind and their mean.
+    ``start`` is overwritten.
+    """
+    first, last = {name: value.clone() for name, value in start.state_dict().items()}, model.state_dict()
+    sets = _take_first(examples)
+
+    def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
+        start.load_state_dict(weights)
+        found = {
+            name: statistics.fmean(evaluation.score_set(start, examples, each, settings.precision) for each in parts)
+            for name, parts in sets.items()
+        }
+        test = found.pop(_TEST)
+        shifted = {"shifted": found, "shifted_accuracy": statistics.fmean(found.values())} if found else {}
+        return {"test_accuracy": test, **shifted}
+
+    counts = {name: sum(map(_count, parts)) for name, parts in sets.items()}
+    return {"interpolated": measure_curve(first, last, evaluate), "interpolated_images": counts}
+
+
+def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
+    """Return the first images of each test set; those of all corruptions together are as many."""
+    test = examples.test.first(ALONG)
+    found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
+    for name, each in examples.shifted.items():
+        if isinstance(each, TestSet):
+            found[name] = [each.take(ALONG)]
+        else:
+            found[name] = [(each[0][:ALONG], each[1][:ALONG])]
+    if examples.corrupted is not None:
+        kinds = examples.corrupted.images.values()
+        found["corruptions"] = [
+            (images[: ALONG // len(kinds)], labels[: ALONG // len(kinds)]) for images, labels in kinds
+        ]
+    return found
+
+
+def _count(images: TestImages) -> int:
+    return len(images) if isinstance(images, TestSet) else len(images[1])
