@@ -134,6 +134,8 @@ def test_a_pool_that_cannot_be_ranked_yet():
     (table,) = RECIPE.study.tables(results)
     assert "needs at least 3 models" in table.notes[0]
     assert RECIPE.study.figures(results) == []
+    (table,) = RandomPool(fit=1.0).tables(results)
+    assert table.notes == ("no model has a training accuracy of 100% or more.",)
 
 
 @pytest.mark.parametrize("name", ["cifar10-random-pool"])

@@ -58,7 +58,12 @@ def settings_of(name, method):
 
 def test_all_recipes_are_found_in_the_order_of_the_paper():
     tables = "methods random-pixels basis layers sampling components configurations"
-    in_paper = [f"cifar10-{name}" for name in tables.split()] + ["mnist-cifar", "pnn", "cifar10-resnet18-pool"]
+    in_paper = [f"cifar10-{name}" for name in tables.split()] + [
+        "mnist-cifar",
+        "pnn",
+        "cifar10-resnet18-pool",
+        "finetune-pool",
+    ]
     in_paper[1:1] = ["glue-cola", "glue-mrpc", "glue-rte"]
     others = (
         "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
@@ -136,6 +141,19 @@ def test_the_methods_of_the_paper_have_its_settings_and_its_grids():
     digits = find_recipe("digits-methods")
     assert [replace(method, paper=None) for method in recipe.methods] == list(digits.methods)
     assert digits.settings.limit + digits.tuning["held_out"] <= 797
+
+
+def test_fine_tunings_are_drawn_from_the_ranges_of_model_soups():
+    points = find_recipe("finetune-pool").points()
+    assert len(points) == 72
+    assert {point["epochs"] for point in points} == {*range(4, 17)}
+    assert 25 < sum(point["alpha"] == 0 for point in points) < 47
+    for point in points:
+        assert (point["regularizer"] == "mixup") == (point["alpha"] > 0)
+        assert point["alpha"] < 0.9
+        assert point["smoothing"] <= 0.25
+        assert 1e-4 <= point["weight_decay"] <= 0.6
+        assert 1e-5 <= point["lr"] <= 1e-3
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit"])

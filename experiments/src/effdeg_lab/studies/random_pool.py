@@ -130,6 +130,8 @@ class RandomPool(Pool):
 def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | str:
     """Rank the measures of the models that fit; return why if that is not possible."""
     models = [model for model in read_models(results) if model[REFERENCE] >= fit]
+    if not models:
+        return f"no model has a training accuracy of {fit:.0%} or more"
     axes = name_columns(results.recipe.axes)
     measures = list_measures(models, axes)
     if len({model[REFERENCE] for model in models}) > 1:
