@@ -28,6 +28,8 @@ PAPER = {
     "glue-rte": "plain 70.28 ± 1.73, mixup 70.28 ± 3.07, ed 71.12 ± 1.96",  # Table 4, BERT-base
     "glue-mrpc": "plain 86.74 ± 1.06, mixup 86.30 ± 1.22, ed 87.66 ± 0.90",
     "glue-cola": "plain 62.31 ± 1.01, mixup 61.04 ± 0.91, ed 62.45 ± 1.01",
+    "clip-finetune-b32": "plain 76.20 ± 0.02, ed 77.14 ± 0.05",  # Table 2, ImageNet
+    "clip-finetune-b16": "plain 81.35 ± 0.11, ed 82.19 ± 0.03",
     "configurations": "efficient 90.18 ± 0.14, precise 90.82 ± 0.11",  # Table 10
 }
 OWN = "from dataclasses import replace\nfrom toys import RECIPE\nRECIPE = replace(RECIPE, name='mine')\nLIST = []\n"
@@ -58,20 +60,17 @@ def settings_of(name, method):
 
 def test_all_recipes_are_found_in_the_order_of_the_paper():
     tables = "methods random-pixels basis layers sampling components configurations"
-    in_paper = [f"cifar10-{name}" for name in tables.split()] + [
-        "mnist-cifar",
-        "pnn",
-        "cifar10-resnet18-pool",
-        "finetune-pool",
-    ]
-    in_paper[1:1] = ["glue-cola", "glue-mrpc", "glue-rte"]
+    in_paper = [f"cifar10-{name}" for name in tables.split()] + ["mnist-cifar", "pnn", "cifar10-resnet18-pool"]
+    in_paper[1:1] = ["clip-finetune-b16", "clip-finetune-b32", "glue-cola", "glue-mrpc", "glue-rte"]
+    in_paper.append("finetune-pool")
     others = (
         "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
         "cifar10-noisy-labels cifar10-random-pool cifar10-relatives cifar10-sensitivity digits-estimators "
         "digits-methods"
     )
     games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]
-    expected = [*in_paper, "grokking", *games, "cifar10-vit-pool", *others.split(), "estimator", "path-degrees"]
+    last = ["estimator", "finetune-shifts", "finetune-shifts-cifar10", "path-degrees"]
+    expected = [*in_paper, "grokking", *games, "cifar10-vit-pool", *others.split(), *last]
     assert list(all_recipes()) == expected
     for name, recipe in all_recipes().items():
         assert recipe.name == name

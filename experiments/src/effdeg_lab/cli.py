@@ -358,6 +358,31 @@ def _print_parts(console: Console, parts: "Iterable[str | tables.Table]") -> Non
 
 
 @app.command()
+def soup(name: Name, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:
+    """Average the weights of a fine-tuning sweep's tuning runs, and test the soups.
+
+    What enters the greedy soup is decided by the training images that these runs held out. The result is kept next to
+    the runs, where [bold]effdeg-lab table[/] finds it.
+    """
+    from effdeg.io import to_json, write_atomically
+    from effdeg_lab.finetuning.soups import measure_soups
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.studies.shifts import SOUPS, Shifts, tabulate_soups
+    from effdeg_lab.tables import to_terminal
+
+    recipe, where = find_recipe(name), _pick_device(device)
+    if not isinstance(recipe.study, Shifts):
+        raise ValueError(f"{name} does not fine-tune a pretrained network: there are no soups to make.")
+    found = _read_runs(runs)
+    soups = measure_soups(recipe, found, data, where)
+    file = next(run.file.parent for run in found if run.recipe == recipe.name) / SOUPS
+    write_atomically(file, f"{to_json(soups)}\n".encode())
+    console = Console(highlight=False)
+    console.print(to_terminal(tabulate_soups(soups), console.width))
+    _print(f"written: {escape(str(file))}")
+
+
+@app.command()
 def report(
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=f"Recipes {_RECIPES}; all if none.")] = None,
     runs: Runs = RUNS,

@@ -21,6 +21,8 @@ from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
 from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
+from effdeg_lab.finetuning.images import Crop
+from effdeg_lab.finetuning.shifts import find_shifts
 from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -31,6 +33,8 @@ def train(settings: Training, job: Job) -> None:
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
     examples = DeviceExamples(data, settings, job.device)
+    if settings.data == "imagenet" and settings.start_from != "scratch" and job.data and not settings.held_out:
+        examples.shifted = find_shifts(job.data, Crop(settings.pixels or 224))
     model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
     task = make_task(settings, examples, model)

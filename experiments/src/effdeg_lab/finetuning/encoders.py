@@ -5,7 +5,7 @@ Nothing is downloaded.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from effdeg.io import write_atomically
+from effdeg_lab.data import check_all
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.finetuning.shifts import read_classes
 from effdeg_lab.models import PRETRAINED, ViT
@@ -56,7 +57,17 @@ def find_pretrained(name: str, folder: Path | None) -> Path:
             "deit_tiny_patch16_224 of timm" if name == "deit-tiny" else f"openai/{place.name} of the Hugging Face hub"
         )
         raise FileNotFoundError(f"the weights of model={name!r} were not found: expected {place}, which is {what}.")
+    if place.is_dir():
+        check_folder(place)
     return place
+
+
+def check_parts(settings: Iterable[Any], folder: Path | None) -> None:
+    """Raise unless the data sets and the pretrained networks that the settings of runs name are in a folder."""
+    settings = list(settings)
+    check_all(settings, folder)
+    for name in dict.fromkeys(each.model for each in settings if each.model in PRETRAINED):
+        find_pretrained(name, folder)
 
 
 def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], classes: int) -> ImageClassifier:
@@ -283,7 +294,6 @@ def _compute_head(folder: Path, names: Sequence[str], templates: Sequence[str], 
 
 def _read_sizes(folder: Path) -> tuple[int, int]:
     """Return the pixels a side of CLIP's images, and the number of its features."""
-    check_folder(folder)
     config = json.loads((folder / "config.json").read_text())
     with explain_errors(folder / "config.json", "the settings of CLIP"):
         return config["vision_config"].get("image_size", 224), config["projection_dim"]

@@ -83,8 +83,12 @@ def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float =
             raise ValueError(f"expected at least one point (x, y), all finite; given {list(points)}.")
     if not margin >= 0:
         raise ValueError(f"margin={margin}: expected at least 0.")
-    is_above = all(_covers(curve, point, margin) for point in other)
-    return is_above and not all(_covers(other, point, margin) for point in curve)
+    return covers(curve, other, margin=margin) and not covers(other, curve, margin=margin)
+
+
+def covers(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:
+    """Return whether a curve covers all points of another, in the words of :func:`dominates`."""
+    return all(_covers(curve, point, margin) for point in other)
 
 
 def _covers(curve: Sequence[Point], point: Point, margin: float) -> bool:

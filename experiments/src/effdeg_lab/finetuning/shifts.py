@@ -134,6 +134,12 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
     return TestSet(name, images, labels, tuple(members.values()), layout.published)
 
 
+def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
+    """Find the shifts of ImageNet that are in the data folder, by name; those that are not there are left out."""
+    present = (name for name in SHIFTS if any((folder / place).is_dir() for place in _LAYOUTS[name].places))
+    return {name: find_test_set(name, folder, crop) for name in present}
+
+
 def _find_members(layout: _Layout) -> dict[str, tuple[int, ...]]:
     """Return the classes of ImageNet that count as each folder of a set, in the order of the folders' names."""
     found = dict[str, tuple[int, ...]]()

@@ -1,0 +1,76 @@
+"""Soups of a sweep: means of the models that tuned a method, chosen by the training images that they held out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import effdeg_lab.engine.evaluation as evaluation
+from effdeg_lab.data import load
+from effdeg_lab.engine import Training
+from effdeg_lab.engine.classify import make_network
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.finetuning.interpolation import State, greedy_soup, uniform_soup
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.results import matching
+from effdeg_lab.runs import Run
+
+
+def measure_soups(recipe: Recipe, runs: Sequence[Run], data: Path | None, device: torch.device) -> dict[str, Any]:
+    """Test the best model, the uniform soup and the greedy soup of each method's tuning runs.
+
+    What is best, and what enters the greedy soup, is decided by the held-out training images; ``rows`` have the
+    accuracy on these, on the test set and under shifts.
+
+    Args:
+        recipe: Whose methods were tuned.
+        runs: Of which those that tuned a method and kept their weights are used.
+        data: The folder that holds the data sets.
+        device: On which models are tested.
+
+    Raises:
+        ValueError: If no method has two such runs.
+    """
+    rows = []
+    for method in recipe.methods:
+        kept = [run for run in matching(runs, recipe, method, tuning=True) if run.finished and _weights(run).is_file()]
+        rows += _measure(method, kept, data, device) if len(kept) > 1 else []
+    if not rows:
+        raise ValueError(
+            f"there are no soups to make of {recipe.name}: no method has two finished runs that tuned it and kept "
+            "their weights (weights.pt in the folder of a run). A sweep without --no-tune makes them."
+        )
+    return {"recipe": recipe.name, "rows": rows}
+
+
+def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: torch.device) -> list[dict[str, Any]]:
+    settings = Training(**Training.complete(runs[0].settings))
+    settings = settings.change({"start_from": "pretrained"})  # all weights are replaced: no probe is needed
+    examples = load(settings.data, data, settings.pixels)
+    held_out = DeviceExamples(examples, settings, device)
+    tested = DeviceExamples(examples, settings.change({"held_out": 0}), device)
+    network = make_network(settings, held_out, device, data)
+    states = {run.file.stem: torch.load(_weights(run), map_location=device, weights_only=True) for run in runs}
+
+    def score(state: State, given: DeviceExamples = held_out) -> float:
+        network.load_state_dict(dict(state))
+        return evaluation.score_set(network, given, (given.test.inputs, given.test.labels), settings.precision)
+
+    greedy = greedy_soup(states, score)
+    best = greedy.names[0]
+    rows = []
+    for kind, state, names in (
+        ("best model", states[best], [best]),
+        ("uniform soup", uniform_soup(states.values()), list(states)),
+        ("greedy soup", greedy.state, list(greedy.names)),
+    ):
+        row = {"method": method.title, "kind": kind, "models": len(names), "names": names}
+        row |= {"held_out_accuracy": score(state), "test_accuracy": score(state, tested)}
+        corrupted = evaluation.evaluate_corrupted(network, tested, settings)
+        rows.append(row | evaluation.evaluate_shifted(network, tested, corrupted.get("corrupted_accuracy"), settings))
+    return rows
+
+
+def _weights(run: Run) -> Path:
+    return run.file.with_suffix("") / "weights.pt"
