@@ -83,7 +83,7 @@ def draw() -> None:
     draw_speed()
     draw_relatives()
     draw_procgen()
-    draw_studies([*STUDIES, *lab_tables.list_finetuning()])
+    draw_studies([*STUDIES, *lab_tables.list_finetuning(), *lab_tables.list_random_pools()])
 
 
 def draw_studies(names: Iterable[str]) -> None:
