@@ -17,6 +17,7 @@ from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.engine.streaming import StreamedSplit
+from effdeg_lab.finetuning.images import KeptImages
 from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
 
 T = TypeVar("T")
@@ -82,7 +83,8 @@ def score_set(
     """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
     device = examples.test.labels.device
     if isinstance(given, TestSet):
-        workers = 0 if len(given) <= _CHUNK else min(16, os.cpu_count() or 1)
+        ready = len(given) <= _CHUNK or isinstance(given.images, KeptImages)
+        workers = 0 if ready else min(16, os.cpu_count() or 1)
         with autocast(device, precision):
             return measure_accuracy(model, given, examples.scale, workers=workers)
     images, labels = given

@@ -1,6 +1,7 @@
 """Where a fine-tuned network starts from: a head that fits its features, and the weights between start and end."""
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.finetuning.encoders import ImageClassifier
-from effdeg_lab.finetuning.images import Crop
+from effdeg_lab.finetuning.images import Crop, KeptImages
 from effdeg_lab.finetuning.interpolation import measure_curve
 from effdeg_lab.finetuning.probe import fit_logistic
 from effdeg_lab.finetuning.shifts import TestSet, find_shifts
@@ -88,7 +89,8 @@ def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
     for name, each in examples.shifted.items():
         if isinstance(each, TestSet):
-            found[name] = [each.take(ALONG)]
+            part = each.take(ALONG)
+            found[name] = [replace(part, images=KeptImages(part.images))]
         else:
             found[name] = [(each[0][:ALONG], each[1][:ALONG])]
     if examples.corrupted is not None:
