@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, engine, kernels, speedups, together, training
+from benchmarks import comparisons, engine, kernels, speedups, streaming, together, training
 from benchmarks.timing import device, interleaved
 from effdeg.functional import (
     basis_matrix,
@@ -155,13 +155,22 @@ def _record(name: str, ratio: float, target: str, detail: str) -> Record:
     return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
-ON_CPU = [measure_overhead, fitting_speed, projection_speed, memory_growth, conditioning, damping, engine.engine_move]
+ON_CPU = [
+    measure_overhead,
+    fitting_speed,
+    projection_speed,
+    memory_growth,
+    conditioning,
+    damping,
+    engine.engine_move,
+    streaming.decoding_speed,
+]
 _GPU_CASES = (
     training.CASES,
     comparisons.CASES,
     engine.CASES,
     kernels.CASES,
     speedups.CASES,
-    [together.networks_at_once],
+    [together.networks_at_once, streaming.decoding_speed],
 )
 ON_GPU = [measure_overhead, projection_speed, memory_growth, *(case for cases in _GPU_CASES for case in cases)]

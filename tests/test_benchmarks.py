@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import comparisons, together
+from benchmarks import comparisons, streaming, together
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("proxy_cost", 2)])
@@ -74,3 +74,13 @@ def test_steps_of_relatives_run_what_they_should(monkeypatch):
     rows = comparisons.relative_costs_vit()["rows"]
     assert [row["method"] for row in rows] == [*comparisons.RELATIVES]
     assert rows[0]["ratio"] == 1
+
+
+def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):
+    monkeypatch.setattr(streaming, "IMAGES", 96)
+    monkeypatch.setattr(streaming, "FILES", 2)
+    monkeypatch.setattr(streaming.os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.setattr(streaming, "_can_decode", lambda decoder: decoder == "pillow")
+    rows = streaming.decoding_speed()["rows"]
+    assert [(row["decoder"], row["processes"]) for row in rows] == [("pillow", 0), ("pillow", 1)]
+    assert all(row["images_per_second"] > 0 for row in rows)

@@ -26,7 +26,7 @@ SMALL = {
     "measure_nodes": 20,
     "measure_degree": 8,
 }
-TIMES = {"seconds", "seconds_per_epoch", "milliseconds_per_step"}
+TIMES = {"seconds", "seconds_per_epoch", "milliseconds_per_step", "images_per_second", "waited"}
 SIZE = (8, 6)
 
 

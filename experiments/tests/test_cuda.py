@@ -1,8 +1,10 @@
 """On a GPU: the whole step in one graph trains as the same step does without one, and runs end as on a CPU."""
 
+import pretrained_toys
 import pytest
 import test_finetune
 import test_grokking
+import test_streaming
 import torch
 from engine_runs import (
     assert_close,
@@ -20,6 +22,7 @@ from effdeg_lab.engine import classify, train_together
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import CapturedStep, Step
+from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.engine.suspicion import score_labels
 from effdeg_lab.engine.together import StackedStep
 from effdeg_lab.models import make_model
@@ -211,6 +214,21 @@ def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch, augment):
     assert 0 <= done.summary["test_calibration_error"] <= 1
 
 
+@pytest.mark.parametrize("components", [None, 2])
+def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, components):
+    given = pretrained_toys.make_shifted(corrupted=True)
+    monkeypatch.setattr(classify, "load", lambda *_: given)
+    # Resized images, smoothed labels and the penalty, all in the captured step; the start is the same on both.
+    settings = pretrained_toys.tune(regularizer="ed", weight=0.5, components=components, smoothing=0.1, compile=True)
+    ours = carry_out(tmp_path / "gpu", settings, device=GPU)
+    other = carry_out(tmp_path / "cpu", settings)
+    first, same = ours.summary["interpolated"][0], other.summary["interpolated"][0]
+    assert first["shifted"] == pytest.approx(same["shifted"], abs=0.03)
+    assert len(ours.summary["interpolated"]) == 11
+    assert ours.summary["interpolated"][-1]["shifted"] == pytest.approx(ours.summary["shifted"], abs=1e-9)
+    assert ours.metrics[-1]["penalty"] == pytest.approx(other.metrics[-1]["penalty"], rel=0.3)
+
+
 @pytest.mark.parametrize("softmax", ["float32", "float64"])
 def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
     settings = test_grokking.small(softmax=softmax, weight_decay=0.5)
@@ -281,3 +299,22 @@ def test_an_update_of_ppo_is_that_on_a_cpu(changes):
     actions, (_, chosen, log_probs, _) = learners[1].choose(given["frames"][0, :4].numpy())
     assert actions.tolist() == chosen.tolist()
     assert bool((log_probs < 0).all())
+
+
+def test_batches_from_files_are_those_of_a_cpu_and_a_run_waits_for_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EFFDEG_DECODERS", "2")
+    test_streaming.write_folders(tmp_path / "data" / "imagenet", test_streaming.draw_images())
+    settings, data = test_streaming.small(), load("imagenet", tmp_path / "data")
+    plan = [(epoch, torch.randperm(130)[:40]) for epoch in range(7)]
+    ours, expected = (make_examples(data, settings, device).read(plan, 40) for device in (GPU, torch.device("cpu")))
+    for (images, labels), (right, right_labels) in zip(ours, expected, strict=True):
+        busy = torch.randn(2000, 2000, device=GPU)
+        seen = images.clone(), labels.clone()  # queued after work, as a step is, while the next batch is copied
+        for _ in range(20):
+            busy = busy @ busy.T / busy.norm()
+        assert torch.equal(seen[0].cpu(), right)
+        assert torch.equal(seen[1].cpu(), right_labels)
+    run = carry_out(tmp_path / "runs", settings, device="cuda", data=tmp_path / "data")
+    assert 0 <= run.run.summary["waited"] < 1
+    assert run.run.summary["images_per_second"] > 0

@@ -15,14 +15,13 @@ from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop
-from effdeg_lab.engine.pretrained import fit_head, measure_interpolated
+from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
+from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
-from effdeg_lab.finetuning.images import Crop
-from effdeg_lab.finetuning.shifts import find_shifts
 from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -32,9 +31,8 @@ def train(settings: Training, job: Job) -> None:
     """Carry out a run, or what is left of it."""
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
-    examples = DeviceExamples(data, settings, job.device)
-    if settings.data == "imagenet" and settings.start_from != "scratch" and job.data and not settings.held_out:
-        examples.shifted = find_shifts(job.data, Crop(settings.pixels or 224))
+    examples = make_examples(data, settings, job.device, progress=job.progress)
+    examples.shifted |= find_more_shifts(settings, job.data)
     model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
     task = make_task(settings, examples, model)
@@ -118,6 +116,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
         evaluate=evaluate,
         describe=_describe,
+        source=examples if isinstance(examples, StreamedExamples) else None,
         teacher=teacher,
         memory=memory,
         clip=settings.clip,
@@ -150,7 +149,7 @@ def check_network(network: nn.Module, settings: Training, examples: DeviceExampl
     if settings.at is not None and settings.at not in layers:
         raise ValueError(f"at={settings.at!r} is not a layer of {settings.model}. {suggest(settings.at, layers)}")
     training = network.training
-    outputs = network.eval()(examples.normalize(examples.train.inputs[:2]))
+    outputs = network.eval()(examples.normalize(examples.train.first(2).inputs))
     network.train(training)
     if not isinstance(outputs, Tensor) or outputs.shape != (2, examples.classes):
         given = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -206,6 +205,8 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "seconds_per_epoch": loop.seconds / settings.epochs,
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "parameters": sum(each.numel() for each in task.model.parameters()),
+        **loop.measure_speed(),
+        **({} if task.source is None else task.source.summarize()),
         **evaluation.score_test(task.model, examples, settings),
         **corrupted,
         **evaluation.evaluate_shifted(task.model, examples, corrupted.get("corrupted_accuracy"), settings),
@@ -217,4 +218,5 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
 def _describe(entry: dict[str, Any]) -> str:
     penalty = "" if entry["penalty"] is None else f" · penalty {entry['penalty']:.3g}"
     degree = f" · ED {entry['effective_degree']['value']:.3g}" if "effective_degree" in entry else ""
-    return f"{entry['test_accuracy']:.1%}{penalty}{degree} · {entry['seconds'] / entry['epoch']:.2f} s/epoch"
+    waited = f" · waited {entry['waited']:.0%}" if "waited" in entry else ""
+    return f"{entry['test_accuracy']:.1%}{penalty}{degree} · {entry['seconds'] / entry['epoch']:.2f} s/epoch{waited}"

@@ -2,7 +2,8 @@
 
 import os
 import statistics
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,15 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import Measurement, Trace, proxies
 from effdeg_lab.engine.examples import DeviceExamples, Split
+from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
+from effdeg_lab.engine.streaming import StreamedSplit
+from effdeg_lab.finetuning.images import KeptImages
 from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
+
+T = TypeVar("T")
 
 # Enough to follow training by; the last evaluation counts every training example.
 _WATCHED = 10_000
@@ -38,8 +44,9 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Score the predicted probabilities of the test examples."""
-    logits = torch.cat(_predict(model, examples, examples.test, settings.precision))
-    return score_probabilities(logits, examples.test.labels)
+    logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
+    shares = zip(*collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
+    return score_probabilities(*(torch.cat(each).to(logits.device) for each in shares))
 
 
 def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
@@ -76,7 +83,8 @@ def score_set(
     """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
     device = examples.test.labels.device
     if isinstance(given, TestSet):
-        workers = 0 if len(given) <= _CHUNK else min(16, os.cpu_count() or 1)
+        ready = len(given) <= _CHUNK or isinstance(given.images, KeptImages)
+        workers = 0 if ready else min(16, os.cpu_count() or 1)
         with autocast(device, precision):
             return measure_accuracy(model, given, examples.scale, workers=workers)
     images, labels = given
@@ -172,21 +180,31 @@ def _list_values(table: proxies.Table) -> dict[str, dict[str, float | None]]:
 
 
 @torch.no_grad()
-def _predict(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> list[Tensor]:
+def _predict(
+    model: nn.Module, examples: DeviceExamples, split: Split, precision: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the outputs and the labels of a split in parts."""
     training = model.training
     model.eval()
-    with autocast(split.labels.device, precision):
-        outputs = [model(examples.normalize(inputs)).float() for inputs in torch.split(split.inputs, _CHUNK)]
+    for inputs, labels in split.chunks(_CHUNK):
+        with autocast(split.labels.device, precision):
+            outputs = model(examples.normalize(inputs)).float()
+        yield outputs, labels
     model.train(training)
-    return outputs
 
 
 def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
-    outputs = _predict(model, examples, split, precision)
-    chunks = list(zip(outputs, torch.split(split.labels, _CHUNK), strict=True))
-    right = sum((output.argmax(1) == labels).sum() for output, labels in chunks)
-    loss = sum(cross_entropy(output, labels, reduction="sum") for output, labels in chunks)
-    return float(right) / len(split), float(loss) / len(split)
+    right, loss = torch.zeros(2, device=split.labels.device).unbind()
+    for outputs, labels in _predict(model, examples, split, precision):
+        right = right + (outputs.argmax(1) == labels).sum()
+        loss = loss + cross_entropy(outputs, labels, reduction="sum")
+    rights, losses = zip(*collect(split, (float(right), float(loss))), strict=True)
+    return sum(rights) / len(split), sum(losses) / len(split)
+
+
+def collect(split: Split, found: T) -> list[T]:
+    """Return what each process found in its share of a split; a split on the device is looked at by each on its own."""
+    return gather(found) if isinstance(split, StreamedSplit) else [found]
 
 
 def _get_inputs(examples: DeviceExamples) -> Tensor:

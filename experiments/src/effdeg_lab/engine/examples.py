@@ -1,5 +1,6 @@
 """The examples of a run, all of them on the device, and what is done to a batch of images there: crops, flips, cuts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
-from effdeg_lab.data import Labelled
+from effdeg_lab.data import ImageSet, Labelled
 from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
@@ -37,6 +38,10 @@ class Split:
         """Return the first examples."""
         return Split(self.inputs[:count], self.labels[:count])
 
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield inputs and labels in parts."""
+        return zip(torch.split(self.inputs, size), torch.split(self.labels, size), strict=True)
+
 
 class DeviceExamples:
     """What is trained on, and what is tested on: the test set, and changed ones, or examples that were held out."""
@@ -57,7 +62,7 @@ class DeviceExamples:
         # The true labels of training examples, where some of those that are trained on are known to be wrong.
         self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
         self.corrupted = None if settings.held_out else data.corrupted  # large: not on the device yet
-        self.shifted = {} if settings.held_out else data.shifted  # nor these
+        self.shifted = {} if settings.held_out else dict(data.shifted)  # nor these
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:
@@ -65,9 +70,7 @@ class DeviceExamples:
             self.further_tests = {
                 name: Split(inputs.to(device), self.test.labels) for name, inputs in data.further_tests.items()
             }
-        known = PRETRAINED.get(settings.model)
-        self.scale = (data.mean, data.std) if known is None else known.scale
-        self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in self.scale)
+        self._set_scale(data, settings, device)
         self._augment, self._crop_scale = settings.augment, settings.crop_scale
         self._images = add_border(self.train.inputs, self._augment)
         self._labels, self._labelled = self.train.labels, None
@@ -96,6 +99,11 @@ class DeviceExamples:
         """Draw inputs of this shape, every pixel uniform between black and white, or every feature between 0 and 1."""
         noise = torch.rand_like(inputs)
         return self._standardize(noise) if self._pixels else noise
+
+    def _set_scale(self, data: Labelled | ImageSet, settings: Training, device: torch.device) -> None:
+        known = PRETRAINED.get(settings.model)
+        self.scale = (data.mean, data.std) if known is None else known.scale
+        self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in self.scale)
 
     def _crop(self, indices: Tensor) -> Tensor:
         if self._augment in RESIZED:

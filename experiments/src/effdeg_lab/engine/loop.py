@@ -9,7 +9,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +52,7 @@ class Loop:
         self.step, self.seconds, self.last = 0, 0.0, State()
         self.penalized = 0
         self._order: Tensor | None = None
+        self._batches: Iterator[tuple[Tensor, ...]] | None = None  # of a source
         self._shapes: list[int | None] = []
         self.turn = Turn(job)
 
@@ -85,8 +86,10 @@ class Loop:
         task, job, shown = self._task, self._job, 0.0
         shows = job.progress and self.first_process
         title = f"{job.method}, seed {job.settings.seed}"
-        with self.turn, progress_bar(title, task.steps, enabled=shows) as update:
+        with self.turn, ExitStack() as stack, progress_bar(title, task.steps, enabled=shows) as update:
             self._capture()
+            if task.source is not None:
+                self._batches = stack.enter_context(closing(task.source.read(self._plan(), self._share)))
             self._saved = self._since = time.perf_counter()
             while self.step < task.steps:
                 self._train_step()
@@ -112,9 +115,18 @@ class Loop:
         }
         if self._task.memory is not None:
             state["memory"] = self._task.memory.state()
+        if self._task.source is not None:
+            state["source"] = self._task.source.state()
         if self.first_process:
             self._job.save(state)
         self._saved = time.perf_counter()
+
+    def measure_speed(self) -> dict[str, float]:
+        """Return images per second, and the share of time that steps waited for them; nothing without a source."""
+        if self._task.source is None:
+            return {}
+        images = self.step * self._task.batch_size
+        return {"images_per_second": images / self.seconds, "waited": self._task.source.waited / self.seconds}
 
     def finish(self, summary: State, *, keep_weights: bool = True) -> None:
         """End the run with this summary and the weights."""
@@ -147,6 +159,8 @@ class Loop:
         torch.manual_seed(self._job.settings.seed + 1_000_003 * self._rank)
         state, self._checkpoint = self._checkpoint, None
         self._step.restore(self._fresh if state is None else state)
+        if self._task.source is not None:
+            self._task.source.restore(None if state is None else state["source"])
         if state is None:
             return
         self.step, self.seconds, self.last = state["step"], state["seconds"], state["last"]
@@ -178,9 +192,18 @@ class Loop:
         first = number * task.batch_size + self._rank * self._share
         weight = task.weight(self.step)
         self.penalized += weight > 0
-        indices, rate = self._order[first : first + self._share], task.rate(self.step)
-        self._step(indices, rate=rate, weight=weight, shape=self._shapes[number])
+        given = (self._order[first : first + self._share],) if self._batches is None else next(self._batches)
+        self._step(*given, rate=task.rate(self.step), weight=weight, shape=self._shapes[number])
         self.step += 1
+
+    def _plan(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield the epoch and the indices of this process's share of the batch, for every step that is left."""
+        order, per_epoch = None, self._task.examples // self._task.batch_size
+        for step in range(self.step, self._task.steps):
+            epoch, number = divmod(step, per_epoch)
+            order = self.shuffle(epoch) if order is None or number == 0 else order
+            first = number * self._task.batch_size + self._rank * self._share
+            yield epoch, order[first : first + self._share]
 
     def shuffle(self, epoch: int) -> Tensor:
         """Return the order of the examples in an epoch."""
@@ -206,7 +229,8 @@ class Loop:
             if self.penalized:
                 passes = 1 if task.regularizer.wrap is None else 2  # in a step
                 penalty = sum(gather(float(self._step.penalties))) / (self.penalized * passes * self._size)
-            self.last = {"step": self.step, "seconds": self.seconds, **task.evaluate(self.step, penalty)}
+            speed = self.measure_speed()
+            self.last = {"step": self.step, "seconds": self.seconds, **speed, **task.evaluate(self.step, penalty)}
             if self.first_process:
                 self._job.log(self.last)
 

@@ -17,14 +17,16 @@ _WARM_UP = 1 / 30
 class Training(Settings):
     """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
 
-    data: str = "cifar10"  # or cifar10n-worst, mnist, mnist-cifar, pacs, digits, or a file or folder in a known layout
+    # Or cifar10n-worst, mnist, mnist-cifar, pacs, digits, imagenet, or a file or folder in a known layout.
+    data: str = "cifar10"
     # Or vit-tiny-mean, vit-s16, resnet18, resnet9, mlp, or package.module:callable; or pretrained, deit-tiny, clip-b32
     # or clip-b16.
     model: str = "vit-tiny"
     # pretrained: a pretrained network with a new head, drawn at random, but CLIP on ImageNet with its zero-shot head.
     # probe: the head is instead a logistic regression on the features of all training examples.
     start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
-    pixels: int | None = setting(None, least=1)  # a side of the images, which are resized to it on the device
+    # A side of the images, which are resized to it on the device, or cropped to it when they are read from files.
+    pixels: int | None = setting(None, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, at the points of paths as well
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
@@ -66,6 +68,9 @@ class Training(Settings):
         "resized-crop-flip-randaugment",
     ] = "crop-flip"
     crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area in a resized crop
+    # Images in files: decode all of them once, and keep their middle on the device, instead of decoding every batch.
+    resident: bool = False
+    decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
@@ -130,6 +135,8 @@ class Training(Settings):
         Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components. None as well for
         what a stack of networks has no code for: steps in parts, and parameters that are not decayed.
         """
+        if self.data == "imagenet":  # it may be streamed, batch by batch for one network
+            return None
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
         if parts - {"plain", "mixup", "ed"} or hooked or self.labelled or self.teacher or self.loss_on != "examples":

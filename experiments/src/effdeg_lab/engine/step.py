@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,27 @@ class Memory(Protocol):
         """Return what belongs into the summary of the run."""
 
 
+class Source(Protocol):
+    """Where batches come from that are not on the device: what it remembers is saved in checkpoints."""
+
+    waited: float  # seconds that steps have waited for their batch
+
+    def allocate(self, size: int) -> tuple[Tensor, ...]:
+        """Return tensors on the device for a batch of this size."""
+
+    def read(self, plan: Iterable[tuple[int, Tensor]], size: int) -> Generator[tuple[Tensor, ...]]:
+        """Yield the batches with given indices in given epochs, each to be used before the next is asked for."""
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+
+    def restore(self, state: State | None) -> None:
+        """Go on from what a checkpoint kept, or start anew."""
+
+    def summarize(self) -> State:
+        """Return what belongs into the summary of the run."""
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What is trained and how, and when to look at it."""
@@ -42,7 +63,8 @@ class Task:
     model: nn.Module  # on its device, with its first weights
     regularizer: Method
     # Returns the training examples of given indices, their labels and, if the penalty has a use for them, more examples
-    # without labels. If batches have different shapes, it is given that of the batch as well.
+    # without labels. If batches have different shapes, it is given that of the batch as well. If there is a source, it
+    # is given what the source yields instead of indices.
     batch: Callable[..., tuple[Tensor, ...]]
     examples: int
     batch_size: int  # over all processes; an epoch leaves out what does not fill a batch
@@ -56,6 +78,7 @@ class Task:
     # It must leave torch's random numbers alone.
     evaluate: Callable[[int, float | None], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar
+    source: Source | None = None  # of batches that are not on the device already
     teacher: Teacher | None = None  # an average of the model, updated after each step
     memory: Memory | None = None  # of the evaluations
     # Steps of several shapes, such as the lengths of texts: all that there are, and which one the examples of given
@@ -168,7 +191,8 @@ class Step:
         self._on_gpu = device.type == "cuda"
         # Captured steps read these from their place, so they are written to, never replaced.
         self._rate, self._weight, self.penalties = (torch.zeros((), device=device) for _ in range(3))
-        self._indices = torch.arange(size, device=device)
+        indices = torch.arange(size, device=device)
+        self._given: tuple[Tensor, ...] = (indices,) if task.source is None else task.source.allocate(size)
         self._fused = self._on_gpu or task.fused_on_cpu
         options = {"lr": self._rate if self._fused else 1.0, "fused": self._fused, **task.options}
         if self._on_gpu and issubclass(task.optimizer, torch.optim.AdamW):
@@ -205,9 +229,10 @@ class Step:
             captured = self._on_gpu and self._wrapper is self._model
             self._steps[penalized, shape] = CapturedStep(self._model, run) if captured else run
 
-    def __call__(self, indices: Tensor, *, rate: float, weight: float, shape: int | None = None) -> None:
-        """Train on the examples with these indices; a penalty of no weight is not computed."""
-        self._indices.copy_(indices)
+    def __call__(self, *given: Tensor, rate: float, weight: float, shape: int | None = None) -> None:
+        """Train on the examples with given indices or of a batch; a penalty of no weight is not computed."""
+        for own, each in zip(self._given, given, strict=True):
+            own.copy_(each)
         self._rate.fill_(rate)
         if not self._fused:
             for group in self.optimizer.param_groups:
@@ -253,7 +278,8 @@ class Step:
         return [shape for shape in self._task.shapes or (None,) if (penalized, shape) not in self._steps]
 
     def _run(self, penalized: bool, shape: int | None) -> None:
-        parts = [self._take(indices, shape) for indices in self._indices.chunk(self._task.accumulate)]
+        given = zip(*(each.chunk(self._task.accumulate) for each in self._given), strict=True)
+        parts = [self._take(part, shape) for part in given]
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
@@ -272,9 +298,9 @@ class Step:
         if self._task.teacher is not None:
             self._task.teacher.update(self._model)
 
-    def _take(self, indices: Tensor, shape: int | None) -> tuple[Tensor, ...]:
+    def _take(self, given: tuple[Tensor, ...], shape: int | None) -> tuple[Tensor, ...]:
         """Return a part of a batch: examples and labels, mixed if the regularizer does that, and perhaps others."""
-        x, y, *unlabeled = self._batch(indices) if shape is None else self._batch(indices, shape)
+        x, y, *unlabeled = self._batch(*given) if shape is None else self._batch(*given, shape)
         return *self._task.regularizer.batch(x, y), *unlabeled
 
     def _differentiate(self, penalized: bool, part: tuple[Tensor, ...], parts: int) -> Tensor:
@@ -322,7 +348,7 @@ class Step:
             torch.random.fork_rng([self._device] if self._on_gpu else []),
             autocast(self._device, self._task.precision),
         ):
-            x, y, *_ = self._task.batch(self._indices[:2], *self._task.shapes[:1])
+            x, y, *_ = self._task.batch(*(each[:2] for each in self._given), *self._task.shapes[:1])
             loss = self._task.loss(functional_call(self._model, buffers, (x,)), y)
         gradients = torch.autograd.grad(loss, given, allow_unused=True)
         return [each for each, gradient in zip(given, gradients, strict=True) if gradient is not None]

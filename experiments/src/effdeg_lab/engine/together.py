@@ -20,11 +20,11 @@ from torch.func import functional_call, vmap
 import effdeg_lab.engine.loop as looping
 from effdeg_lab.data import load
 from effdeg_lab.engine.classify import check_network, finish, make_network, make_task, summarize
-from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocast
+from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.runs import AloneError, Job, StoppedError
 
 # A parameter begins at a multiple of this many numbers, as fast kernels want it.
@@ -39,7 +39,7 @@ def train_together(jobs: Sequence[Job]) -> None:
     first = _get_settings(jobs[0])
     make_regularizer(first)  # a bad one is reported before any data are read
     data = load(first.data, jobs[0].data, first.pixels)
-    examples, fingerprint = DeviceExamples(data, first, jobs[0].device), data.fingerprint()
+    examples, fingerprint = make_examples(data, first, jobs[0].device), data.fingerprint()
     members = []
     for job in jobs:
         model = make_network(_get_settings(job), examples, job.device, job.data)

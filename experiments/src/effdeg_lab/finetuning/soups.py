@@ -11,6 +11,8 @@ from effdeg_lab.data import load
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.pretrained import find_more_shifts
+from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.finetuning.interpolation import State, greedy_soup, uniform_soup
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import matching
@@ -48,8 +50,10 @@ def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: tor
     settings = Training(**Training.complete(runs[0].settings))
     settings = settings.change({"start_from": "pretrained"})  # all weights are replaced: no probe is needed
     examples = load(settings.data, data, settings.pixels)
-    held_out = DeviceExamples(examples, settings, device)
-    tested = DeviceExamples(examples, settings.change({"held_out": 0}), device)
+    held_out = make_examples(examples, settings, device)
+    final = settings.change({"held_out": 0})
+    tested = make_examples(examples, final, device)
+    tested.shifted |= find_more_shifts(final, data)
     network = make_network(settings, held_out, device, data)
     states = {run.file.stem: torch.load(_weights(run), map_location=device, weights_only=True) for run in runs}
 

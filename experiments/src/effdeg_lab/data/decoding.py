@@ -1,0 +1,276 @@
+"""Encoded images become bytes of one size, cropped as the seed, the epoch and the index say, in processes of their own.
+
+An image that cannot be read is replaced by the next one, so that a batch keeps its size, and reported by its name.
+"""
+
+import importlib
+import io
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from effdeg_lab.data.kept import Buffer, Notes, keep_bytes
+from effdeg_lab.data.layouts import Labelled
+from effdeg_lab.data.stored import ImageSet, StoredImages
+from effdeg_lab.progress import progress_bar
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+Key = tuple[int, int]  # an epoch and the index of an image
+Decoder = Literal["pillow", "torchvision"]
+CHUNK = 32
+"""The images that a process decodes at once: few, so that the first batch is ready soon."""
+_AHEAD = 4  # chunks that each process decodes ahead
+_MOST_BROKEN = 0.01
+_MOST_IN_A_ROW = 100
+_RATIOS = (3 / 4, 4 / 3)
+# The short side of an image that is cropped to 224 pixels is resized to 256.
+_MARGIN = 256 / 224
+
+
+def draw_crop(width: int, height: int, least: float, random: np.random.Generator) -> Box:
+    """Draw the box of a random resized crop, in the way of Inception: an area, and an aspect ratio from 3/4 to 4/3."""
+    for _ in range(10):
+        area = width * height * random.uniform(least, 1.0)
+        ratio = math.exp(random.uniform(math.log(_RATIOS[0]), math.log(_RATIOS[1])))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
+            return left, top, left + w, top + h
+    # The largest box in the middle with a permitted ratio.
+    w, h = min(width, round(height * _RATIOS[1])), min(height, round(width / _RATIOS[0]))
+    return (width - w) // 2, (height - h) // 2, (width + w) // 2, (height + h) // 2
+
+
+def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
+    """Return the square in the middle that is left if the short side is ``margin`` times as long as a crop's side."""
+    side = min(width, height) / margin
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side
+
+
+def decode_with_pillow(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
+    """Decode the part of an image that a box shows, resized to ``size`` pixels a side, bilinear with antialiasing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ImageNet has images with broken notes of cameras
+        with Image.open(io.BytesIO(content)) as image:
+            width, height = image.size
+            left, top, right, bottom = choose(width, height)
+            # A JPEG is decoded at a half, a quarter or an eighth if the box has enough pixels then.
+            image.draft("RGB", (math.ceil(size * width / (right - left)), math.ceil(size * height / (bottom - top))))
+            x, y = image.width / width, image.height / height
+            box = left * x, top * y, min(right * x, image.width), min(bottom * y, image.height)
+            resized = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
+    return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
+
+
+def decode_with_torchvision(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
+    """Do the same by torchvision, in full size: without Pillow's reduced decoding, and to whole pixels of the box."""
+    from torchvision.io import ImageReadMode, decode_image  # type: ignore[import-not-found,unused-ignore]
+
+    image = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), mode=ImageReadMode.RGB)
+    left, top, right, bottom = map(round, choose(image.shape[2], image.shape[1]))
+    part = image[None, :, top:bottom, left:right]
+    return torch.nn.functional.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]
+
+
+DECODERS: Mapping[str, Callable[[bytes, int, Callable[[int, int], Box]], Tensor]] = {
+    "pillow": decode_with_pillow,
+    "torchvision": decode_with_torchvision,
+}
+
+
+def check_decoder(name: Decoder) -> None:
+    """Raise unless a decoder can be imported: in a process that decodes, every image would seem broken."""
+    try:
+        importlib.import_module({"pillow": "PIL.Image", "torchvision": "torchvision.io"}[name])
+    except Exception as error:  # one that was built for another torch may raise anything
+        raise ValueError(f"decoder={name} cannot be used here: {error}. Install it, or use pillow.") from error
+
+
+class Chunk(NamedTuple):
+    """Some images of one size, N × 3 × size × size bytes, their labels, and broken images that were left out."""
+
+    images: Tensor
+    labels: Tensor
+    broken: list[tuple[str, str]]  # name and reason
+
+
+class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
+    """Stored images, each decoded when it is asked for: a random crop if ``least`` is given, else the middle.
+
+    Args:
+        images: Where they are.
+        size: Pixels a side.
+        seed: With the epoch and the index, decides a random crop.
+        least: The smallest share of the area of an image that a random crop may have.
+        margin: Without ``least``, how much longer the short side is than what is kept of it.
+        decoder: What decodes them.
+    """
+
+    def __init__(
+        self,
+        images: StoredImages,
+        size: int,
+        *,
+        seed: int = 0,
+        least: float | None = None,
+        margin: float = _MARGIN,
+        decoder: Decoder = "pillow",
+    ) -> None:
+        self.images, self.size, self._decode = images, size, DECODERS[decoder]
+        self._seed, self._least, self._margin = seed, least, margin
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, int, list[tuple[str, str]]]:
+        epoch, index = key
+        broken = list[tuple[str, str]]()
+        while len(broken) < min(_MOST_IN_A_ROW, len(self)):
+            try:
+                return self._read(epoch, index), int(self.images.labels[index]), broken
+            except Exception as error:  # of many kinds, for files can be broken in many ways
+                broken.append((self.images.describe(index), str(error) or type(error).__name__))
+                index = (index + 1) % len(self)
+        raise ValueError(f"{len(broken)} images in a row cannot be read; the first is {': '.join(broken[0])}.")
+
+    def _read(self, epoch: int, index: int) -> Tensor:
+        content = self.images.read(index)
+        if not content:
+            raise ValueError("it is empty")
+
+        def choose(width: int, height: int) -> Box:
+            if self._least is None:
+                return find_center(width, height, self._margin)
+            return draw_crop(width, height, self._least, np.random.default_rng([self._seed, epoch, index]))
+
+        return self._decode(content, self.size, choose)
+
+
+class Broken:
+    """The images of a split that could not be read: each is reported once, and more than 1% of all are refused."""
+
+    def __init__(self, total: int) -> None:
+        self.most, self.names = max(1, int(_MOST_BROKEN * total)), list[str]()
+
+    def report(self, broken: Iterable[tuple[str, str]]) -> None:
+        """Warn of images that were not known to be broken; raise if there are too many by now."""
+        for name, reason in broken:
+            if name not in self.names:
+                self.names.append(name)
+                said = f"{name} cannot be read as an image, and another is used instead: {reason}"
+                warnings.warn(said, RuntimeWarning, stacklevel=2)
+        if len(self.names) > self.most:
+            raise ValueError(
+                f"{len(self.names)} images cannot be read, which is more than {_MOST_BROKEN:.0%} of them: "
+                f"{', '.join(self.names[:5])}, …. Remove them, or get the data again."
+            )
+
+
+def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pinned: bool = False) -> Iterator[Chunk]:
+    """Decode chunks of images in their order, ahead of their use, in ``decoders`` processes; 0 decodes them here."""
+    options: dict[str, Any] = {}
+    if decoders:
+        # Started from a process that has no threads and no GPU, of which a fork would be a broken copy.
+        context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+        context.set_forkserver_preload([__name__])  # torch is imported once for all of them
+        options["multiprocessing_context"] = context
+        options["prefetch_factor"] = _AHEAD
+        options["worker_init_fn"] = _prepare_process
+    loader = DataLoader(
+        crops,
+        batch_sampler=keys,  # type: ignore[arg-type]  # any iterable of lists
+        num_workers=decoders,
+        collate_fn=_join,
+        pin_memory=pinned,
+        generator=torch.Generator(),  # or it would draw from torch's own, which decides how training goes on
+        **options,
+    )
+    yield from loader
+
+
+def split_keys(epoch: int, indices: Tensor) -> list[list[Key]]:
+    """Return the keys of images in chunks, each for one process to decode."""
+    return [[(epoch, index) for index in part] for part in map(Tensor.tolist, torch.split(indices, CHUNK))]
+
+
+def count_decoders(device: torch.device) -> int:
+    """Return how many processes decode for one that trains: ``EFFDEG_DECODERS``, or else its share of the cores."""
+    if given := os.environ.get("EFFDEG_DECODERS"):
+        if not given.isdecimal():
+            raise ValueError(f"EFFDEG_DECODERS={given} is not possible: expected a number of processes, 0 or more.")
+        return int(given)
+    if device.type != "cuda":
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def decode_all(
+    data: ImageSet, size: int, *, decoders: int, margin: float = _MARGIN, decoder: Decoder = "pillow", progress: bool
+) -> Labelled:
+    """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side."""
+    # A training image keeps its whole short side, of which crops are taken later; a test image only its middle.
+    splits = (("training", data.train, 1.0), ("test", data.test, margin))
+    tensors = list[tuple[Tensor, Tensor]]()
+    for name, images, kept in splits:
+        crops = Crops(images, size, margin=kept, decoder=decoder)
+        file, notes = _keep_pixels(crops, name, [size, kept, decoder], decoders=decoders, progress=progress)
+        # Copied on writing: a map for reading alone makes torch warn.
+        pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
+        tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))
+    return Labelled(*tensors[0], *tensors[1], data.classes, data.mean, data.std)
+
+
+def _keep_pixels(crops: Crops, name: str, how: list[Any], *, decoders: int, progress: bool) -> tuple[Any, Notes]:
+    count = len(crops)
+
+    def make(notes: Notes) -> Iterator[Buffer]:
+        broken, found, labels = Broken(count), list[tuple[str, str]](), list[Tensor]()
+        with progress_bar(f"decoding {name} images", count, enabled=progress) as update:
+            done = 0
+            for chunk in read_crops(crops, split_keys(0, torch.arange(count)), decoders=decoders):
+                broken.report(chunk.broken)
+                found += chunk.broken
+                labels.append(chunk.labels)
+                yield chunk.images.numpy().data
+                update(done := done + len(chunk.labels))
+        notes |= {"labels": torch.cat(labels).numpy(), "broken": np.array(found, dtype=np.str_).reshape(-1, 2)}
+
+    key = ["pixels", *how, crops.images.identify()]
+    what = f"{count} {name} images of {crops.size} pixels a side"
+    file, notes = keep_bytes(key, what, make, size=count * 3 * crops.size**2, verify=True)
+    Broken(count).report(notes.pop("broken").tolist())  # every run says so, not only the one that decoded them
+    return file, notes
+
+
+def _join(samples: list[tuple[Tensor, int, list[tuple[str, str]]]]) -> Chunk:
+    images, labels, broken = zip(*samples, strict=True)
+    return Chunk(torch.stack(images), torch.tensor(labels), [each for some in broken for each in some])
+
+
+def _prepare_process(_: int) -> None:
+    """Leave Ctrl-C and SIGTERM, which terminals and schedulers send to all, to the process that trains; end with it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # torch's own watchdog looks at the process that forked this one, which lives as long as this one does.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

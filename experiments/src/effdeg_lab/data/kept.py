@@ -1,0 +1,94 @@
+"""Large files that take long to make: made once, then kept in EFFDEG_CACHE or else ``~/.cache/effdeg``."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+
+from effdeg.io import write_atomically
+
+Notes = dict[str, np.ndarray[Any, Any]]
+Buffer = bytes | memoryview
+
+
+def get_cache() -> Path:
+    """Return the folder for what can be made again."""
+    return Path(os.environ.get("EFFDEG_CACHE") or "~/.cache/effdeg").expanduser() / "data"
+
+
+def keep_bytes(
+    key: object, what: str, make: Callable[[Notes], Iterator[Buffer]], *, size: int, verify: bool = False
+) -> tuple[Path, Notes]:
+    """Write bytes into the cache unless they are there; return their file and the arrays that belong to them.
+
+    The file gets its name only when it is complete and on the disk. Processes that ask for the same bytes wait for the
+    one that makes them.
+
+    Args:
+        key: What decides the bytes, as JSON has it.
+        what: Names them in errors.
+        make: Yields the bytes in parts, and puts the arrays into the dictionary that it is given.
+        size: How many bytes there will be, at least.
+        verify: Whether to compare the checksum of a file that is there already, which reads all of it.
+    """
+    name, folder = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32], get_cache()
+    file = folder / f"{name}.bytes"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder / f"{name}.lock"):
+            notes = _read_notes(file, verify=verify)
+            if notes is None:
+                if (free := shutil.disk_usage(folder).free) < size:
+                    raise OSError(f"only {free / 1e9:.3g} GB are free")
+                notes = _write(file, make)
+            return file, notes
+    except OSError as error:
+        raise OSError(
+            f"{what} cannot be kept in {folder}: {error.strerror or error}. It takes {size / 1e9:.3g} GB: make room, "
+            "or set EFFDEG_CACHE to a folder on another disk."
+        ) from error
+
+
+def _write(file: Path, make: Callable[[Notes], Iterator[Buffer]]) -> Notes:
+    notes, found, partial = Notes(), hashlib.sha256(), file.with_suffix(".partial")
+    try:
+        # Not through a memory map, in which a full disk kills the process.
+        with partial.open("wb") as stream:
+            for part in make(notes):
+                stream.write(part)
+                found.update(part)
+            stream.flush()
+            os.fsync(stream.fileno())
+        content = io.BytesIO()
+        np.savez(content, __size__=partial.stat().st_size, __sha256__=found.hexdigest(), **notes)  # type: ignore[arg-type]
+        partial.replace(file)
+        write_atomically(file.with_suffix(".npz"), content.getvalue())
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return notes
+
+
+def _read_notes(file: Path, *, verify: bool) -> Notes | None:
+    """Read the arrays of a file that is complete; None if it has to be made again."""
+    # Whatever is wrong, from missing to damaged, is healed by making it again.
+    with suppress(Exception), file.with_suffix(".npz").open("rb") as stream:
+        with np.load(stream, allow_pickle=False) as stored:
+            notes = dict(stored)
+        size, digest = int(notes.pop("__size__")), str(notes.pop("__sha256__"))
+        if file.stat().st_size == size and (not verify or _hash(file) == digest):
+            return notes
+    return None
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,253 @@
+"""Encoded images that stay in their files: in class folders, in tars or in Parquet shards."""
+
+import csv
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from effdeg_lab.data.kept import Buffer, Notes, keep_bytes
+from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
+
+_IMAGES = (".jpeg", ".jpg", ".png", ".webp")
+_COLUMNS = ("image", "img")
+_ROWS = 256  # of a table that are read at once
+# Both recipes of the paper give the network pixels from -1 to 1.
+_SCALE: Scale = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+_STATED = (
+    "train/CLASS/*.JPEG and val/CLASS/*.JPEG, *train*.tar and *val*.tar (WebDataset: .jpg and .cls), or "
+    "train-*.parquet and val*-*.parquet"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredImages:
+    """Encoded images of any size, with their labels, from which any process reads any image."""
+
+    files: tuple[Path, ...]  # one folder of images, or shards
+    names: Array  # of the images: in a folder their paths within it, as bytes
+    labels: Array
+    places: Array | None = None  # in shards: the shard of each image, its first byte and its size
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, chosen: "slice | Array") -> "StoredImages":
+        places = None if self.places is None else self.places[chosen]
+        return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places)
+
+    def read(self, index: int) -> bytes:
+        """Return an image as it is stored."""
+        if self.places is None:
+            return self._locate(index).read_bytes()
+        shard, start, size = map(int, self.places[index])
+        with self.files[shard].open("rb") as stream:
+            stream.seek(start)
+            return stream.read(size)
+
+    def describe(self, index: int) -> str:
+        """Name an image, so that a user finds it."""
+        if self.places is None:
+            return str(self._locate(index))
+        return f"{os.fsdecode(self.names[index])} in {self.files[int(self.places[index, 0])]}"
+
+    def identify(self) -> list[Any]:
+        """Return what changes when files are added or replaced: for keys of what is made from them."""
+        files = self.files
+        if self.places is None:
+            folders = {os.fsdecode(name).rpartition("/")[0] for name in self.names}
+            files = tuple(self.files[0] / name for name in sorted(folders))
+        return [_see(files), self.hash()]
+
+    def hash(self) -> str:
+        """Return a hash of the names and the labels, in their order."""
+        found = hashlib.sha256("\n".join(map(os.fsdecode, self.names)).encode("utf-8", "surrogateescape"))
+        found.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
+        return found.hexdigest()
+
+    def _locate(self, index: int) -> Path:
+        return self.files[0] / os.fsdecode(self.names[index])
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A data set for classification, of images that are decoded when they are needed."""
+
+    train: StoredImages
+    test: StoredImages
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    shifted: Mapping[str, Any] = field(default_factory=dict)  # further labelled test sets
+
+    def fingerprint(self) -> str:
+        """Return a short hash of the names and labels of all images: their bytes would take too long to read."""
+        return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
+
+
+def find_imagenet(folder: Path) -> Callable[[], ImageSet]:
+    """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or the folder itself."""
+    places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
+    for place in places:
+        if (read := _find_splits(place, folder)) is not None:
+            return lambda: _make_set(place, *read())
+    listed = ", ".join(map(str, places[:-1]))
+    raise FileNotFoundError(f"imagenet was not found: expected {_STATED} in {listed} or {places[-1]} itself.")
+
+
+Read = Callable[[], tuple[StoredImages, StoredImages]]
+
+
+def _find_splits(place: Path, folder: Path) -> Read | None:
+    if (place / "train").is_dir() and (place / "val").is_dir():
+        # Kaggle's archive has the validation images in one folder, and their classes in a table.
+        table = folder / "LOC_val_solution.csv"
+        flat = not _list_classes(place / "val")
+        if flat and not table.is_file():
+            raise FileNotFoundError(f"{place / 'val'} has no folders of classes, and {table} with them is missing.")
+        return lambda: _read_folders(place / "train", place / "val", table if flat else None)
+    tars = [sorted(place.glob(f"*{split}*.tar")) for split in ("train", "val")]
+    if all(tars):
+        return lambda: (_read_tars(tars[0]), _read_tars(tars[1]))
+    tests = [split for split in ("val", "validation") if any(place.glob(f"{split}-*.parquet"))]
+    if not tests or not any(place.glob("train-*.parquet")):
+        return None
+    train, test = find_shards(place, "train"), find_shards(place, tests[0])
+    return lambda: (_read_tables(train), _read_tables(test))
+
+
+def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
+    """Check the labels, and bring both splits into a random order that is always the same."""
+    if not len(train) or not len(test):
+        raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
+    classes = int(train.labels.max()) + 1
+    if classes < 2 or train.labels.min() < 0 or len(np.unique(train.labels)) < classes:
+        raise ValueError(f"{place}: the training labels are not all numbers from 0 to {classes - 1}, at least two.")
+    if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
+        raise ValueError(
+            f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; training has {classes}."
+        )
+    # So that the first images are a fair sample: in folders all of a class stand together.
+    orders = [np.random.Generator(np.random.PCG64(seed)).permutation(len(x)) for seed, x in enumerate((train, test))]
+    return ImageSet(train[orders[0]], test[orders[1]], classes, *_SCALE)
+
+
+def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredImages, StoredImages]:
+    classes = _list_classes(train)
+    if table is None:
+        return _list_folders(train, classes), _list_folders(val, classes)
+    with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
+        known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
+        names = _list_images(val)
+        labels = [classes.index(known[Path(name).stem]) for name in names]
+    return _list_folders(train, classes), _store((val,), names, labels)
+
+
+def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
+    names, labels = list[str](), list[int]()
+    if unknown := {*_list_classes(folder)} - {*classes}:
+        raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not trained on.")
+    for label, name in enumerate(classes):
+        found = _list_images(folder / name) if (folder / name).is_dir() else []
+        names += [f"{name}/{each}" for each in found]
+        labels += [label] * len(found)
+    return _store((folder,), names, labels)
+
+
+def _list_classes(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(each.name for each in entries if each.is_dir())
+
+
+def _list_images(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:  # fast for a thousand folders of a thousand images
+        return sorted(each.name for each in entries if each.name.lower().endswith(_IMAGES))
+
+
+def _store(files: Sequence[Path], names: Sequence[str], labels: Sequence[int], places: Any = None) -> StoredImages:
+    return StoredImages(tuple(files), _encode(names), np.array(labels, dtype=np.int64), places)
+
+
+def _encode(names: Sequence[str]) -> Array:
+    """Return names in one array: a million strings would take long to send to other processes."""
+    return np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
+
+
+def _read_tars(files: Sequence[Path]) -> StoredImages:
+    """Read where images are in tars. That reads every header, so it is kept."""
+
+    def make(notes: Notes) -> Iterator[Buffer]:
+        names, places, labels = list[str](), list[tuple[int, int, int]](), list[int]()
+        for number, file in enumerate(files):
+            for name, start, size, label in _index_tar(file):
+                names.append(name)
+                places.append((number, start, size))
+                labels.append(label)
+        notes |= {"names": _encode(names), "labels": np.array(labels), "places": np.array(places, dtype=np.int64)}
+        yield b""
+
+    _, notes = keep_bytes(["tar index", _see(files)], "the index of tars", make, size=0)
+    return StoredImages(tuple(files), **notes)
+
+
+def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the name, the first byte, the size and the label of every image in a tar."""
+    images, labels = dict[str, tuple[str, int, int]](), dict[str, int]()
+    with explain_errors(file, "an uncompressed tar of .jpg and .cls"), tarfile.open(file, "r:") as tar:
+        for member in tar:
+            folder, _, last = member.name.rpartition("/")
+            key, _, suffix = last.partition(".")
+            if f".{suffix.lower()}" in _IMAGES:
+                images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
+            elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:
+                labels[f"{folder}/{key}"] = int(stream.read())
+        if alone := images.keys() ^ labels.keys():
+            raise ValueError(f"{min(alone).lstrip('/')} has no image or no label.")
+    for key, (name, start, size) in images.items():
+        yield name, start, size, labels[key]
+
+
+def _read_tables(files: Sequence[Path]) -> StoredImages:
+    """Unpack the images of Parquet shards, out of which one image cannot be read without hundreds of others."""
+
+    def make(notes: Notes) -> Iterator[Buffer]:
+        names, labels, sizes = list[str](), list[int](), list[int]()
+        for file in files:
+            for content, name, label in _read_rows(file):
+                names.append(name)
+                labels.append(label)
+                sizes.append(len(content))
+                yield content
+        ends = np.cumsum(sizes, dtype=np.int64)
+        places = np.column_stack([np.zeros_like(ends), ends - sizes, np.array(sizes, dtype=np.int64)])
+        notes |= {"names": _encode(names), "labels": np.array(labels, dtype=np.int64), "places": places}
+
+    size = sum(file.stat().st_size for file in files)
+    file, notes = keep_bytes(["unpacked", _see(files)], f"the images of {files[0].parent}", make, size=size)
+    return StoredImages((file,), **notes)
+
+
+def _read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
+    with explain_errors(file, "a Parquet file of images"):
+        table = pq.ParquetFile(file)
+        column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)
+        if column is None or "label" not in table.schema_arrow.names:
+            raise ValueError(f"there is no column image, or no label, among {', '.join(table.schema_arrow.names)}.")
+        row = 0
+        for batch in table.iter_batches(_ROWS, columns=[column, "label"]):
+            for cell, label in zip(batch.column(column).to_pylist(), batch.column("label").to_pylist(), strict=True):
+                if cell is None or label is None:
+                    raise ValueError(f"row {row} has no image or no label.")
+                # An image of no bytes is a broken one, which is reported when it is needed.
+                yield cell["bytes"] or b"", cell.get("path") or f"row {row} of {file.name}", label
+                row += 1
+
+
+def _see(files: Sequence[Path]) -> list[Any]:
+    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

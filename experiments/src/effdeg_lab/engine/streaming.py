@@ -1,0 +1,229 @@
+"""Examples that do not fit on the device: decoded ahead of the steps, and copied to the device while a step runs."""
+
+import time
+from collections.abc import Generator, Iterable, Iterator
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg_lab.data import ImageSet, Labelled
+from effdeg_lab.data.decoding import (
+    CHUNK,
+    Broken,
+    Chunk,
+    Crops,
+    check_decoder,
+    count_decoders,
+    decode_all,
+    read_crops,
+    split_keys,
+)
+from effdeg_lab.engine.augment import RESIZED, augment_crops
+from effdeg_lab.engine.examples import DeviceExamples, Split, add_border, count_examples, crop_batch
+from effdeg_lab.engine.loop import gather
+from effdeg_lab.engine.settings import Training
+from effdeg_lab.engine.step import State
+from effdeg_lab.models import get_margin
+from effdeg_lab.runs import get_rank_and_size
+
+
+def make_examples(
+    data: Labelled | ImageSet, settings: Training, device: torch.device, *, progress: bool = False
+) -> DeviceExamples:
+    """Put the examples of a run on the device or, where they are images in files, prepare to stream them."""
+    if isinstance(data, Labelled):
+        if settings.resident:
+            raise ValueError(f"resident=true is for images in files; {settings.data} is on the device in any case.")
+        return DeviceExamples(data, settings, device)
+    if settings.pixels is None:
+        raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
+    if settings.labelled is not None or settings.unlabeled_batch:
+        raise ValueError(f"labelled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
+    check_decoder(settings.decoder)
+    if not settings.resident:
+        return StreamedExamples(data, settings, device)
+    size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
+    if device.type == "cuda" and size > (memory := torch.cuda.get_device_properties(device).total_memory):
+        raise ValueError(
+            f"resident=true puts {size / 1e9:.3g} GB of pixels on a device of {memory / 1e9:.3g} GB: lower pixels, or "
+            "set resident=false."
+        )
+    decoders = count_decoders(device)
+    how: dict[str, Any] = {"decoders": decoders, "decoder": settings.decoder, "margin": get_margin(settings.model)}
+    decoded = decode_all(data, settings.pixels, **how, progress=progress)
+    return DeviceExamples(decoded, settings, device)
+
+
+class StreamedSplit(Split):
+    """The middle of images in files, decoded whenever they are looked at.
+
+    Processes that train together share the work: each is given a part of the chunks, but all of the ``inputs``.
+    """
+
+    _crops: Crops
+    _broken: Broken
+
+    def __init__(self, crops: Crops, labels: Tensor, broken: Broken) -> None:
+        vars(self).update(labels=labels, _crops=crops, _broken=broken)  # a split is frozen
+
+    @property
+    def inputs(self) -> Tensor:
+        """All of them, as bytes on the device."""
+        return torch.cat([inputs for inputs, _ in self._read(torch.arange(len(self)), CHUNK)])
+
+    def first(self, count: int) -> "StreamedSplit":
+        """Return the first examples."""
+        return StreamedSplit(self._crops, self.labels[:count], self._broken)
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield inputs and labels of this process's share in parts; instead of a broken image there is another one."""
+        rank, processes = get_rank_and_size()
+        return self._read(torch.arange(rank, len(self), processes), size)
+
+    def _read(self, indices: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        device = self.labels.device
+        keys = (chunk for part in torch.split(indices, size) for chunk in split_keys(0, part))
+        chunks = read_crops(self._crops, keys, decoders=count_decoders(device), pinned=device.type == "cuda")
+        for part in group(chunks, size):
+            yield join(part, self._broken, device)
+
+
+class StreamedExamples(DeviceExamples):
+    """Examples that stay in files. Only a batch of them is on the device, and the next one on its way there.
+
+    Random resized crops are cut out when images are decoded, so that those of one batch have one size; all else is done
+    to batches on the device.
+    """
+
+    def __init__(self, data: ImageSet, settings: Training, device: torch.device) -> None:
+        assert settings.pixels is not None
+        kept, self.count = count_examples(len(data.train), settings)
+        self.classes, self.shape = data.classes, (3, settings.pixels, settings.pixels)
+        self.further_tests, self.truth, self.corrupted = {}, None, None
+        self.shifted = {} if settings.held_out else dict(data.shifted)
+        self.waited, self._pixels, self._augment = 0.0, True, settings.augment
+        self._side = None  # images are decoded with as many pixels as they are to have
+        self._device, self._decoders = device, count_decoders(device)
+        self._set_scale(data, settings, device)
+        size, decoder, margin = settings.pixels, settings.decoder, get_margin(settings.model)
+        splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
+        self._broken = {name: Broken(len(images)) for name, images in splits.items()}
+        self.train, self.test = (
+            StreamedSplit(
+                Crops(images, size, margin=margin, decoder=decoder), torch.from_numpy(images.labels).to(device), broken
+            )
+            for images, broken in zip(splits.values(), self._broken.values(), strict=True)
+        )
+        least = settings.crop_scale if settings.augment in RESIZED else None
+        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, decoder=decoder)
+
+    def batch(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """Return images that were decoded for training, augmented on the device and normalized, with their labels."""
+        if self._augment in RESIZED:
+            images = augment_crops(images, self._augment)
+        else:
+            places = torch.arange(len(images), device=images.device)
+            images = crop_batch(add_border(images, self._augment), places, self._augment)
+        return self.normalize(images), labels
+
+    def allocate(self, size: int) -> tuple[Tensor, Tensor]:
+        """Return tensors on the device for this many images and their labels."""
+        images = torch.zeros(size, *self.shape, dtype=torch.uint8, device=self._device)
+        return images, torch.zeros(size, dtype=torch.int64, device=self._device)
+
+    def read(self, plan: Iterable[tuple[int, Tensor]], size: int) -> Generator[tuple[Tensor, ...]]:
+        """Yield the batches of a plan, epochs and indices of ``size`` examples each, decoded ahead.
+
+        Each is to be used before the next one is asked for: its place on a GPU is used again.
+        """
+        on_gpu = self._device.type == "cuda"
+        keys = (chunk for epoch, indices in plan for chunk in split_keys(epoch, indices))
+        parts = group(read_crops(self._crops, keys, decoders=self._decoders, pinned=on_gpu), size)
+        return self._send(parts, size) if on_gpu else self._wait(parts)
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps: the time that steps have waited, and the broken images of all processes."""
+        found = gather({name: each.names for name, each in self._broken.items()})
+        broken = {name: sorted({image for own in found for image in own[name]}) for name in self._broken}
+        return {"waited": self.waited, "broken": broken}
+
+    def restore(self, state: State | None) -> None:
+        """Go on from what a checkpoint kept, or start anew."""
+        self.waited = 0.0 if state is None else state["waited"]
+        for name, each in self._broken.items():
+            each.names = [] if state is None else [*state["broken"][name]]
+
+    def summarize(self) -> State:
+        """Return how many images could not be read."""
+        return {"broken_images": sum(map(len, self.state()["broken"].values()))}
+
+    def _wait(self, parts: Iterator[list[Chunk]]) -> Generator[tuple[Tensor, ...]]:
+        while True:
+            since = time.perf_counter()
+            part = next(parts, None)
+            self.waited += time.perf_counter() - since
+            if part is None:
+                return
+            yield join(part, self._broken["train"], self._device)
+
+    def _send(self, parts: Iterator[list[Chunk]], size: int) -> Generator[tuple[Tensor, ...]]:
+        """Copy batches to the GPU on a stream of its own, so that one is on its way while a step uses another."""
+        slots = [Slot(self.allocate(size)) for _ in range(2)]
+        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self._device))
+        for number, slot in enumerate(cycle(slots)):
+            if number >= len(slots):
+                self.waited += slot.empty()
+            stream = torch.cuda.current_stream(self._device)
+            slot.asked.record(stream)  # the GPU is here when it has done the step before
+            if (part := next(parts, None)) is None:
+                return
+            with torch.cuda.stream(side):
+                slot.fill(part)
+            self._broken["train"].report(each for chunk in part for each in chunk.broken)
+            stream.wait_stream(side)
+            slot.ready.record(stream)
+            yield slot.batch
+            slot.used.record(stream)  # the step that uses it is queued by now
+
+
+class Slot:
+    """A place for one batch on a GPU, and when it was asked for, ready and used."""
+
+    def __init__(self, batch: tuple[Tensor, Tensor]) -> None:
+        self.batch = batch
+        self.asked, self.ready, self.used = (torch.cuda.Event(enable_timing=True) for _ in range(3))  # type: ignore[no-untyped-call]
+
+    def empty(self) -> float:
+        """Wait until its batch is used; return how many seconds the GPU had waited for it."""
+        self.used.synchronize()
+        return float(self.asked.elapsed_time(self.ready)) / 1e3
+
+    def fill(self, part: list[Chunk]) -> None:
+        """Begin to copy chunks, which fill it."""
+        images, labels = self.batch
+        sizes = [len(chunk.labels) for chunk in part]
+        for chunk, x, y in zip(part, torch.split(images, sizes), torch.split(labels, sizes), strict=True):
+            x.copy_(chunk.images, non_blocking=True)
+            y.copy_(chunk.labels, non_blocking=True)
+
+
+def group(chunks: Iterator[Chunk], size: int) -> Iterator[list[Chunk]]:
+    """Collect chunks until they have ``size`` images together; the last may have fewer."""
+    part = list[Chunk]()
+    for chunk in chunks:
+        part.append(chunk)
+        if sum(len(each.labels) for each in part) >= size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def join(part: list[Chunk], broken: Broken, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Put the images and labels of chunks together on a device, and report broken ones."""
+    broken.report(each for chunk in part for each in chunk.broken)
+    images, labels, _ = zip(*part, strict=True)
+    return tuple(torch.cat([each.to(device, non_blocking=True) for each in some]) for some in (images, labels))  # type: ignore[return-value]
