@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_runs import SMALL, carry_out, make_pictures
+from engine_runs import carry_out, make_pictures
+from test_encoders import deit  # noqa: F401
 from torch.nn.functional import pad
 from toy_results import POOL, make_run
 
@@ -138,24 +139,36 @@ def test_a_pool_that_cannot_be_ranked_yet():
     assert table.notes == ("no model has a training accuracy of 100% or more.",)
 
 
-@pytest.mark.parametrize("name", ["cifar10-random-pool"])
-def test_points_of_the_recipes_can_be_run(name, tmp_path, monkeypatch):
-    """Three points, two steps each, on tiny pictures: what is measured is what the study ranks."""
+CHANGES = {"limit": 16, "batch": 8, "epochs": 1, "proxy_examples": 8, "data": "pictures"}
+CHANGES |= {"precision": "float32", "compile": False, "measure_paths": 3, "measure_nodes": 12, "measure_degree": 4}
+
+
+def run_points(recipe, points, folder, changes, monkeypatch):
+    """Take two steps at each point, on tiny pictures, and return the rows of the pool."""
     given = make_pictures(count=32)
     wider = {key: pad(getattr(given, key), (0, 2)) for key in ("train_inputs", "test_inputs")}
     monkeypatch.setattr(classify, "load", lambda *_: replace(given, further_tests={}, **wider))
-    recipe = find_recipe(name)
-    changes = {"limit": 16, "batch": 8, "epochs": 1, "proxy_examples": 8, "data": "pictures"}
-    changes |= {key: value for key, value in SMALL.items() if key.startswith(("precision", "compile", "measure"))}
-    small = [point for point in recipe.points() if point["model"] in {"resnet9-8", "mlp"}]
-    runs = []
-    for point in (*small[:2], small[-1]):
-        settings = recipe.resolve(recipe.methods[0], {**point, **changes})
-        runs.append(carry_out(tmp_path, settings).run)
-    monkeypatch.undo()
-    (results,) = collect(recipe, [replace(run, recipe=name) for run in runs], changes)
+    settings = [recipe.resolve(recipe.methods[0], {**point, **changes}) for point in points]
+    runs = [carry_out(folder, each, data=folder).run for each in settings]
+    (results,) = collect(recipe, runs, changes)
     models = read_models(results)
+    measured = {*VARIANTS, "sharpness@0.05", "adaptive_sharpness@1", "parameter_norm", "entropy_test"}
+    assert all(measured <= model.keys() for model in models)
+    return models
+
+
+def test_points_of_small_networks_can_be_run(tmp_path, monkeypatch):
+    recipe = find_recipe("cifar10-random-pool")
+    points = recipe.points()
+    small = [point for point in points if point["model"] in {"resnet9-8", "mlp"}]
+    models = run_points(recipe, (*small[:2], small[-1]), tmp_path, CHANGES, monkeypatch)
     assert {model["architecture"] for model in models} == {"resnet9", "mlp"}
-    for model in models:
-        assert {*VARIANTS, "sharpness@0.05", "adaptive_sharpness@1", "parameter_norm", "entropy_test"} <= model.keys()
-    assert len(recipe.points()) >= 60
+    assert sum(point["model"].startswith("resnet9") for point in points) >= 60
+
+
+def test_points_of_fine_tunings_can_be_run(tmp_path, monkeypatch, deit):  # noqa: F811
+    (tmp_path / "deit-tiny").symlink_to(deit.parent)
+    recipe = find_recipe("finetune-pool")
+    mixed = next(point for point in recipe.points() if point["alpha"] and point["smoothing"])
+    (model,) = run_points(recipe, [mixed], tmp_path, {**CHANGES, "pixels": 16}, monkeypatch)
+    assert (model["recipe"], model["architecture"], model["lr"]) == ("with mixup", "deit-tiny", mixed["lr"])
