@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from effdeg.ranking import Ranking, Score
 from effdeg_lab.studies.pool import REFERENCE
 from effdeg_lab.studies.random_pool import correlate_given_training, rank_within
@@ -24,6 +26,9 @@ MEASURES = {
     "average_sharpness@0.01": "training images, labels",
     REFERENCE: "training images, labels",
 }
+
+
+PLOTTED = ("effective_degree_test", "effective_degree_normalized_test", "total_variation", "average_sharpness@0.01")
 
 
 def rank_models(models: Models, axes: Sequence[str], *, mixed: bool = False) -> Ranking:
@@ -78,6 +83,12 @@ def make_choice_table(pools: Mapping[str, Models]) -> str:
     tests = [[100 * model["test_accuracy"] for model in models] for models in fitted.values()]
     means = (f"{sum(each) / len(each):.1f}% ({min(each):.1f}% to {max(each):.1f}%)" for each in tests)
     return "\n".join([*lines, f"| at random: the mean (worst to best) | {' | '.join(means)} |"]) + "\n"
+
+
+def plot(pools: Mapping[str, Models], axes: Sequence[str], theme: str) -> dict[str, Figure]:
+    """Plot the gap of the models that fit against four measures, a figure for each architecture."""
+    models = [model for each in pools.values() for model in keep_fitted(each)]
+    return rank_models(models, axes).plot_strata(PLOTTED, theme=theme)
 
 
 def keep_fitted(models: Models) -> list[Mapping[str, Any]]:

@@ -188,6 +188,20 @@ def test_the_figure_of_the_relatives_shows_their_targets(docs):
     assert found["ED, 3 nodes"] == pytest.approx([1 + 2 * abs(each - 0.3) / 0.84 for each in p.tolist()])
 
 
+def test_the_choice_is_the_model_that_fits_with_the_least_value(docs):
+    which_model = docs("which_model")
+    values = [(1.0, 0.5, 0.70), (0.99, 2.0, 0.80), (1.0, 3.0, 0.90), (0.5, 0.0, 0.95)]  # the last does not fit
+    models = [
+        dict.fromkeys((name.lstrip("-") for name in which_model.MEASURES), value)
+        | {"train_accuracy": train, "test_accuracy": test}
+        for train, value, test in values
+    ]
+    rows = which_model.make_choice_table({"MLP": models}).splitlines()
+    assert "| `total_variation` | 70.0%, place 3 of 3 |" in rows
+    assert "| `-margin@50` | 90.0%, place 1 of 3 |" in rows
+    assert rows[-1].endswith("| 80.0% (70.0% to 90.0%) |")
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().split()) <= 900
 

@@ -90,6 +90,7 @@ def show(
         "in the paper": recipe.paper,
         recipe.source.lower(): recipe.expects,
         "differs": recipe.departs,
+        "points": f"{len(recipe.points())}, which differ in {', '.join(recipe.axes)}" if recipe.axes else "",
         "cost": recipe.cost,
     }
     _print_facts({**facts, "--equal-time": recipe.equal_time or ""})
@@ -337,7 +338,7 @@ def clip_pool(
     if checkpoints is not None:
         if clip is None or data is None:
             raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
-        where = str(_pick_device(device))
+        where = device if ray else str(_pick_device(device))  # on Ray, other machines have it
         measure_clip_pool(out, checkpoints, clip, data, workers=workers, ray=ray, device=where, progress=True)
     ranking = rank_clip_pool(out)
     console = Console(highlight=False)
