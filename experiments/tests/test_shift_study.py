@@ -249,7 +249,8 @@ SMALL = ["pixels=32", "epochs=1", "batch=8", "limit=16", "compile=false", "warm_
 SMALL += ["measure_paths=2", "measure_nodes=8", "measure_degree=4"]
 
 
-def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys):  # noqa: F811
+def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("effdeg_lab.engine.pretrained.ALONG", 5)
     write_pacs(tmp_path / "pacs", tables=True)
     (tmp_path / "deit-tiny").symlink_to(deit.parent)
     folders = ["--runs", str(tmp_path / "runs"), "--data", str(tmp_path), "--device", "cpu"]
