@@ -11,6 +11,8 @@ import along_training
 import numpy as np
 import speed
 import throughput
+import which_model
+from which_model import FIT, keep_fitted
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
@@ -27,13 +29,15 @@ from effdeg_lab.studies.pool import (
     read_pool,
 )
 from effdeg_lab.studies.probabilities import MEASURES
+from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
+from effdeg_lab.studies.shifts import Shifts
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
-# From this training accuracy on a network is said to fit its training images.
-FIT = 0.99
+# Weight decay hardly moves the gap of the two pools of the paper.
+GRID_AXES = ("batch", "lr")
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
@@ -95,11 +99,16 @@ def fill(mark: str) -> str:
     blocks = {
         "results": make_results,
         "recipes": make_recipe_table,
+        "finetuning": make_finetuning,
         "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
         "imagenet-throughput": throughput.make_table,
         "imagenet-hours": throughput.make_hours,
+        "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
+        "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
+        "which-model choice": lambda: which_model.make_choice_table(read_grids()),
+        "random-pools": make_random_pools,
     }
     return blocks[mark]()
 
@@ -107,6 +116,53 @@ def fill(mark: str) -> str:
 def read_games() -> list[Results]:
     """Return the results of Procgen's games that were run."""
     return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_run(name)]
+
+
+def list_finetuning() -> list[str]:
+    """List the recipes of fine-tuning under shifts that were run."""
+    return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, Shifts) and was_run(name)]
+
+
+def make_finetuning() -> str:
+    """Return the tables, the figure and its caption of every recipe of fine-tuning that was run."""
+    parts = []
+    for name in list_finetuning():
+        found, files = results(name), f"figures/{name}-curves"
+        parts += [f"#### `{name}`: {found.recipe.title}\n", format_tables(name)]
+        for figure in found.recipe.study.figures(found):
+            source = f'<source media="(prefers-color-scheme: dark)" srcset="{files}-dark.png">'
+            alt = "Mean accuracy under shifts against test accuracy, one curve per method."
+            parts.append(
+                f'<picture>{source}<img alt="{alt}" src="{files}-light.png"></picture>\n\n*{figure.caption}*\n'
+            )
+    return "\n".join(parts) or "Not run yet.\n"
+
+
+def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Return the models of both pools of the paper by the title of their architecture."""
+    names = {"ResNet-18": "cifar10-resnet18-pool", "ViT-Tiny": "cifar10-vit-pool"}
+    return {title: pool(name).models for title, name in names.items()}
+
+
+def list_random_pools() -> list[str]:
+    """List the recipes of pools by random search that were run."""
+    return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, RandomPool) and was_run(name)]
+
+
+def make_random_pools() -> str:
+    """Return the tables and figures of every pool by random search that was run."""
+    parts = []
+    for name in list_random_pools():
+        found = results(name)
+        parts += [f"### `{name}`: {found.recipe.title}\n", format_tables(name)]
+        parts += [format_figure(f"{name}-{each.name}", each.caption) for each in found.recipe.study.figures(found)]
+    return "\n".join(parts) or "Not run yet.\n"
+
+
+def format_figure(name: str, caption: str) -> str:
+    """Return a figure in both themes with its caption."""
+    source = f'<source media="(prefers-color-scheme: dark)" srcset="figures/{name}-dark.png">'
+    return f'<picture>{source}<img alt="{caption}" src="figures/{name}-light.png"></picture>\n\n*{caption}*\n'
 
 
 def judge(name: str) -> Verdict:
@@ -180,8 +236,7 @@ def find_runs(name: str) -> list[Run]:
     """Return the finished runs of a recipe at any scale, those that it shares with other recipes included."""
     recipe = find_recipe(name)
     found = {run.file: run for each in recipe.methods for run in matching(runs(), recipe, each) if run.finished}
-    planned = recipe.grid.items()
-    return [run for run in found.values() if all(run.settings[axis] in values for axis, values in planned)]
+    return list(found.values())
 
 
 def was_run(name: str) -> bool:
@@ -195,7 +250,8 @@ def make_recipe_table() -> str:
     for name, recipe in all_recipes().items():
         count = len(list(recipe.points())) * len(recipe.seeds)
         # Agents have epochs as well, but those of an update.
-        unit = next((each for each in ("epochs", "steps") if each in recipe.settings.scale_names()), "")
+        scale = [each for each in recipe.settings.scale_names() if each not in recipe.axes]
+        unit = next((each for each in ("epochs", "steps") if each in scale), "")
         planned_lengths = Counter(recipe.resolve(each).to_dict().get(unit) for each in recipe.methods)
         planned = ", ".join(_count_runs(number * count, length, unit) for length, number in planned_lengths.items())
         by_length = Counter(run.settings.get(unit, 0) for run in find_runs(name))
@@ -284,11 +340,6 @@ def read_digits_pool() -> list[dict[str, Any]]:
 def pool(name: str) -> ModelPool:
     """Return a pool of models and how measures rank it."""
     return read_pool(results(name))
-
-
-def keep_fitted(models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the models of a pool that fit their training images."""
-    return [model for model in models if model[REFERENCE] >= FIT]
 
 
 def make_pool_table(name: str) -> str:

@@ -5,6 +5,7 @@
     python docs/make_figures.py speed           # the figure of a step's time
     python docs/make_figures.py relatives       # the figure of the penalty's relatives
     python docs/make_figures.py procgen         # the figure of agents' returns, a panel for each game
+    python docs/make_figures.py which-model     # the figures of pools of two architectures
     python docs/make_figures.py tables          # no figures
 
 Tables and numbers are always filled in. A page marks where: ``<!-- name -->``, a new line, the table, ``<!-- end -->``;
@@ -25,6 +26,7 @@ import bounds
 import lab_tables
 import relatives
 import speed
+import which_model
 from matplotlib.figure import Figure
 
 from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, select_network
@@ -83,7 +85,15 @@ def draw() -> None:
     draw_speed()
     draw_relatives()
     draw_procgen()
-    draw_studies(STUDIES)
+    draw_which_model()
+    draw_studies([*STUDIES, *lab_tables.list_finetuning(), *lab_tables.list_random_pools()])
+
+
+def draw_which_model() -> None:
+    """Draw the gap of the models of two architectures against four measures."""
+    for theme in THEMES:
+        for name, figure in which_model.plot(lab_tables.read_grids(), lab_tables.GRID_AXES, theme).items():
+            figure.savefig(FIGURES / f"which-model-{name}-{theme}.png")
 
 
 def draw_studies(names: Iterable[str]) -> None:
@@ -375,7 +385,10 @@ def main(names: list[str]) -> None:
         draw_relatives()
     if "procgen" in names:
         draw_procgen()
-    draw_studies(name for name in names if name not in {"lab", "speed", "relatives", "procgen", "tables"})
+    if "which-model" in names:
+        draw_which_model()
+    own = {"lab", "speed", "relatives", "procgen", "which-model", "tables"}
+    draw_studies(name for name in names if name not in own)
     for page, text in render_pages().items():
         page.write_text(text)
 

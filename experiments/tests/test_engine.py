@@ -133,6 +133,23 @@ def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, mon
     assert_same_end(done, carry_out(tmp_path / "killed", settings))
 
 
+def test_proxies_of_test_examples_without_their_labels(tmp_path):
+    settings = small(test_proxies=("confidence", "total_variation"), measure_components=(1, 3), proxy_examples=40)
+    done = carry_out(tmp_path, settings)
+    model = make_model("mlp", shape=(64,), classes=10)
+    model.load_state_dict(done.weights)
+    found, tests = done.summary["test_proxies"], DIGITS.test_inputs[:40]
+    assert found.keys() == {"confidence", "total_variation"}
+    confidence = model(tests).softmax(1).amax(1).mean()
+    assert found["confidence"]["value"] == pytest.approx(confidence.item(), rel=1e-4)
+    assert "proxies" not in done.summary
+    paths = {"paths": settings.measure_paths, "nodes": settings.measure_nodes, "degree": settings.measure_degree}
+    for components, values in done.summary["effective_degree_components"].items():
+        raw = effdeg.measure(model, DIGITS.test_inputs[:2000], components=int(components), **paths)
+        assert values["value"] == pytest.approx(raw.value, rel=1e-4)
+    assert [*done.summary["effective_degree_components"]] == ["1", "3"]
+
+
 def test_other_nodes_and_degrees_at_the_end(tmp_path):
     done = carry_out(tmp_path, small(measure_also=(" 4 / 3", "15/7")))
     model = make_model("mlp", shape=(64,), classes=10)
@@ -499,6 +516,9 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
     [
         ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
         ({"proxies": ("sharpnes",)}, "'sharpnes' is not a known proxy"),
+        ({"test_proxies": ("margin@10",)}, "test_proxies=margin@10 is not possible: Choose from: 'confidence'"),
+        ({"measure_components": (0,)}, "measure_components=0 is out of range: paths of measure_nodes=200 have 1 to"),
+        ({"measure_components": (20,), "measure_nodes": 20, "measure_degree": 3}, "measure_components=20 is out of"),
         ({"limit": 0}, "limit=0 is out of range: it must be at least 1"),
         ({"lr": 0.0}, "lr=0 is out of range: it must be above 0"),
         ({"warm_up": 1.5}, "warm_up=1.5 is out of range: it must be at most 1"),

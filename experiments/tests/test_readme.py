@@ -52,5 +52,5 @@ def test_the_worked_example_runs(experiment):
 
 
 def test_every_command_is_explained():
-    commands = re.findall(r"^\| `effdeg-lab (\w+)", README.read_text(), flags=re.MULTILINE)
-    assert commands == ["list", "show", "run", "sweep", "status", "table", "report"]
+    commands = re.findall(r"^\| `effdeg-lab ([\w-]+)", README.read_text(), flags=re.MULTILINE)
+    assert commands == ["list", "show", "run", "sweep", "status", "table", "soup", "clip-pool", "report"]

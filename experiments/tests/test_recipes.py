@@ -65,9 +65,11 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
     in_paper = [f"cifar10-{name}" for name in tables.split()] + ["mnist-cifar", "pnn", "cifar10-resnet18-pool"]
     in_paper[1:1] = ["clip-finetune-b16", "clip-finetune-b32", "imagenet-vit-original", "imagenet-vit-strong"]
     in_paper[5:5] = ["glue-cola", "glue-mrpc", "glue-rte"]
+    in_paper.append("finetune-pool")
     others = (
         "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
-        "cifar10-noisy-labels cifar10-relatives cifar10-sensitivity digits-estimators digits-methods"
+        "cifar10-noisy-labels cifar10-random-pool cifar10-relatives cifar10-sensitivity digits-estimators "
+        "digits-methods"
     )
     tiny = ["tiny-imagenet-vit", "tiny-imagenet-vit-strong"]
     games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]
@@ -144,6 +146,19 @@ def test_the_methods_of_the_paper_have_its_settings_and_its_grids():
     assert digits.settings.limit + digits.tuning["held_out"] <= 797
 
 
+def test_fine_tunings_are_drawn_from_the_ranges_of_model_soups():
+    points = find_recipe("finetune-pool").points()
+    assert len(points) == 72
+    assert {point["epochs"] for point in points} == {*range(4, 17)}
+    assert 25 < sum(point["alpha"] == 0 for point in points) < 47
+    for point in points:
+        assert (point["regularizer"] == "mixup") == (point["alpha"] > 0)
+        assert point["alpha"] < 0.9
+        assert point["smoothing"] <= 0.25
+        assert 1e-4 <= point["weight_decay"] <= 0.6
+        assert 1e-5 <= point["lr"] <= 1e-3
+
+
 @pytest.mark.parametrize("name", ["resnet18", "vit"])
 def test_pools_have_the_grid_of_the_paper(name):
     recipe = find_recipe(f"cifar10-{name}-pool")
@@ -187,6 +202,10 @@ def test_names_that_lead_nowhere(own, name, message):
         ({"tuning": {"held_out": 10, "weight": 3.0}}, "weight=3.0 cannot be fixed in the runs that tune 'ed'"),
         ({"tuning": {"held_out": 10, "epoch": 3}}, "'epoch' is not a setting. Did you mean 'epochs'"),
         ({"grid": {"ler": (1,)}}, "'ler' is not a setting"),
+        ({"search": ({"ler": 1},)}, "'ler' is not a setting"),
+        ({"search": ({"lr": 1.0}, {"weight": 1.0})}, "the points of a search set the same settings, not lr and weight"),
+        ({"search": ({"lr": 1.0}, {"lr": 1})}, "a point of the search is listed twice"),
+        ({"search": ({"lr": 1.0},), "grid": {"lr": (0.5,)}}, "lr cannot be in the grid and in the search"),
         ({"methods": (Method("a", "A", {"wieght": 1.0}),)}, "'wieght' is not a setting. Did you mean 'weight'"),
         ({"methods": (Method("a", "A", tune={"wieght": (1.0,)}),)}, "'wieght' is not a setting"),
         (

@@ -145,7 +145,8 @@ def test_table_in_the_terminal(call, tmp_path):
 def test_the_models_of_a_pool_as_csv(call, tmp_path):
     call("table", "pool", "--csv", "pool.csv")
     table = read_table(tmp_path / "pool.csv")
-    assert list(table)[:7] == ["model", "batch", "lr", "seed", "train_accuracy", "test_accuracy", "gap"]
+    strata, outcome = ["recipe", "architecture"], ["train_accuracy", "test_accuracy", "gap"]
+    assert list(table)[:9] == ["model", "batch", "lr", "seed", *strata, *outcome]
     assert len(table["gap"]) == 9
 
 

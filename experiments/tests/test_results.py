@@ -193,6 +193,7 @@ def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, **optio
 OWN, TUNING = METHODS.resolve(ED), METHODS.resolve(ED, {"held_out": 100, "weight": 3.0})
 POINT = POOL.settings.change({"lr": 0.01, "batch": 40})
 AWAY = POOL.settings.change({"lr": 0.3, "batch": 40})
+SEARCH = replace(POOL, grid={}, search=({"lr": 0.01, "batch": 40, "epochs": 5}, {"lr": 0.1, "batch": 40, "epochs": 7}))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,9 @@ AWAY = POOL.settings.change({"lr": 0.3, "batch": 40})
         (POINT, "plain", {"recipe": POOL, "changes": {"lr": 0.1}}, False),
         (AWAY, "plain", {"recipe": POOL}, False),  # not a point of the grid
         (AWAY, "plain", {"recipe": POOL, "changes": {"lr": 0.3}}, True),
+        (POINT, "plain", {"recipe": SEARCH}, True),
+        (replace(POINT, epochs=7), "plain", {"recipe": SEARCH}, False),  # of another point
+        (replace(POINT, epochs=7), "plain", {"recipe": SEARCH, "changes": {"epochs": 7}}, True),
         (OWN, "ed", {"changes": {"weight": 3.0}}, False),
         (OWN, "ed", {"changes": {"epochs": 3}}, False),
         (TUNING, "ed", {"tuning": True, "changes": {"epochs": 3}}, True),  # tuning has a scale of its own

@@ -249,7 +249,8 @@ SMALL = ["pixels=32", "epochs=1", "batch=8", "limit=16", "compile=false", "warm_
 SMALL += ["measure_paths=2", "measure_nodes=8", "measure_degree=4"]
 
 
-def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys):  # noqa: F811
+def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("effdeg_lab.engine.pretrained.ALONG", 5)
     write_pacs(tmp_path / "pacs", tables=True)
     (tmp_path / "deit-tiny").symlink_to(deit.parent)
     folders = ["--runs", str(tmp_path / "runs"), "--data", str(tmp_path), "--device", "cpu"]
@@ -307,7 +308,7 @@ def test_what_clip_needs_is_named(tmp_path):
     recipe = find_recipe("clip-finetune-b16")
     with pytest.raises(ValueError, match="data='imagenet' needs the folder that holds it"):
         recipe.check_data([recipe.settings], None)
-    with pytest.raises(FileNotFoundError, match="imagenet"):
+    with pytest.raises(FileNotFoundError, match="imagenet was not found: expected"):
         recipe.check_data([recipe.settings], tmp_path)
     with pytest.raises(FileNotFoundError, match=r"clip-b16' were not found: expected .*clip-vit-base-patch16"):
         recipe.check_data([tune(model="clip-b16", data="digits")], tmp_path)

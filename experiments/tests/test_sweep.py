@@ -107,6 +107,11 @@ def test_the_runs_that_results_come_from(folder):
     grid = replace(RECIPE, grid={"lr": (0.1, 0.2), "held_out": (0, 1)})
     planned = settings_of(Plan(grid, methods=["plain"], seeds=[0]).plan_final([]))
     assert [(each.lr, each.held_out) for each in planned] == [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
+    search = replace(RECIPE, search=({"epochs": 3, "lr": 0.1}, {"lr": 0.2, "epochs": 5}), grid={"held_out": (0, 1)})
+    planned = settings_of(Plan(search, methods=["plain"], seeds=[0]).plan_final([]))
+    found = [(each.held_out, each.epochs, each.lr) for each in planned]
+    assert found == [(0, 3, 0.1), (0, 5, 0.2), (1, 3, 0.1), (1, 5, 0.2)]
+    assert search.points()[1] == {"held_out": 0, "epochs": 5, "lr": 0.2}
     # A user's value for an axis makes points equal.
     assert len(Plan(grid, methods=["plain"], seeds=[0], changes={"lr": 0.3}).plan_final([])) == 2
 

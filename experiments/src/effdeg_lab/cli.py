@@ -24,6 +24,7 @@ from effdeg_lab.settings import format_setting
 if TYPE_CHECKING:
     import torch
 
+    from effdeg_lab import tables
     from effdeg_lab.recipe import Recipe
     from effdeg_lab.runs import Run, RunFolder
     from effdeg_lab.sweep import Plan
@@ -89,6 +90,7 @@ def show(
         "in the paper": recipe.paper,
         recipe.source.lower(): recipe.expects,
         "differs": recipe.departs,
+        "points": f"{len(recipe.points())}, which differ in {', '.join(recipe.axes)}" if recipe.axes else "",
         "cost": recipe.cost,
     }
     _print_facts({**facts, "--equal-time": recipe.equal_time or ""})
@@ -283,8 +285,7 @@ def table(
     from effdeg.io import to_json, write_atomically, write_figure
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.report import report_on, to_dict, to_text
-    from effdeg_lab.studies.pool import Pool, read_pool
-    from effdeg_lab.tables import to_terminal
+    from effdeg_lab.studies.pool import Pool, read_models
 
     recipe = find_recipe(name)
     changed = recipe.settings.parse(changes or ())
@@ -300,7 +301,7 @@ def table(
     if plot:
         write_figure(figures[0].draw("light"), plot)
     if csv:
-        write_atomically(csv, pd.DataFrame([*read_pool(results).models]).to_csv(index=False).encode())
+        write_atomically(csv, pd.DataFrame(read_models(results)).to_csv(index=False).encode())
     if format == "json":
         print(to_json(to_dict(report)))
     elif format != "terminal":
@@ -309,10 +310,52 @@ def table(
         console = Console(highlight=False)
         for file in filter(None, (plot, csv)):
             console.print(f"written: {escape(str(file))}, {escape(results.heading)}", soft_wrap=True)
-        for part in report.list_parts():
-            console.print(escape(part) if isinstance(part, str) else to_terminal(part, console.width))
-            for note in () if isinstance(part, str) else part.notes:
-                console.print(f"[dim]{escape(note)}[/]")
+        _print_parts(console, report.list_parts())
+
+
+@app.command("clip-pool")
+def clip_pool(
+    out: Annotated[Path, Argument(help="The table (.csv): what it lacks is measured.", show_default=False)],
+    checkpoints: Annotated[
+        Path | None, Option(metavar="DIR", help="Model soups; without, only the figures and correlations of the table.")
+    ] = None,
+    clip: Annotated[Path | None, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")] = None,
+    data: Data = None,
+    workers: Annotated[int, Option(help="Processes that decode images.")] = 8,
+    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
+    device: Device = None,
+) -> None:
+    """Measure the fine-tuned CLIPs of model soups, one after another, and draw the paper's Figures 3 and 8.
+
+    The folder of checkpoints holds model_1.pt to model_71.pt, hparam_info.json and individual_model_results.jsonl of
+    mlfoundations/model-soups, the data folder ImageNet. The same command continues where it was ended.
+    """
+    from effdeg.io import write_figure
+    from effdeg_lab.finetuning.clip_pool import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
+    from effdeg_lab.studies.random_pool import list_tables, plot_panels
+
+    _check_file("OUT", out, {".csv"})
+    if checkpoints is not None:
+        if clip is None or data is None:
+            raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
+        where = device if ray else str(_pick_device(device))  # on Ray, other machines have it
+        measure_clip_pool(out, checkpoints, clip, data, workers=workers, ray=ray, device=where, progress=True)
+    ranking = rank_clip_pool(out)
+    console = Console(highlight=False)
+    for stratum in ranking.strata:
+        file = out.with_name(f"{out.stem}-figure-{FIGURES[stratum]}.png")
+        write_figure(plot_panels(ranking, stratum, "light"), file)
+        console.print(f"written: {escape(str(file))}, {escape(stratum)}", soft_wrap=True)
+    _print_parts(console, list_tables(ranking, f"{len(ranking.pool)} fine-tuned CLIPs", NOTE))
+
+
+def _print_parts(console: Console, parts: "Iterable[str | tables.Table]") -> None:
+    from effdeg_lab.tables import to_terminal
+
+    for part in parts:
+        console.print(escape(part) if isinstance(part, str) else to_terminal(part, console.width))
+        for note in () if isinstance(part, str) else part.notes:
+            console.print(f"[dim]{escape(note)}[/]")
 
 
 @app.command()

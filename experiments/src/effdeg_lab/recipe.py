@@ -60,6 +60,8 @@ class Recipe:
     departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # every combination is run, as for a pool
+    # Every one of these is run, as for a pool by random search: changes to the settings, all of the same ones.
+    search: tuple[Mapping[str, Any], ...] = ()
     tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
     equal_time: str | None = None  # the method whose training time the others are compared at
 
@@ -72,6 +74,7 @@ class Recipe:
         names = [method.name for method in self.methods]
         if not names or len({*names}) < len(names):
             raise ValueError(f"{self.name} has the methods {names}: it needs at least one, each with its own name.")
+        self._check_points()
         if self.tuning:
             self.check_tuning(self.tuning)
         for method in self.methods:
@@ -101,13 +104,29 @@ class Recipe:
         """Return the settings of one run: the recipe's, changed by the method, changed by a user."""
         return self.settings.change({**method.changes, **(changes or {})})
 
+    @property
+    def axes(self) -> list[str]:
+        """The settings in which points differ: those of the grid, then those of the search."""
+        return [*self.grid, *(self.search[0] if self.search else ())]
+
     def points(self) -> list[dict[str, Any]]:
-        """List the combinations of the grid; a single empty one without a grid."""
-        return _combine(self.grid)
+        """List the combinations of the grid, each with every point of the search; a single empty one without both."""
+        points = [{**one, **other} for one in _combine(self.grid) for other in self.search or ({},)]
+        return [{axis: point[axis] for axis in self.axes} for point in points]
 
     def candidates(self, method: Method) -> list[dict[str, Any]]:
         """List the settings to try for a method; none if nothing is tuned."""
         return _combine(method.tune) if method.tune and self.tuning else []
+
+    def _check_points(self) -> None:
+        for point in self.search:
+            if point.keys() != self.search[0].keys():
+                given, first = ", ".join(point), ", ".join(self.search[0])
+                raise ValueError(f"{self.name}: the points of a search set the same settings, not {first} and {given}.")
+            if twice := point.keys() & self.grid.keys():
+                raise ValueError(f"{self.name}: {', '.join(sorted(twice))} cannot be in the grid and in the search.")
+        if any(point in self.search[:place] for place, point in enumerate(self.search)):
+            raise ValueError(f"{self.name}: a point of the search is listed twice.")
 
 
 def _combine(values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ class Results:
     @property
     def size(self) -> int:
         """How many methods were run; of a pool, how many models."""
-        return sum(len(each.runs) for each in self.methods) if self.recipe.grid else len(self.done)
+        return sum(len(each.runs) for each in self.methods) if self.recipe.axes else len(self.done)
 
     @property
     def epochs(self) -> int:
@@ -162,8 +162,8 @@ class Results:
 
     @property
     def varies_epochs(self) -> bool:
-        """Whether methods have epochs of their own, as those that are to take equally long."""
-        return any("epochs" in each.method.changes for each in self.done)
+        """Whether methods have epochs of their own, as those that are to take equally long, or points have."""
+        return "epochs" in self.recipe.axes or any("epochs" in each.method.changes for each in self.done)
 
     @property
     def seeds(self) -> list[int]:
@@ -254,8 +254,8 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     choices = [choose(recipe, each, runs, changes) for each in recipe.methods]
 
     def get_scale(run: Run, method: Method) -> dict[str, Any]:
-        """Return the scale that a run belongs to; what the method sets itself makes it a method, not a scale."""
-        return _read(run, kind, own) | {name: own[name] for name in method.changes if name in own}
+        """Return the scale that a run belongs to; what the method or the point sets itself is no scale."""
+        return _read(run, kind, own) | {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
 
     found_scales = (get_scale(run, each) for each, found in kept for run in found if run.finished)
     scales = {json.dumps(scale): scale for scale in found_scales}
@@ -292,7 +292,7 @@ def _pick_runs(
     groups = _group(usable, kind, method.tune)
     values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     # Older versions may have left a second run with the same settings.
-    points = {(run.seed, *_read(run, kind, recipe.grid).values()): run for run in reversed(picked)}
+    points = {(run.seed, *_read(run, kind, recipe.axes).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
     return MethodRuns(method, ordered, "run", values_used=values, choice=choice)
 
@@ -313,7 +313,7 @@ def _group(runs: Iterable[Run], kind: type[Settings], names: Iterable[str]) -> l
 
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
     """Find what methods reach in the time of ``recipe.equal_time``, by default the one with the longest step."""
-    if len(results.done) < 2 or results.recipe.grid:
+    if len(results.done) < 2 or results.recipe.axes:
         return None
     slowest = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
     reference = results.find(results.recipe.equal_time or slowest.method.name)
@@ -345,7 +345,7 @@ def matching(
     tuning: bool = False,
     changes: Mapping[str, Any] | None = None,
 ) -> list[Run]:
-    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the grid.
+    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the recipe.
 
     A scale that the method sets itself is fixed. With ``tuning`` these are the runs that tune the method, on held-out
     examples. The settings in ``changes`` must be equal, except for those of scale in runs that tune.
@@ -358,11 +358,14 @@ def matching(
     scale = {"seed", *kind.scale_names()}
     free = (scale - method.changes.keys() | method.tune.keys()) - changes.keys() | (scale if tuning else set())
     allowed = {key: (value,) for key, value in settings.items() if key not in free}
-    allowed |= {axis: values for axis, values in recipe.grid.items() if axis not in changes}
+    allowed = {key: values for key, values in allowed.items() if key not in recipe.axes}
+    fixed = {axis: settings[axis] for axis in recipe.axes if axis in changes}
+    points = [point | fixed for point in recipe.points()]
     complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.__name__]
     # A setting that is not known here may have changed everything.
     known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
-    return [run for run, own in known if all(own[key] in values for key, values in allowed.items())]
+    kept = [(run, own) for run, own in known if all(own[key] in values for key, values in allowed.items())]
+    return [run for run, own in kept if {axis: own[axis] for axis in recipe.axes} in points]
 
 
 def choose(

@@ -59,7 +59,7 @@ class Plan:
         )
 
     def plan_final(self, runs: Sequence[Run]) -> list[Planned]:
-        """List the runs that results come from: methods × grid × seeds, with the values that did best in tuning."""
+        """List the runs that results come from: methods × points × seeds, with the values that did best in tuning."""
         planned = []
         for method in self._get_methods():
             tuned, _ = self.get_tuned(method, runs)
@@ -71,12 +71,12 @@ class Plan:
     def plan_equal_time(self, finals: Sequence[Planned], folder: RunFolder) -> list[Planned]:
         """List the runs that give every method the training time of one, at the pace that the method was seen to have.
 
-        Times are those of the smallest seed at each point of the grid, so that all seeds train equally long. Runs whose
+        Times are those of the smallest seed at each point, so that all seeds train equally long. Runs whose
         time is right already are left out; methods whose time is not known are reported.
         """
 
         def get_key(method: str, settings: Settings) -> tuple[Any, ...]:
-            return method, *(getattr(settings, key) for key in self.recipe.grid)
+            return method, *(getattr(settings, key) for key in self.recipe.axes)
 
         seconds: dict[tuple[Any, ...], float | None] = {}
         found = zip(finals, folder.find_all([each.settings for each in finals]), strict=True)
@@ -207,7 +207,7 @@ def _bundle(planned: Iterable[Planned], together: int) -> list[list[Planned]]:
 def _describe(recipe: Recipe, ended: Ended) -> str:
     planned, method = ended.planned, recipe.method(ended.planned.method)
     title = method.title if planned.purpose == "final" else f"{method.title} ({planned.purpose})"
-    shown = [f"{key} {getattr(planned.settings, key)}" for key in (*recipe.grid, *method.tune, "seed")]
+    shown = [f"{key} {getattr(planned.settings, key)}" for key in (*recipe.axes, *method.tune, "seed")]
     return f"{', '.join([title, *shown])}: {', '.join(dict.fromkeys(filter(None, ended[1:])))}"
 
 

@@ -15,15 +15,13 @@ from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop
-from effdeg_lab.engine.pretrained import fit_head, measure_interpolated
+from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
-from effdeg_lab.finetuning.images import Crop
-from effdeg_lab.finetuning.shifts import find_shifts
 from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -34,8 +32,7 @@ def train(settings: Training, job: Job) -> None:
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)
-    if settings.data == "imagenet" and settings.start_from != "scratch" and job.data and not settings.held_out:
-        examples.shifted = find_shifts(job.data, Crop(settings.pixels or 224))
+    examples.shifted |= find_more_shifts(settings, job.data)
     model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
     task = make_task(settings, examples, model)
@@ -52,16 +49,18 @@ def finish(
     loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: dict[str, Any], *, progress: bool
 ) -> None:
     """End a run that is trained: with its proxies if it is to have them, and what lies between it and its start."""
-    settings = job.settings
+    settings, shows = job.settings, progress and loop.first_process
     assert isinstance(settings, Training)
     if settings.start_from != "scratch" and not settings.held_out:
         start = make_network(settings, examples, job.device, job.data)
         summary |= measure_interpolated(task.model, start, examples, settings)
-    if settings.proxies:
+    if settings.proxies or settings.test_proxies:
         loop.save()
+    if settings.test_proxies:
+        summary |= evaluation.measure_test_proxies(task.model, examples, settings, progress=shows)
+    if settings.proxies:
         summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(task.model, examples, settings)
         untrained = make_network(settings, examples, job.device, job.data)
-        shows = progress and loop.first_process
         summary |= evaluation.measure_proxies(task.model, untrained, examples, settings, progress=shows)
     loop.finish(summary)
 

@@ -17,6 +17,7 @@ from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.engine.streaming import StreamedSplit
+from effdeg_lab.finetuning.images import KeptImages
 from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Score the predicted probabilities of the test examples."""
     logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
-    shares = zip(*_collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
+    shares = zip(*collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
     return score_probabilities(*(torch.cat(each).to(logits.device) for each in shares))
 
 
@@ -82,7 +83,8 @@ def score_set(
     """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
     device = examples.test.labels.device
     if isinstance(given, TestSet):
-        workers = 0 if len(given) <= _CHUNK else min(16, os.cpu_count() or 1)
+        ready = len(given) <= _CHUNK or isinstance(given.images, KeptImages)
+        workers = 0 if ready else min(16, os.cpu_count() or 1)
         with autocast(device, precision):
             return measure_accuracy(model, given, examples.scale, workers=workers)
     images, labels = given
@@ -99,13 +101,17 @@ def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float
 def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Measure the effective degree of a trained model, on examples it was not trained on.
 
-    ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of single paths
-    correlate with the main measurement, and what the main measurement's nodes give at this degree.
+    ``effective_degree_components`` has, by number, the values after the outputs of each path were reduced to few
+    principal components. ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of
+    single paths correlate with the main measurement, and what the main measurement's nodes give at this degree.
     """
     inputs = _get_inputs(examples)
     main = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)
     raw, logits = _fit(main, settings.measure_degree)
     found: dict[str, Any] = {"effective_degree": _get_values(raw, logits)}
+    for components in settings.measure_components:
+        fits = _fit(main, settings.measure_degree, components)
+        found.setdefault("effective_degree_components", {})[str(components)] = _get_values(*fits)
     for name in settings.measure_also:
         nodes, degree = parse_nodes_and_degree(name)
         fits = _fit(effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=nodes), degree)
@@ -150,8 +156,27 @@ def measure_proxies(
         nodes=settings.measure_nodes,
         degree=settings.measure_degree,
     )
-    values = {name: {"value": found.value, "stderr": found.stderr} for name, found in table.results.items()}
-    return {"proxies": values, "skipped": dict(table.skipped)}
+    return {"proxies": _list_values(table), "skipped": dict(table.skipped)}
+
+
+def measure_test_proxies(
+    model: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
+) -> dict[str, Any]:
+    """Evaluate the chosen proxies on test examples, without their labels."""
+    table = proxies.evaluate(
+        model,
+        examples.normalize(examples.test.first(settings.proxy_examples).inputs),
+        names=list(settings.test_proxies),
+        progress=progress,
+        paths=settings.measure_paths,
+        nodes=settings.measure_nodes,
+        degree=settings.measure_degree,
+    )
+    return {"test_proxies": _list_values(table)}
+
+
+def _list_values(table: proxies.Table) -> dict[str, dict[str, float | None]]:
+    return {name: {"value": found.value, "stderr": found.stderr} for name, found in table.results.items()}
 
 
 @torch.no_grad()
@@ -173,11 +198,11 @@ def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: 
     for outputs, labels in _predict(model, examples, split, precision):
         right = right + (outputs.argmax(1) == labels).sum()
         loss = loss + cross_entropy(outputs, labels, reduction="sum")
-    rights, losses = zip(*_collect(split, (float(right), float(loss))), strict=True)
+    rights, losses = zip(*collect(split, (float(right), float(loss))), strict=True)
     return sum(rights) / len(split), sum(losses) / len(split)
 
 
-def _collect(split: Split, found: T) -> list[T]:
+def collect(split: Split, found: T) -> list[T]:
     """Return what each process found in its share of a split; a split on the device is looked at by each on its own."""
     return gather(found) if isinstance(split, StreamedSplit) else [found]
 
@@ -186,8 +211,9 @@ def _get_inputs(examples: DeviceExamples) -> Tensor:
     return examples.normalize(examples.test.first(2000).inputs)
 
 
-def _fit(trace: Trace, degree: int) -> tuple[Measurement, Measurement]:
-    return trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
+def _fit(trace: Trace, degree: int, components: int | None = None) -> tuple[Measurement, Measurement]:
+    raw = trace.fit(degree=degree, components=components)
+    return raw, trace.fit(degree=degree, components=components, output="identity")
 
 
 def _get_values(raw: Measurement, logits: Measurement) -> dict[str, float]:

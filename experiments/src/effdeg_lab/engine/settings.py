@@ -7,6 +7,8 @@ from effdeg.proxies import check_names
 from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import Settings, check_fit, setting
 
+LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
+"""The proxies that need examples but no labels, and that every network has."""
 # The paper's 10 of 300 epochs.
 _WARM_UP = 1 / 30
 
@@ -112,10 +114,14 @@ class Training(Settings):
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)
+    # Principal components that the outputs along the same paths are also reduced to.
+    measure_components: tuple[int, ...] = setting((), scale=True, named=False)
     # Training examples of which to score the labels at every evaluation; needs data with known wrong labels.
     suspect: int = setting(0, scale=True, named=False, least=0)
     proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
     proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
+    # Proxies that see as many test examples instead, without their labels; the effective degree is there anyway.
+    test_proxies: tuple[LabelFree, ...] = setting((), scale=True, named=False)
 
     @property
     def gives_own_ends(self) -> bool:
@@ -146,6 +152,12 @@ class Training(Settings):
         check_fit(self.measure_nodes, self.measure_degree)
         self._check_start()
         check_names(name for name in self.proxies if name != "all")
+        for each in self.measure_components:
+            if not 1 <= each < self.measure_nodes:
+                raise ValueError(
+                    f"measure_components={each} is out of range: paths of measure_nodes={self.measure_nodes} have 1 to "
+                    f"{self.measure_nodes - 1} components."
+                )
         if self.batch % self.accumulate:
             raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
         self._check_warm_up()

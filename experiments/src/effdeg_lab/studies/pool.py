@@ -1,5 +1,6 @@
 """A pool of models: which measure follows the generalization gap?"""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -27,8 +28,10 @@ RIVALS = ("sharpness", "adaptive_sharpness", "parameter_norm")
 # Not a measure of complexity, but a measure that follows the gap no closer than this says little.
 REFERENCE = "train_accuracy"
 TARGET = "gap"
+STRATA = ("recipe", "architecture")
+"""The columns that say how a model was trained and what it is: those that differ are not compared."""
 _PANELS = 12
-# An axis of the grid with less than this share of the gap's variance counts as one that does nothing.
+# A setting with less than this share of the gap's variance counts as one that does nothing.
 _INERT = 0.01
 _NOTES = (
     "Bold: the paper's four measures, each in the variant and at the radius with the highest Pearson correlation.",
@@ -121,16 +124,8 @@ class Pool(Study):
 @lru_cache(maxsize=4)  # the resamples take a while
 def read_pool(results: Results) -> ModelPool:
     """Read a pool from the summaries of its runs, one row per model, and rank its measures."""
-    runs = [(each.method.name, run) for each in results.methods for run in each.runs]
-    # Resampling numbers configurations in order of appearance: runs that were moved keep the order of their old names.
-    runs.sort(key=lambda pair: str(pair[1].environment.get("moved_from", pair[1].name)))
-    axes = list(results.recipe.grid)
-    models = [_describe_model(results.recipe, name, run) for name, run in runs]
-    known = {"model", *axes, "seed", REFERENCE, "test_accuracy", TARGET}
-    columns = dict.fromkeys(name for model in models for name in model if name not in known)
-    degrees = {*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS}
-    # Large margins are good.
-    measures = [f"-{name}" if name not in degrees and larger_is_better(name) else name for name in columns]
+    models, axes = read_models(results), name_columns(results.recipe.axes)
+    measures = list_measures(models, axes)
     reference = [REFERENCE] if len({model[REFERENCE] for model in models}) > 1 else []
     pool = ModelPool(models, measures, _find_inert(models, axes))
     clusters = [axis for axis in axes if axis not in pool.inert] or None
@@ -141,17 +136,52 @@ def read_pool(results: Results) -> ModelPool:
     return replace(pool, ranking=ranked)
 
 
+def read_models(results: Results) -> list[dict[str, Any]]:
+    """Return a row for each run: its settings, its stratum, its accuracies and what was measured on it."""
+    runs = [(each.method.name, run) for each in results.methods for run in each.runs]
+    # Resampling numbers configurations in order of appearance: runs that were moved keep the order of their old names.
+    runs.sort(key=lambda pair: str(pair[1].environment.get("moved_from", pair[1].name)))
+    return [_describe_model(results.recipe, name, run) for name, run in runs]
+
+
+def name_columns(axes: Iterable[str]) -> list[str]:
+    """Return what the columns of some settings are called: the column ``model`` has the names of models."""
+    return ["network" if axis == "model" else axis for axis in axes]
+
+
+def list_measures(models: Sequence[Mapping[str, Any]], axes: Iterable[str]) -> list[str]:
+    """List what was measured on the models of a pool; large margins are good and have a leading minus."""
+    known = {"model", *axes, "seed", *STRATA, REFERENCE, "test_accuracy", TARGET}
+    columns = dict.fromkeys(name for model in models for name in model if name not in known)
+    return [f"-{name}" if _is_good(name) else name for name in columns]
+
+
+def _is_good(name: str) -> bool:
+    degrees = {*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS}
+    return name.partition("@")[0] not in degrees and larger_is_better(name.removesuffix("_test"))
+
+
 def _describe_model(recipe: Recipe, name: str, run: Run) -> dict[str, Any]:
     complete, summary = type(recipe.settings).complete(run.settings), run.summary or {}
-    settings = {axis: complete[axis] for axis in recipe.grid} | {"seed": run.seed}
+    values = [complete[axis] for axis in recipe.axes]
+    settings = dict(zip(name_columns(recipe.axes), values, strict=True)) | {"seed": run.seed}
     outcome = {key: run.value(key) for key in (REFERENCE, "test_accuracy", TARGET)}
     measured = {proxy: found["value"] for proxy, found in (summary.get("proxies") or {}).items()}
+    measured |= {f"{proxy}_test": found["value"] for proxy, found in (summary.get("test_proxies") or {}).items()}
     # A summary's own effective degree is of test images.
-    for key, names in (("effective_degree", TEST_DEGREES), ("effective_degree_random_pixels", RANDOM_PIXELS)):
-        if found := summary.get(key):
-            measured |= dict(zip(names, (found["value"], found["normalized"]), strict=True))
+    degrees = [
+        (TEST_DEGREES, "", summary.get("effective_degree")),
+        (RANDOM_PIXELS, "", summary.get("effective_degree_random_pixels")),
+        *((TEST_DEGREES, f"@{m}", found) for m, found in (summary.get("effective_degree_components") or {}).items()),
+    ]
+    for (raw, normalized), after, found in degrees:
+        if found:
+            measured |= {f"{raw}{after}": found["value"], f"{normalized}{after}": found["normalized"]}
     title = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
-    return {"model": title, **settings, **outcome, **measured}
+    mixes = "mixup" in complete.get("regularizer", "").split("+")
+    # The width of a network makes it no other architecture.
+    strata = ("with mixup" if mixes else "without mixup", re.sub(r"-\d+$", "", complete.get("model", "")))
+    return {"model": title, **settings, **dict(zip(STRATA, strata, strict=True)), **outcome, **measured}
 
 
 def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]:

@@ -33,8 +33,8 @@ def read_models(results: Results) -> pd.DataFrame:
     precise_name = f"{results.scale['measure_nodes']}/{results.scale['measure_degree']}"
     rows: list[dict[str, Any]] = []
     for each in results.done:
-        by_point = [(tuple(run.settings[key] for key in results.recipe.grid), run) for run in each.runs]
-        # A user may have run points that the grid does not have.
+        by_point = [(tuple(run.settings[key] for key in results.recipe.axes), run) for run in each.runs]
+        # A user may have run points that the recipe does not have.
         for point, run in sorted(by_point, key=lambda found: [*points, found[0]].index(found[0])):
             summary: dict[str, Any] = run.summary or {}
             precise = summary["effective_degree"]

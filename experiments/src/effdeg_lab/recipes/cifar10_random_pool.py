@@ -1,0 +1,56 @@
+"""Which of my models will generalize? Small networks by random search on 5,000 images of CIFAR-10."""
+
+from typing import Any
+
+from effdeg_lab.engine import Training, train
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.search import Draws, draw_points
+from effdeg_lab.studies.random_pool import RandomPool
+
+RADII = (0.01, 0.05, 0.1)
+PROXIES = (
+    *(f"sharpness@{rho:g}" for rho in RADII),
+    *(f"adaptive_sharpness@{rho:g}" for rho in (*RADII, 0.5, 1.0)),
+    *("parameter_norm", "distance", "margin@10", "margin@50", "mixup_margin"),
+    *("confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"),
+)
+"""What is measured on training images; those of the last line on test images, too."""
+MEASURES: dict[str, Any] = {"proxies": PROXIES, "test_proxies": PROXIES[-6:], "measure_components": (1, 3, 10)}
+# Wide, but such that most networks should fit their training images.
+RATES = {("resnet9", "sgd"): (0.01, 0.5), ("resnet9", "adamw"): (3e-4, 1e-2)}
+RATES |= {("mlp", "sgd"): (0.01, 0.1), ("mlp", "adamw"): (1e-4, 3e-3)}
+
+
+def draw(draws: Draws, architecture: str) -> dict[str, Any]:
+    """Draw a network and how it is trained."""
+    alpha, optimizer = draws.zero_or_uniform(0.1, 1.0), draws.choice("sgd", "adamw")
+    width = draws.choice(8, 16, 32, 64)
+    return {
+        "regularizer": "mixup" if alpha else "plain",
+        "alpha": alpha,
+        "model": f"resnet9-{width}" if architecture == "resnet9" else architecture,
+        "optimizer": optimizer,
+        "lr": draws.log_uniform(*RATES[architecture, optimizer]),
+        "weight_decay": draws.log_uniform(*((1e-5, 3e-3) if optimizer == "sgd" else (1e-3, 1.0))),
+        "batch": draws.choice(64, 128, 256),
+    }
+
+
+RECIPE = Recipe(
+    name="cifar10-random-pool",
+    title="Measures of small networks by random search, on training images and on test images without labels",
+    paper="not in the paper, whose pools are grids; strata as in Figures 3 and 8",
+    expects="By a trial that was not kept, ED of test images ranks small CNNs best, with mixup and without.",
+    cost="not known yet: no run on a GPU so far",
+    # Networks of many shapes, each trained for seconds: compiling them would take longer.
+    settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
+    run=train,
+    study=RandomPool(strata=("architecture", "recipe"), fit=0.99),
+    methods=(Method("random", "Random search"),),
+    departs="64 ResNet-9s of four widths and 32 MLPs; 5,000 images without augmentation, so that most networks fit.",
+    seeds=(0,),
+    search=(
+        *draw_points(lambda draws: draw(draws, "resnet9"), 64, seed=0),
+        *draw_points(lambda draws: draw(draws, "mlp"), 32, seed=1),
+    ),
+)

@@ -1,0 +1,217 @@
+"""A pool of models by random search: which measure follows the generalization gap, among models that can be compared?
+
+Models are compared within strata only, such as those with mixup and those without, as in the paper's Figures 3 and 8.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from effdeg.ranking import Ranking, Statistic, rank
+from effdeg_lab.results import Results
+from effdeg_lab.studies import StudyFigure
+from effdeg_lab.studies.pool import (
+    REFERENCE,
+    TARGET,
+    Pool,
+    correlate_given,
+    list_measures,
+    name_columns,
+    read_models,
+)
+from effdeg_lab.tables import NOTHING, Table
+from effdeg_lab.verdicts import Verdict, judge
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEGREE = "effective degree"
+# The measures of which the best of several variants counts, and the patterns of these, of which the first that finds
+# several counts: radii; raw and normalized with several numbers of components, or else without.
+FAMILIES: Mapping[str, Sequence[str]] = {
+    "sharpness": ["sharpness@*"],
+    "adaptive sharpness": ["adaptive_sharpness@*"],
+    DEGREE: ["effective_degree*_test@*", "effective_degree*@*", "effective_degree*_test"],
+}
+PANELS = ("sharpness", "adaptive sharpness", "parameter_norm", DEGREE)
+"""The panels of the paper's Figures 3 and 8."""
+_NOTES = (
+    "Models are compared within strata only; the first columns combine the strata.",
+    "Given training: Pearson's correlation given training accuracy.",
+)
+_NAMES = "Names with _test are of test images without labels (@: principal components), all others of training images."
+
+
+def rank_within(
+    models: Sequence[Mapping[str, Any]], measures: Sequence[str], strata: Sequence[str], axes: Sequence[str] = ()
+) -> Ranking:
+    """Rank measures of the gap within strata of models, and correct the best variants of the paper's for the choice.
+
+    Args:
+        models: A row for each.
+        measures: The columns to rank, with a leading minus where larger is better.
+        strata: The columns whose combinations are not compared; none to compare all models.
+        axes: Settings; models that share them all, such as seeds, are resampled together.
+    """
+    found = {
+        family: next((names for each in patterns if len(names := _match(measures, each)) > 1), None)
+        for family, patterns in FAMILIES.items()
+    }
+    variants = {family: names for family, names in found.items() if names}
+    return rank(models, target=TARGET, measures=measures, strata=strata, hyperparameters=axes, variants=variants)
+
+
+def _match(names: Sequence[str], pattern: str) -> list[str]:
+    return [name for name in names if fnmatchcase(name, pattern)]
+
+
+def plot_panels(ranking: Ranking, stratum: str, theme: str) -> "Figure":
+    """Plot the gap against the paper's four measures in one stratum, each by its best variant."""
+    known = [name for name in PANELS if name in ranking.best or name in ranking.scores]
+    return ranking.plot_strata(known, theme=theme)[stratum]
+
+
+@dataclass(frozen=True)
+class RandomPool(Pool):
+    """Ranks measures by how closely they follow the gap within strata of a pool, given that models fit.
+
+    The claim: within strata, the effective degree of test images rises with the gap, by the best of its variants and
+    corrected for that choice. It is not decided where training accuracy follows the gap at least as closely.
+    """
+
+    strata: tuple[str, ...] = ("recipe",)  # columns whose combinations are not compared
+    fit: float = 0.0  # the training accuracy from which on models count
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge Pearson's correlation of the effective degree with the gap, combined over strata."""
+        ranking = _rank(results, self.strata, self.fit)
+        if isinstance(ranking, str) or DEGREE not in ranking.best:
+            return Verdict("not decided")
+        best = ranking.best[DEGREE]["pearson"]
+        value = best.value if best.corrected is None else best.corrected
+        quantity = f"Pearson's r of the best of {len(best.variants)} effective degrees, corrected for the choice:"
+        verdict = judge(quantity, value, best.interval, above=0.0)
+        reference = ranking.scores.get(REFERENCE)
+        explained = reference is not None and reference.pearson is not None and reference.pearson.value >= value
+        return replace(verdict, word="not decided") if explained else verdict
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the correlations among the models that fit, the best variants, tests, and those among all."""
+        count, ranking = len(read_models(results)), _rank(results, self.strata, self.fit)
+        if isinstance(ranking, str):
+            return [Table(f"{count} models: {results.heading}", ("measure", "Pearson"), (), (f"{ranking}.",))]
+        fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
+        title = f"{count} models" if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
+        found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
+        every = _rank(results, self.strata, 0.0) if fitted < count else ""
+        return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Return the gap against the paper's four measures, a figure for each stratum."""
+        ranking = _rank(results, self.strata, self.fit)
+        if isinstance(ranking, str):
+            return []
+        caption = (
+            "The generalization gap against sharpness, adaptive sharpness, the parameter norm and the effective degree "
+            "of test images, each by its best variant: {}."
+        )
+        names = {stratum: stratum.replace(", ", "-").replace(" ", "-") for stratum in ranking.strata}
+        return [
+            StudyFigure(f"panels-{name}", caption.format(stratum), partial(plot_panels, ranking, stratum))
+            for stratum, name in names.items()
+        ]
+
+
+@lru_cache(maxsize=8)  # the resamples take a while
+def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | str:
+    """Rank the measures of the models that fit; return why if that is not possible."""
+    models = [model for model in read_models(results) if model[REFERENCE] >= fit]
+    if not models:
+        return f"no model has a training accuracy of {fit:.0%} or more"
+    axes = name_columns(results.recipe.axes)
+    measures = list_measures(models, axes)
+    if len({model[REFERENCE] for model in models}) > 1:
+        measures.append(REFERENCE)
+    try:
+        return rank_within(models, measures, strata, axes if len(results.seeds) > 1 else ())
+    except ValueError as error:
+        return str(error).removesuffix(".")
+
+
+def list_tables(ranking: Ranking, title: str, note: str) -> list[Table]:
+    """Return the correlations, the best variants, and tests of the effective degree; the note says what names mean."""
+    return [_list_scores(ranking, title, note), *_list_best(ranking), *_list_tests(ranking)]
+
+
+def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
+    columns = ("measure", "Pearson", "given training", "Kendall", *(f"Kendall {name}" for name in ranking.strata))
+    rows = []
+    for name, score in ranking.scores.items():
+        given = correlate_given_training(ranking, name)
+        inside = [each.scores[name].kendall for each in ranking.strata.values()]
+        label = "training accuracy (for reference)" if name == REFERENCE else name
+        cells = (_format(score.pearson), NOTHING if given is None else f"{given:z.2f}", _format(score.kendall))
+        rows.append((label, *cells, *map(_format, inside)))
+    sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
+    further = (f"{each}." for each in (ranking.describe_intervals(), *ranking.notes()))
+    return Table(title, columns, tuple(rows), (*_NOTES, note, f"Models: {sizes}.", *further))
+
+
+def correlate_given_training(ranking: Ranking, name: str) -> float | None:
+    """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
+
+    Strata of n models weigh n - 1, as in :func:`effdeg.ranking.rank`; None where no stratum has a value.
+    """
+    values, weights = [], []
+    for inside in ranking.strata.values():
+        known = inside.pool.measures
+        if name != REFERENCE and name in known and REFERENCE in known:
+            given = correlate_given(known[name], inside.pool.gaps, known[REFERENCE])
+            if given is not None:
+                values.append(given)
+                weights.append(len(inside.pool) - 1)
+    return float(np.average(values, weights=weights)) if values else None
+
+
+def _list_best(ranking: Ranking) -> list[Table]:
+    """Tabulate the best variants, before and after the correction, over all strata and in each."""
+    parts = {"within strata": ranking, **ranking.strata}
+    rows = []
+    for family, found in ranking.best.items():
+        cells = []
+        for inside in parts.values():
+            best = inside.best.get(family, {}).get("pearson")
+            if best is None:
+                cells.append(NOTHING)
+            else:
+                corrected = best.value if best.corrected is None else best.corrected
+                cells.append(f"{best.value:z.2f} → {_format(Statistic(corrected, best.interval))}, {best.variant}")
+        rows.append((f"{family} ({len(found['pearson'].variants)} variants)", *cells))
+    title = "The best variant by Pearson's r → corrected for the choice, with its interval"
+    return [Table(title, ("measure", *parts), tuple(rows))] if rows else []
+
+
+def _list_tests(ranking: Ranking) -> list[Table]:
+    """Compare the best effective degree with the best of every other family, and with measures without labels."""
+    if DEGREE not in ranking.best:
+        return []
+    degree = ranking.best[DEGREE]["kendall"].variant
+    families = [found["kendall"].variant for family, found in ranking.best.items() if family != DEGREE]
+    alone = [name for name in ranking.scores if name == "parameter_norm" or name.endswith("_test")]
+    names = [name for name in (*families, *alone) if "effective_degree" not in name and ranking.scores[name].kendall]
+    rows = []
+    for name in names:
+        test = ranking.compare(degree, name)
+        p_value = NOTHING if test.p_value is None else f"{test.p_value:.2g}"
+        rows.append((name, _format(Statistic(test.value, test.interval)), p_value))
+    note = "Variants are the best ones, and tests are not corrected for that, nor for their number."
+    columns = ("over", "by Kendall's τ", "one-sided p")
+    return [Table(f"Advantage of {degree} within strata", columns, tuple(rows), (note,))] if rows else []
+
+
+def _format(statistic: Statistic | None) -> str:
+    return NOTHING if statistic is None else str(statistic).replace(" to ", "…")

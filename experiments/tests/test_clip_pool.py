@@ -1,0 +1,182 @@
+"""The pool of model soups, by a stand-in: tiny CLIPs under OpenAI's names and an ImageNet of one image a class."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_encoders import OpenAIVision
+from torch import nn
+from typer.testing import CliRunner
+
+import effdeg
+from effdeg_lab.cli import app
+from effdeg_lab.finetuning.clip_pool import draw_training_images, measure_clip_pool, rank_clip_pool, read_soups
+from effdeg_lab.finetuning.images import CLIP_SCALE, Crop
+from effdeg_lab.finetuning.shifts import find_test_set, read_classes
+
+MODELS, SAME, DAMAGED = 14, ("model_4", "model_5"), "model_9"
+QUICK = {"train_images": 20, "paths": 6, "nodes": 16, "degree": 5, "proxy_examples": 12}
+
+
+def make_network(seed):
+    """Make a network that prefers the classes of the 20 training images, so that it is sometimes right."""
+    torch.manual_seed(seed)
+    vision, head = OpenAIVision(), nn.Linear(12, 1000)
+    with torch.no_grad():
+        head.weight *= 5
+        head.bias[np.random.default_rng(0).permutation(1000)[:20]] += 3
+    return vision, head
+
+
+def make_checkpoint(seed):
+    vision, head = make_network(seed)
+    stored = {f"model.visual.{name}": tensor for name, tensor in vision.state_dict().items()}
+    stored |= {f"classification_head.{name}": tensor for name, tensor in head.state_dict().items()}
+    return stored | {"model.logit_scale": torch.zeros(())}
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A folder with a tiny CLIP, of whose weights none matters."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("clip")
+    sizes = {"intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "projection_dim": 12}
+    config = transformers.CLIPConfig(
+        text_config={"hidden_size": 16, "vocab_size": 9, "bos_token_id": 7, "eos_token_id": 8, **sizes},
+        vision_config={"hidden_size": 24, "image_size": 32, "patch_size": 16, **sizes},
+        projection_dim=12,
+    )
+    transformers.CLIPModel(config).save_pretrained(folder)
+    (folder / "vocab.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def soups(tmp_path_factory):
+    """A folder as model soups are published: one is where training began, two are the same, one is damaged."""
+    folder = tmp_path_factory.mktemp("soups")
+    info, lines = {"model_0": {"info": "LP initialization"}}, []
+    for number in range(MODELS):
+        name = f"model_{number}"
+        seed = 4 if name in SAME else number
+        torch.save(make_checkpoint(seed), folder / f"{name}.pt")
+        if number:
+            mix = 0 if seed % 2 else seed / 16
+            info[name] = {"aug": None, "wd": 0.1, "lr": 0.5**seed, "mix": mix, "smoothing": 0, "epochs": 4}
+        lines.append(json.dumps({"model_name": name, "ImageNet2p": 0.9, "ImageNet": 0.5 + seed**2 % 7 / 100}))
+    (folder / f"{DAMAGED}.pt").write_bytes(b"nonsense")
+    (folder / "hparam_info.json").write_text(json.dumps(info))
+    (folder / "individual_model_results.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory):
+    folder, rng, images = tmp_path_factory.mktemp("data"), np.random.default_rng(0), []
+    for _ in range(40):
+        stream = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (40, 32, 3), dtype=np.uint8)).save(stream, "PNG")
+        images.append(stream.getvalue())
+    for split, number in ((split, number) for split in ("train", "val") for number in range(1000)):
+        place = folder / "imagenet" / split / read_classes()[number].wnid
+        place.mkdir(parents=True)
+        (place / "a.png").write_bytes(images[number % 40])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, clip, soups, imagenet):
+    out = tmp_path_factory.mktemp("out") / "pool.csv"
+    with pytest.warns(UserWarning, match=f"{DAMAGED} left out"):
+        rows = measure_clip_pool(out, soups, clip, imagenet, **QUICK)
+    return out, rows
+
+
+def test_rows_have_what_was_published_and_what_was_measured(table, soups, imagenet):
+    _, rows = table
+    names = [row["model"] for row in rows]
+    assert names == [f"model_{number}" for number in range(1, MODELS) if f"model_{number}" != DAMAGED]
+    row = rows[names.index("model_6")]
+    assert (row["recipe"], row["mix"], row["lr"], row["test_accuracy"]) == ("with mixup", 0.375, 0.5**6, 0.51)
+    vision, head = make_network(6)
+    mean, std = (torch.tensor(each).view(-1, 1, 1) for each in CLIP_SCALE)
+
+    def classify(images):
+        features = vision(images)
+        return head(features / features.norm(dim=1, keepdim=True))
+
+    images, classes = draw_training_images(find_test_set("imagenet-train", imagenet, Crop(32)), 20, soups / "none")
+    right = classify((images.decode() / 255 - mean) / std).argmax(1) == classes
+    assert row["train_accuracy"] == pytest.approx(right.double().mean().item())
+    assert len({row["train_accuracy"] for row in rows}) > 2
+    tests = (find_test_set("imagenet", imagenet, Crop(32)).images.decode() / 255 - mean) / std
+    measured = effdeg.measure(classify, tests, paths=6, nodes=16, degree=5, components=3)
+    assert row["effective_degree@3"] == pytest.approx(measured.value, rel=1e-3)
+    assert row["gap"] == row["train_accuracy"] - row["test_accuracy"]
+    assert {"effective_degree@3", "effective_degree_normalized@10", "adaptive_sharpness@1", "entropy"} <= row.keys()
+
+
+def test_it_continues_without_measuring_again(table, clip, soups, imagenet, monkeypatch):
+    out, rows = table
+    fixed = soups / f"{DAMAGED}.pt"
+    torch.save(make_checkpoint(9), fixed)
+    counted, trace = [], effdeg.pools._checkpoint.trace
+    monkeypatch.setattr(effdeg.pools._checkpoint, "trace", lambda *a, **k: counted.append(1) or trace(*a, **k))
+    try:
+        again = measure_clip_pool(out, soups, clip, imagenet, **QUICK)
+    finally:
+        fixed.write_bytes(b"nonsense")
+    assert len(counted) == 2  # a trial, and the one that was damaged
+    assert [row for row in again if row["model"] != DAMAGED] == rows
+    lines = out.read_text().splitlines()
+    assert len(lines) == MODELS
+    out.write_text("\n".join(line for line in lines if DAMAGED not in line) + "\n")
+
+
+def test_the_figures_come_from_the_table_and_a_model_that_is_there_twice_counts_once(table):
+    out, rows = table
+    ranking = rank_clip_pool(out)
+    assert ranking.pool.duplicates == [[*SAME]]
+    assert {name: len(inside.pool) for name, inside in ranking.strata.items()} == {
+        "with mixup": sum(row["mix"] > 0 for row in rows) - 1,
+        "without mixup": sum(row["mix"] == 0 for row in rows),
+    }
+    assert {family: len(found["pearson"].variants) for family, found in ranking.best.items()} == {
+        "sharpness": 3,
+        "adaptive sharpness": 5,
+        "effective degree": 6,
+    }
+    shown = CliRunner().invoke(app, ["clip-pool", str(out)])
+    assert shown.exit_code == 0, shown.output
+    assert {file.name for file in out.parent.glob("*.png")} == {"pool-figure-3.png", "pool-figure-8.png"}
+    assert f"{len(rows) - 1} fine-tuned CLIPs" in shown.output
+
+
+def test_images_that_were_held_out_are_not_drawn(imagenet, tmp_path):
+    train = find_test_set("imagenet-train", imagenet, Crop(32))
+    held_out = np.arange(1000) % 3 > 0
+    np.save(tmp_path / "marks.npy", held_out.astype(float))
+    _, classes = draw_training_images(train, 200, tmp_path / "marks.npy")
+    assert len({*classes.tolist()}) == 200
+    assert not held_out[classes].any()
+    np.save(tmp_path / "marks.npy", held_out[:10])
+    with pytest.raises(ValueError, match="it has 10 entries, and there are 1,000 training images"):
+        draw_training_images(train, 200, tmp_path / "marks.npy")
+
+
+def test_what_is_missing_is_named(soups, tmp_path):
+    assert len(read_soups(soups)) == MODELS - 1
+    with pytest.raises(FileNotFoundError, match=r"hparam_info.json was not found: it is in the repository"):
+        read_soups(tmp_path)
+    (tmp_path / "hparam_info.json").write_text((soups / "hparam_info.json").read_text())
+    (tmp_path / "individual_model_results.jsonl").write_text('{"model_name": "model_1", "ImageNet": 0.5}\n')
+    with pytest.raises(ValueError, match=r"has no accuracy of model_10, model_11"):
+        read_soups(tmp_path)
+    (tmp_path / "individual_model_results.jsonl").write_text((soups / "individual_model_results.jsonl").read_text())
+    with pytest.raises(FileNotFoundError, match="holds no checkpoints of model soups"):
+        measure_clip_pool(tmp_path / "pool.csv", tmp_path, tmp_path, tmp_path)
+    shown = CliRunner().invoke(app, ["clip-pool", "pool.csv", "--checkpoints", str(soups)])
+    assert "needs --clip DIR and --data DIR as well" in str(shown.exception)
