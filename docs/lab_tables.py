@@ -29,6 +29,7 @@ from effdeg_lab.studies.pool import (
 from effdeg_lab.studies.probabilities import MEASURES
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
+from effdeg_lab.studies.shifts import Shifts
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -95,6 +96,7 @@ def fill(mark: str) -> str:
     blocks = {
         "results": make_results,
         "recipes": make_recipe_table,
+        "finetuning": make_finetuning,
         "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
@@ -107,6 +109,26 @@ def fill(mark: str) -> str:
 def read_games() -> list[Results]:
     """Return the results of Procgen's games that were run."""
     return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_run(name)]
+
+
+def list_finetuning() -> list[str]:
+    """List the recipes of fine-tuning under shifts that were run."""
+    return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, Shifts) and was_run(name)]
+
+
+def make_finetuning() -> str:
+    """Return the tables, the figure and its caption of every recipe of fine-tuning that was run."""
+    parts = []
+    for name in list_finetuning():
+        found, files = results(name), f"figures/{name}-curves"
+        parts += [f"#### `{name}`: {found.recipe.title}\n", format_tables(name)]
+        for figure in found.recipe.study.figures(found):
+            source = f'<source media="(prefers-color-scheme: dark)" srcset="{files}-dark.png">'
+            alt = "Mean accuracy under shifts against test accuracy, one curve per method."
+            parts.append(
+                f'<picture>{source}<img alt="{alt}" src="{files}-light.png"></picture>\n\n*{figure.caption}*\n'
+            )
+    return "\n".join(parts) or "Not run yet.\n"
 
 
 def judge(name: str) -> Verdict:

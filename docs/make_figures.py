@@ -83,7 +83,7 @@ def draw() -> None:
     draw_speed()
     draw_relatives()
     draw_procgen()
-    draw_studies(STUDIES)
+    draw_studies([*STUDIES, *lab_tables.list_finetuning()])
 
 
 def draw_studies(names: Iterable[str]) -> None:

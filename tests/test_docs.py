@@ -18,7 +18,7 @@ from effdeg_lab import Run, all_recipes, find_recipe
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]
-ABSENT = {"Table 2", "Figure 3", "Figure 5", "Figure 8"}
+ABSENT = {"Figure 3", "Figure 8"}
 
 
 @pytest.fixture
@@ -99,6 +99,20 @@ def test_the_page_on_text_runs():
     assert 0 < names["degree"] < math.inf
     assert 0 < names["measured"].value < math.inf
     assert names["penalty"].settings.pairs == 0.5
+
+
+def test_the_page_on_fine_tuning_runs():
+    names = {}
+    exec("\n".join(_python_blocks(ROOT / "docs" / "fine-tuning.md")), names)
+    assert 0 < names["degree"] < math.inf
+    curve, soup = names["curve"], names["soup"]
+    assert [row["alpha"] for row in curve] == [step / 10 for step in range(11)]
+    assert curve[-1] == {"alpha": 1.0, **names["evaluate"](names["end"])}
+    assert soup.score >= max(soup.scores.values())
+    assert not names["dominates"](*[[(row["test"], row["shifted"]) for row in curve]] * 2)
+    for key, value in names["mean"].items():
+        torch.testing.assert_close(value, (names["start"][key] + names["end"][key]) / 2)
+        torch.testing.assert_close(value, names["halfway"][key])
 
 
 def test_the_page_on_reinforcement_learning_runs():

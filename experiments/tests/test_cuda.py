@@ -1,5 +1,6 @@
 """On a GPU: the whole step in one graph trains as the same step does without one, and runs end as on a CPU."""
 
+import pretrained_toys
 import pytest
 import test_finetune
 import test_grokking
@@ -258,6 +259,21 @@ def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch, augment):
     assert done.summary["test_accuracy"] > 0.9
     assert done.summary["further_tests"].keys() == {"dark"}
     assert 0 <= done.summary["test_calibration_error"] <= 1
+
+
+@pytest.mark.parametrize("components", [None, 2])
+def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, components):
+    given = pretrained_toys.make_shifted(corrupted=True)
+    monkeypatch.setattr(classify, "load", lambda *_: given)
+    # Resized images, smoothed labels and the penalty, all in the captured step; the start is the same on both.
+    settings = pretrained_toys.tune(regularizer="ed", weight=0.5, components=components, smoothing=0.1, compile=True)
+    ours = carry_out(tmp_path / "gpu", settings, device=GPU)
+    other = carry_out(tmp_path / "cpu", settings)
+    first, same = ours.summary["interpolated"][0], other.summary["interpolated"][0]
+    assert first["shifted"] == pytest.approx(same["shifted"], abs=0.03)
+    assert len(ours.summary["interpolated"]) == 11
+    assert ours.summary["interpolated"][-1]["shifted"] == pytest.approx(ours.summary["shifted"], abs=1e-9)
+    assert ours.metrics[-1]["penalty"] == pytest.approx(other.metrics[-1]["penalty"], rel=0.3)
 
 
 @pytest.mark.parametrize("softmax", ["float32", "float64"])

@@ -9,13 +9,16 @@ import torch
 from engine_runs import assert_same_end, break_off, carry_out, make_pictures, small
 from PIL import Image
 from pretrained_toys import make_encoder, make_shifted, tune
+from test_streaming import draw_images, write_folders
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
 from effdeg.baselines import method
+from effdeg_lab.data import load
 from effdeg_lab.engine import Training, classify, train
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples, resize
 from effdeg_lab.engine.step import Objective
+from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.finetuning.interpolation import interpolate
 from effdeg_lab.finetuning.probe import fit_logistic
@@ -175,6 +178,22 @@ def test_held_out_images_are_all_that_tuning_sees(tmp_path, pictures):
     scratch = carry_out(tmp_path, small(limit=60, augment="none")).summary
     assert "interpolated" not in scratch
     assert scratch["shifted"].keys() == {"upside down", "dark"}  # corruptions have a place of their own
+
+
+def test_streamed_images_are_fine_tuned_on_as_well(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    write_folders(tmp_path / "imagenet", draw_images())
+    settings = tune(data="imagenet", limit=None, batch=40, augment="resized-crop", crop_scale=0.9, epochs=1)
+    done = carry_out(tmp_path / "runs", settings, data=tmp_path)
+    examples = make_examples(load("imagenet", tmp_path), settings, CPU)
+    with torch.no_grad():
+        features = make_encoder(10).encode(examples.normalize(examples.train.inputs))
+    weight, _ = fit_logistic(features, examples.train.labels, 10, decay=1 / 130)
+    start = make_network(settings, examples, CPU, tmp_path)
+    torch.testing.assert_close(start.head.weight.data, weight)
+    entries = done.summary["interpolated"]
+    assert entries[-1] == {"alpha": 1.0, "test_accuracy": done.summary["test_accuracy"]}
+    assert done.summary["interpolated_images"] == {"test": 30}
 
 
 def test_a_broken_off_run_ends_as_an_unbroken_one(tmp_path, pictures):

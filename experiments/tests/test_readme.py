@@ -53,4 +53,4 @@ def test_the_worked_example_runs(experiment):
 
 def test_every_command_is_explained():
     commands = re.findall(r"^\| `effdeg-lab (\w+)", README.read_text(), flags=re.MULTILINE)
-    assert commands == ["list", "show", "run", "sweep", "status", "table", "report"]
+    assert commands == ["list", "show", "run", "sweep", "status", "table", "soup", "report"]

@@ -307,7 +307,7 @@ def test_what_clip_needs_is_named(tmp_path):
     recipe = find_recipe("clip-finetune-b16")
     with pytest.raises(ValueError, match="data='imagenet' needs the folder that holds it"):
         recipe.check_data([recipe.settings], None)
-    with pytest.raises(FileNotFoundError, match="imagenet"):
+    with pytest.raises(FileNotFoundError, match="imagenet was not found: expected"):
         recipe.check_data([recipe.settings], tmp_path)
     with pytest.raises(FileNotFoundError, match=r"clip-b16' were not found: expected .*clip-vit-base-patch16"):
         recipe.check_data([tune(model="clip-b16", data="digits")], tmp_path)

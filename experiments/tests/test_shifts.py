@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 from effdeg_lab.data import check, load
-from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images
+from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, KeptImages
 from effdeg_lab.finetuning.pacs import CLASSES, DOMAINS, find_pacs
 from effdeg_lab.finetuning.shifts import SHIFTS, find_test_set, measure_accuracy, read_classes
 
@@ -230,6 +230,17 @@ def test_a_damaged_image_is_named(tmp_path):
         Images([file], CROP, "pets")[0]
     with pytest.raises(ValueError, match="image 1 of pets cannot be read as an image"):
         Images([encode(0), b"nothing"], CROP, "pets").decode()
+
+
+def test_kept_images_are_decoded_once(tmp_path):
+    file = tmp_path / "red.png"
+    file.write_bytes(encode((255, 0, 0)))
+    images = Images([file, encode((0, 9, 0))], CROP, "pets")
+    kept = KeptImages(images)
+    expected = images.decode()
+    file.unlink()
+    assert len(kept) == 2
+    assert all(torch.equal(kept[index], expected[index]) for index in range(2))
 
 
 def write_pacs(folder, *, tables):

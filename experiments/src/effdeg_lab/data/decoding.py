@@ -218,14 +218,16 @@ def count_decoders(device: torch.device) -> int:
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def decode_all(data: ImageSet, size: int, *, decoders: int, decoder: Decoder = "pillow", progress: bool) -> Labelled:
+def decode_all(
+    data: ImageSet, size: int, *, decoders: int, margin: float = _MARGIN, decoder: Decoder = "pillow", progress: bool
+) -> Labelled:
     """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side."""
     # A training image keeps its whole short side, of which crops are taken later; a test image only its middle.
-    splits = (("training", data.train, 1.0), ("test", data.test, _MARGIN))
+    splits = (("training", data.train, 1.0), ("test", data.test, margin))
     tensors = list[tuple[Tensor, Tensor]]()
-    for name, images, margin in splits:
-        crops = Crops(images, size, margin=margin, decoder=decoder)
-        file, notes = _keep_pixels(crops, name, [size, margin, decoder], decoders=decoders, progress=progress)
+    for name, images, kept in splits:
+        crops = Crops(images, size, margin=kept, decoder=decoder)
+        file, notes = _keep_pixels(crops, name, [size, kept, decoder], decoders=decoders, progress=progress)
         # Copied on writing: a map for reading alone makes torch warn.
         pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
         tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))

@@ -15,15 +15,13 @@ from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop
-from effdeg_lab.engine.pretrained import fit_head, measure_interpolated
+from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
-from effdeg_lab.finetuning.images import Crop
-from effdeg_lab.finetuning.shifts import find_shifts
 from effdeg_lab.models import ViT, make_model
 from effdeg_lab.runs import Job
 from effdeg_lab.settings import suggest
@@ -34,8 +32,7 @@ def train(settings: Training, job: Job) -> None:
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)
-    if settings.data == "imagenet" and settings.start_from != "scratch" and job.data and not settings.held_out:
-        examples.shifted = find_shifts(job.data, Crop(settings.pixels or 224))
+    examples.shifted |= find_more_shifts(settings, job.data)
     model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
     task = make_task(settings, examples, model)

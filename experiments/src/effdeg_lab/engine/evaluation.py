@@ -17,6 +17,7 @@ from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.engine.streaming import StreamedSplit
+from effdeg_lab.finetuning.images import KeptImages
 from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
     """Score the predicted probabilities of the test examples."""
     logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
-    shares = zip(*_collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
+    shares = zip(*collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
     return score_probabilities(*(torch.cat(each).to(logits.device) for each in shares))
 
 
@@ -82,7 +83,8 @@ def score_set(
     """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
     device = examples.test.labels.device
     if isinstance(given, TestSet):
-        workers = 0 if len(given) <= _CHUNK else min(16, os.cpu_count() or 1)
+        ready = len(given) <= _CHUNK or isinstance(given.images, KeptImages)
+        workers = 0 if ready else min(16, os.cpu_count() or 1)
         with autocast(device, precision):
             return measure_accuracy(model, given, examples.scale, workers=workers)
     images, labels = given
@@ -173,11 +175,11 @@ def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: 
     for outputs, labels in _predict(model, examples, split, precision):
         right = right + (outputs.argmax(1) == labels).sum()
         loss = loss + cross_entropy(outputs, labels, reduction="sum")
-    rights, losses = zip(*_collect(split, (float(right), float(loss))), strict=True)
+    rights, losses = zip(*collect(split, (float(right), float(loss))), strict=True)
     return sum(rights) / len(split), sum(losses) / len(split)
 
 
-def _collect(split: Split, found: T) -> list[T]:
+def collect(split: Split, found: T) -> list[T]:
     """Return what each process found in its share of a split; a split on the device is looked at by each on its own."""
     return gather(found) if isinstance(split, StreamedSplit) else [found]
 

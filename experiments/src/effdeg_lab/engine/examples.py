@@ -62,7 +62,7 @@ class DeviceExamples:
         # The true labels of training examples, where some of those that are trained on are known to be wrong.
         self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
         self.corrupted = None if settings.held_out else data.corrupted  # large: not on the device yet
-        self.shifted = {} if settings.held_out else data.shifted  # nor these
+        self.shifted = {} if settings.held_out else dict(data.shifted)  # nor these
         if settings.held_out:
             self.test = Split(whole.inputs[kept:], whole.labels[kept:])
         else:

@@ -1,6 +1,8 @@
 """Where a fine-tuned network starts from: a head that fits its features, and the weights between start and end."""
 
 import statistics
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +13,11 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.finetuning.encoders import ImageClassifier
+from effdeg_lab.finetuning.images import Crop, KeptImages
 from effdeg_lab.finetuning.interpolation import measure_curve
 from effdeg_lab.finetuning.probe import fit_logistic
-from effdeg_lab.finetuning.shifts import TestSet
+from effdeg_lab.finetuning.shifts import TestSet, find_shifts
+from effdeg_lab.models import get_margin
 
 TestImages = tuple[Tensor, Tensor] | TestSet
 _CHUNK, _TEST = 500, "test"
@@ -32,14 +36,26 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
         raise TypeError(f"start_from=probe needs an encoder with a head, an ImageClassifier; model={settings.model}.")
     split, training = examples.train, model.training
     model.eval()
-    with autocast(split.labels.device, settings.precision):
-        chunks = torch.split(split.inputs, _CHUNK)
-        features = torch.cat([model.encode(examples.normalize(inputs)).float() for inputs in chunks])
+    found = list[tuple[Tensor, Tensor]]()
+    for inputs, labels in split.chunks(_CHUNK):
+        with autocast(split.labels.device, settings.precision):
+            found.append((model.encode(examples.normalize(inputs)).float(), labels))
     model.train(training)
+    device = split.labels.device
+    share = tuple(torch.cat(each).cpu() for each in zip(*found, strict=True))
+    features, labels = (torch.cat(each).to(device) for each in zip(*evaluation.collect(split, share), strict=True))
     with torch.enable_grad():
-        weight, bias = fit_logistic(features, split.labels, examples.classes, decay=1 / len(split))
+        weight, bias = fit_logistic(features, labels, examples.classes, decay=1 / len(labels))
     model.head.weight.copy_(weight)
     model.head.bias.copy_(bias)
+
+
+def find_more_shifts(settings: Training, folder: Path | None) -> dict[str, TestSet]:
+    """Find the shifts that a network fine-tuned on ImageNet is tested on, of those that are in the data folder."""
+    if settings.data != "imagenet" or settings.start_from == "scratch" or settings.held_out or folder is None:
+        return {}
+    pixels = settings.pixels or 224
+    return find_shifts(folder, Crop(pixels, short=round(pixels * get_margin(settings.model))))
 
 
 def measure_interpolated(
@@ -73,7 +89,8 @@ def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
     for name, each in examples.shifted.items():
         if isinstance(each, TestSet):
-            found[name] = [each.take(ALONG)]
+            part = each.take(ALONG)
+            found[name] = [replace(part, images=KeptImages(part.images))]
         else:
             found[name] = [(each[0][:ALONG], each[1][:ALONG])]
     if examples.corrupted is not None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Generator, Iterable, Iterator
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from effdeg_lab.engine.examples import DeviceExamples, Split, add_border, count_
 from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State
+from effdeg_lab.models import get_margin
 from effdeg_lab.runs import get_rank_and_size
 
 
@@ -49,7 +51,8 @@ def make_examples(
             "set resident=false."
         )
     decoders = count_decoders(device)
-    decoded = decode_all(data, settings.pixels, decoders=decoders, decoder=settings.decoder, progress=progress)
+    how: dict[str, Any] = {"decoders": decoders, "decoder": settings.decoder, "margin": get_margin(settings.model)}
+    decoded = decode_all(data, settings.pixels, **how, progress=progress)
     return DeviceExamples(decoded, settings, device)
 
 
@@ -103,11 +106,13 @@ class StreamedExamples(DeviceExamples):
         self._side = None  # images are decoded with as many pixels as they are to have
         self._device, self._decoders = device, count_decoders(device)
         self._set_scale(data, settings, device)
-        size, decoder = settings.pixels, settings.decoder
+        size, decoder, margin = settings.pixels, settings.decoder, get_margin(settings.model)
         splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
         self._broken = {name: Broken(len(images)) for name, images in splits.items()}
         self.train, self.test = (
-            StreamedSplit(Crops(images, size, decoder=decoder), torch.from_numpy(images.labels).to(device), broken)
+            StreamedSplit(
+                Crops(images, size, margin=margin, decoder=decoder), torch.from_numpy(images.labels).to(device), broken
+            )
             for images, broken in zip(splits.values(), self._broken.values(), strict=True)
         )
         least = settings.crop_scale if settings.augment in RESIZED else None

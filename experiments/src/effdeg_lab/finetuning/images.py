@@ -51,7 +51,7 @@ class Images(Dataset[Tensor]):
     """Images in files, or the bytes of files, decoded on access."""
 
     def __init__(self, sources: Sequence[Path | bytes], crop: Crop, name: str) -> None:
-        self.sources, self.crop, self._name = sources, crop, name
+        self.sources, self.crop, self.name = sources, crop, name
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -62,7 +62,7 @@ class Images(Dataset[Tensor]):
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return self.crop(image)
         except OSError as error:
-            where = f"image {index} of {self._name}" if isinstance(source, bytes) else source
+            where = f"image {index} of {self.name}" if isinstance(source, bytes) else source
             raise ValueError(f"{where} cannot be read as an image: {error}") from error
 
     def decode(self) -> Tensor:
@@ -72,6 +72,17 @@ class Images(Dataset[Tensor]):
             for index, image in enumerate(threads.map(self.__getitem__, range(len(self)))):
                 found[index] = image
         return found
+
+
+class KeptImages(Images):
+    """Images that are decoded once, for those that look at them again and again."""
+
+    def __init__(self, images: Images) -> None:
+        super().__init__(images.sources, images.crop, images.name)
+        self._kept = images.decode()
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._kept[index]
 
 
 def is_image(file: Path) -> bool:

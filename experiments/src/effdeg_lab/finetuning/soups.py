@@ -11,6 +11,7 @@ from effdeg_lab.data import load
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.pretrained import find_more_shifts
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.finetuning.interpolation import State, greedy_soup, uniform_soup
 from effdeg_lab.recipe import Method, Recipe
@@ -50,7 +51,9 @@ def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: tor
     settings = settings.change({"start_from": "pretrained"})  # all weights are replaced: no probe is needed
     examples = load(settings.data, data, settings.pixels)
     held_out = make_examples(examples, settings, device)
-    tested = make_examples(examples, settings.change({"held_out": 0}), device)
+    final = settings.change({"held_out": 0})
+    tested = make_examples(examples, final, device)
+    tested.shifted |= find_more_shifts(final, data)
     network = make_network(settings, held_out, device, data)
     states = {run.file.stem: torch.load(_weights(run), map_location=device, weights_only=True) for run in runs}
 

@@ -24,18 +24,24 @@ _VIT = re.compile(rf"vit-({'|'.join(SIZES)})([1-9]\d*)(-mean)?(-sincos)?")
 
 
 class Pretrained(NamedTuple):
-    """Where a pretrained network is in the data folder, and the mean and standard deviation of pixels it was given."""
+    """What is known of a pretrained network."""
 
-    place: str
-    scale: tuple[tuple[float, ...], tuple[float, ...]]
+    place: str  # in the data folder
+    scale: tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation of pixels it was given
+    margin: float = 256 / 224  # the short side of a test image in sides of the middle that is kept of it
 
 
 PRETRAINED = {
     "deit-tiny": Pretrained("deit-tiny/deit_tiny_patch16_224.safetensors", IMAGENET_SCALE),
-    "clip-b32": Pretrained("clip-vit-base-patch32", CLIP_SCALE),
-    "clip-b16": Pretrained("clip-vit-base-patch16", CLIP_SCALE),
+    "clip-b32": Pretrained("clip-vit-base-patch32", CLIP_SCALE, margin=1.0),
+    "clip-b16": Pretrained("clip-vit-base-patch16", CLIP_SCALE, margin=1.0),
 }
 """The pretrained networks, by name."""
+
+
+def get_margin(name: str) -> float:
+    """Return the short side of a test image, before it is cropped, in sides of what a network is given."""
+    return PRETRAINED[name].margin if name in PRETRAINED else 256 / 224
 
 
 class MLP(nn.Module):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from effdeg_lab.results import Difference, MethodRuns, Results
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.methods import (
+    format_degree,
     format_difference,
     format_points,
     format_price,
@@ -24,6 +25,7 @@ from effdeg_lab.studies.methods import (
     list_values,
     make_table,
     measure_price,
+    read_degree,
     tested_on,
 )
 from effdeg_lab.tables import NOTHING, Table, bold_largest
@@ -111,6 +113,7 @@ class Shifts(Study):
             columns[f"shifts, against {first}"] = list(map(format_difference, leads))
         columns |= {
             "values": [list_values(results, each) for each in methods],
+            "ED": [format_degree(read_degree(each)) for each in methods],
             "step": [format_price(measure_price(results, each)) for each in methods],
             **list_seeds(results, methods),
         }
@@ -127,7 +130,7 @@ class Shifts(Study):
         return make_table(title, columns, notes, bold)
 
     def _plot(self, results: Results, theme: str) -> "Figure":
-        colors = colors_of(results.recipe, theme)
+        colors = colors_of(replace(results.recipe, equal_time=self.candidate), theme)  # ED is blue, as elsewhere
         with open_figure(theme, (7.2, 5.2)) as (look, figure):
             axes, labels, kept = figure.subplots(), list[Label](), list[np.ndarray]()
             for each in _get_curved(results):
