@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, engine, kernels, speedups, streaming, together, training
+from benchmarks import comparisons, engine, imagenet, kernels, speedups, streaming, together, training
 from benchmarks.timing import device, interleaved
 from effdeg.functional import (
     basis_matrix,
@@ -163,6 +163,7 @@ ON_CPU = [
     conditioning,
     damping,
     engine.engine_move,
+    imagenet.imagenet_throughput,
     streaming.decoding_speed,
 ]
 _GPU_CASES = (
@@ -171,6 +172,6 @@ _GPU_CASES = (
     engine.CASES,
     kernels.CASES,
     speedups.CASES,
-    [together.networks_at_once, streaming.decoding_speed],
+    [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed],
 )
 ON_GPU = [measure_overhead, projection_speed, memory_growth, *(case for cases in _GPU_CASES for case in cases)]

@@ -10,6 +10,7 @@ from typing import Any
 import along_training
 import numpy as np
 import speed
+import throughput
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
@@ -99,6 +100,8 @@ def fill(mark: str) -> str:
         "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
+        "imagenet-throughput": throughput.make_table,
+        "imagenet-hours": throughput.make_hours,
     }
     return blocks[mark]()
 
@@ -136,6 +139,8 @@ def judge(name: str) -> Verdict:
 
 def format_tables(name: str, count: str | None = None) -> str:
     """Return the verdict on a recipe's claim and its tables, or the first of them."""
+    if not find_runs(name.partition("@")[0]):
+        return "*Not run yet.*\n"
     verdict = judge(name)
     text = f"The claim: **{verdict.word}**{escape_markdown(str(verdict).removeprefix(verdict.word))}.\n"
     found = tables(name)[: int(count) if count else None]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import comparisons, streaming, together
+from benchmarks import comparisons, imagenet, streaming, together
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("proxy_cost", 2)])
@@ -74,6 +74,37 @@ def test_steps_of_relatives_run_what_they_should(monkeypatch):
     rows = comparisons.relative_costs_vit()["rows"]
     assert [row["method"] for row in rows] == [*comparisons.RELATIVES]
     assert rows[0]["ratio"] == 1
+
+
+def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch):
+    make_network = imagenet.make_network
+
+    def refuse_ed(settings, *given):
+        if settings.augment.endswith("flip") and settings.regularizer == "ed":
+            raise torch.OutOfMemoryError("no room\nat all")
+        return make_network(settings, *given)
+
+    monkeypatch.setattr(imagenet, "STEPS", 1)
+    monkeypatch.setattr(imagenet, "REPEATS", 1)
+    monkeypatch.setattr(imagenet, "make_network", refuse_ed)
+    strong, penalized, original, large = imagenet.imagenet_throughput()["rows"]
+    for row in (strong, penalized, original):
+        assert row["images_per_second"] == pytest.approx(8e3 / row["milliseconds"])
+    assert (strong["recipe"], original["recipe"], penalized["method"]) == ("strong", "original", "ed")
+    assert penalized["share"] == pytest.approx(1 - strong["milliseconds"] / penalized["milliseconds"])
+    assert large["error"] == "out of memory: no room"
+
+
+def test_cases_of_imagenet_have_the_papers_settings():
+    for case in imagenet.CASES:
+        settings = case.make_settings("ed", {})
+        assert (settings.weight, settings.components, settings.pairs, settings.lr) == ((
+            3.0,
+            3,
+            0.5,
+            {"original": 3e-3, "strong": 1e-3}[case.recipe],
+        ))
+    assert {case.batch for case in imagenet.CASES} == {1024, 1024 // 8}
 
 
 def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):

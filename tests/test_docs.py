@@ -18,7 +18,7 @@ from effdeg_lab import Run, all_recipes, find_recipe
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]
-ABSENT = {"Table 3", "Figure 3", "Figure 8"}
+ABSENT = {"Figure 3", "Figure 8"}
 
 
 @pytest.fixture
@@ -465,3 +465,28 @@ def test_degree_and_gap_along_training(docs):
     assert course.levels == pytest.approx(1)
     assert math.isnan(course.changes)  # two changes always lie on a line
     assert find_course(Run(ROOT, "recipe", "ed", "Training", {}, {}, entries[:2])) is None
+
+
+def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
+    throughput = docs("throughput")
+    rows = [
+        {"recipe": recipe, "batch": batch, "captured": True, "method": method, "images_per_second": speed}
+        | {"milliseconds": 1e3 * batch / speed, "peak_GiB": 10.0}
+        for recipe in ("original", "strong")
+        for batch in (1024, 128)
+        for method, speed in (("plain", 4000.0), ("ed", 2000.0))
+    ]
+    monkeypatch.setattr(throughput.speed, "read_rows", lambda _: rows)
+    hours = 90 * 1_281_167 / 4000 / 3600
+    found = throughput.make_hours()
+    assert f"| strong | 1 | {hours:.1f} | {2 * hours:.1f} |" in found
+    assert f"| original | 8 | {hours / 8:.1f} | {hours / 4:.1f} |" in found
+    assert f"| **all of Table 3, 3 seeds** | 1 | | **{18 * hours:.0f}** |" in found
+    assert "| strong | 1,024 | compiled, captured | plain | 4,000 | 256.0 | 10.0 GiB |" in throughput.make_table()
+    # What does not fit is said, and there is no total.
+    rows[1] = {key: rows[1][key] for key in ("recipe", "batch", "captured", "method")} | {"error": "out of memory"}
+    assert "| original | 1 | 8.0 | not measured |" in throughput.make_hours()
+    assert throughput.make_hours().count("all of Table 3") == 1
+    assert "| does not fit |" in throughput.make_table()
+    monkeypatch.setattr(throughput.speed, "read_rows", lambda _: [])
+    assert throughput.make_hours() == throughput.make_table() == throughput.MISSING

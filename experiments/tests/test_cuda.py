@@ -19,6 +19,7 @@ from engine_runs import (
 
 from effdeg_lab.data import load
 from effdeg_lab.engine import classify, train_together
+from effdeg_lab.engine.augment import OPERATIONS, RESIZED, augment_batch
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import CapturedStep, Step
@@ -101,6 +102,52 @@ def test_penalties_with_other_ends_are_captured(ends, compiled):
     given = {"steps": 200, "examples": make_picture_examples("cuda"), "rate": 0.0, "weight": float}
     one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
     assert one == pytest.approx(two, rel=0.1)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_step_in_parts_is_captured_with_its_own_decay_and_with_components(compiled):
+    """The components of label-anchored paths, whose eigenvalues no library call may wait for."""
+    settings = small(
+        regularizer="ed", components=3, accumulate=2, decay_on="matrices", weight_decay=0.3, compile=compiled
+    )
+    given = {"steps": 200, "rate": 0.0, "weight": float}
+    one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
+    assert one == pytest.approx(two, rel=0.1)
+    plain = small(accumulate=2, decay_on="matrices", weight_decay=0.3, compile=compiled)
+    ours, eager = (train_steps(plain, captured=captured, weight=lambda _: 0.0)[0] for captured in (True, False))
+    assert_close(ours, eager, rtol=1e-3, atol=1e-4)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_images_are_augmented_in_a_graph(compiled):
+    """Every replay draws anew; images that are left as they were are those of a CPU."""
+    torch.manual_seed(0)
+    images, indices = torch.randint(256, (64, 3, 32, 32), dtype=torch.uint8, device=GPU), torch.arange(64, device=GPU)
+    run = torch.compile(augment_batch, fullgraph=True, dynamic=False) if compiled else augment_batch
+
+    def step():
+        return run(images, indices, RESIZED[-1], crop_scale=0.08)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    seen = []
+    for _ in range(3):
+        graph.replay()
+        seen.append(found.clone())
+    assert len({int(each.long().sum()) for each in seen}) == 3
+    for name in ("AutoContrast", "Equalize", "Posterize", "Color", "Contrast", "Brightness", "Sharpness"):
+        operation = torch.compile(OPERATIONS[name], fullgraph=True) if compiled else OPERATIONS[name]
+        difference = operation(images).cpu().int() - OPERATIONS[name](images.cpu()).int()
+        assert int(difference.abs().max()) <= 1  # a product and a sum may be rounded once
     torch._dynamo.reset()
 
 

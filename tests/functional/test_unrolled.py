@@ -1,9 +1,18 @@
+import jaxtyping
 import numpy as np
 import pytest
 import torch
 
 from effdeg.functional import _projection as projection
-from effdeg.functional import basis_matrix, cosine_nodes, project, uniform_nodes
+from effdeg.functional import (
+    basis_matrix,
+    chebyshev_nodes,
+    cosine_nodes,
+    effective_degree,
+    fit,
+    project,
+    uniform_nodes,
+)
 from effdeg.functional._unrolled import eigenvectors, least_squares_operator
 
 # What is left off the diagonal in the worst case, relative to the largest eigenvalue.
@@ -73,3 +82,56 @@ def test_components_without_a_library_call_are_the_same(shape, monkeypatch):
         scores.abs().sum().backward()
         results.append((scores.detach().abs(), leaf.grad))
     torch.testing.assert_close(results[1], results[0], rtol=1e-6, atol=1e-8)
+
+
+@pytest.fixture
+def _unchecked_shapes():
+    """Shape checks, which `make test` turns on, cannot be compiled."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+def make_paths(sharpness):
+    """Draw label-anchored paths of probabilities of 1,000 classes, which are flat or, for 3, as of a trained network.
+
+    Were they all but sure, paths between four classes would have three equal components, which may turn.
+    """
+    generator = torch.Generator().manual_seed(0)
+    inner = (sharpness * torch.randn(16, 2, 1000, generator=generator)).softmax(-1)
+    ends = torch.eye(1000)[torch.randint(1000, (16, 2), generator=generator)]
+    return torch.cat([ends[:, :1], inner, ends[:, 1:]], dim=1)
+
+
+def differentiate(run, values):
+    leaf = values.clone().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = run(leaf, 3)
+    degree = effective_degree(fit(scores, chebyshev_nodes(4), 3)).mean()
+    degree.backward()
+    return degree.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 3.0])
+def test_three_components_of_a_thousand_classes_without_a_library_call(sharpness, monkeypatch):
+    values = make_paths(sharpness)
+    expected = differentiate(project, values)
+    monkeypatch.setattr(projection, "_may_not_wait", lambda _: True)
+    assert_same(differentiate(project, values), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("_unchecked_shapes")
+def test_three_components_of_a_thousand_classes_compiled(monkeypatch):
+    """Under autocast the derivative stays in float32: bf16 would be wrong by a hundredth."""
+    values = make_paths(3.0)
+    expected = differentiate(project, values)
+    monkeypatch.setattr(projection, "_may_not_wait", lambda _: True)
+    compiled = torch.compile(project, fullgraph=True, dynamic=False, backend="aot_eager")
+    assert_same(differentiate(compiled, values), expected)
+
+
+def assert_same(found, expected):
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=0)
+    assert float((found[1] - expected[1]).norm()) <= 1e-5 * float(expected[1].norm())

@@ -91,7 +91,9 @@ class _Scores(torch.autograd.Function):
         right = kept * kept_singular[..., None, :]
         mixing = left @ kept.mT + right @ rotation.mT @ directions.mT
         mixing = mixing - mixing.mean(-2, keepdim=True)  # the derivative of centring
-        return (mixing.to(centred.dtype) @ centred).to(ctx.given), None
+        # Compiled code that is called under autocast has its backward pass under autocast too: this product in bf16.
+        with torch.autocast(grad.device.type, enabled=False):
+            return (mixing.to(centred.dtype) @ centred).to(ctx.given), None
 
 
 def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:

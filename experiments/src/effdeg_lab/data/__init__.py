@@ -6,7 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from effdeg.demo import load_digits
-from effdeg_lab.data.image_sets import CIFAR10N, find_cifar10, find_cifar10n, find_mnist, find_mnist_cifar
+from effdeg_lab.data.image_sets import (
+    CIFAR10N,
+    find_cifar10,
+    find_cifar10n,
+    find_mnist,
+    find_mnist_cifar,
+    find_tiny_imagenet,
+)
 from effdeg_lab.data.layouts import LAYOUTS, Labelled, find_layout, make_labelled
 from effdeg_lab.data.stored import ImageSet, find_imagenet
 from effdeg_lab.settings import Settings, suggest
@@ -40,6 +47,7 @@ _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     **{name: partial(find_cifar10n, name=name) for name in CIFAR10N},
     "mnist": find_mnist,
     "mnist-cifar": find_mnist_cifar,
+    "tiny-imagenet": find_tiny_imagenet,
     "imagenet": find_imagenet,
 }
 
@@ -47,8 +55,9 @@ _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labelled | ImageSet:
     """Load a data set from the folder that holds the data sets.
 
-    Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar`` or ``pacs``;
-    ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with people's labels;
+    Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar``, ``pacs`` or
+    ``tiny-imagenet``; ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with
+    people's labels;
     ``imagenet``, whose images stay in their files; or a file or folder in a known layout, by its path from the current
     folder (if it has a slash or a suffix) or within the data folder. All but CIFAR-10 and MNIST, which are shuffled
     already, come in a random order that is always the same, so that the first and the last examples are a fair sample.

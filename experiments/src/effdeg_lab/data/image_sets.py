@@ -1,4 +1,4 @@
-"""CIFAR-10, people's labels of it, and MNIST, as they are published, and MNIST–CIFAR, which is made of both."""
+"""CIFAR-10, people's labels of it, MNIST and Tiny-ImageNet, as they are published, and MNIST–CIFAR, made of two."""
 
 import codecs
 import gzip
@@ -15,7 +15,18 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from effdeg_lab.data.corruptions import find_corrupted
-from effdeg_lab.data.layouts import Array, Labelled, Scale, Split, explain_errors, find_parquet, make_labelled, read_all
+from effdeg_lab.data.layouts import (
+    Array,
+    Labelled,
+    Scale,
+    Split,
+    explain_errors,
+    find_parquet,
+    find_shards,
+    make_labelled,
+    read_all,
+    read_tables,
+)
 
 Load = Callable[[], Labelled]
 Reader = Callable[[Path], Split]
@@ -72,6 +83,25 @@ def find_mnist(folder: Path) -> Load:
     names = ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"]
     places = [folder / place for place in ("mnist", "MNIST/raw", "")]
     return _find("mnist", places, names, {"": _read_mnist, ".gz": _read_mnist}, ((0.1307,), (0.3081,)))
+
+
+def find_tiny_imagenet(folder: Path) -> Load:
+    """Find Tiny-ImageNet, 100,000 images of 64 pixels in 200 classes, tested on its 10,000 validation images.
+
+    It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet`` and ``val-*.parquet``, or
+    ``valid-*.parquet``. Pixels are scaled to [-1, 1], as ViT's authors do it.
+    """
+    places = [folder / name for name in ("tiny-imagenet", "tiny")]
+    scale = (0.5,) * 3, (0.5,) * 3
+    for place in places:
+        if any(place.glob("train-*.parquet")):
+            name = "valid" if any(place.glob("valid-*.parquet")) else "val"
+            train, test = find_shards(place, "train"), find_shards(place, name)
+            what = f"tiny-imagenet in {place}"
+            return lambda: make_labelled(what, read_tables(train), read_tables(test), scale).shuffle()
+    raise FileNotFoundError(
+        f"tiny-imagenet was not found: expected train-*.parquet and val-*.parquet in {places[0]} or {places[1]}."
+    )
 
 
 def find_mnist_cifar(folder: Path) -> Load:

@@ -41,10 +41,12 @@ def keep_bytes(
     """
     name, folder = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32], get_cache()
     file = folder / f"{name}.bytes"
+    if (notes := _read_notes(file, verify=verify)) is not None:
+        return file, notes
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / f"{name}.lock"):
-            notes = _read_notes(file, verify=verify)
+            notes = _read_notes(file, verify=verify)  # another process may have made it by now
             if notes is None:
                 if (free := shutil.disk_usage(folder).free) < size:
                     raise OSError(f"only {free / 1e9:.3g} GB are free")

@@ -4,8 +4,8 @@ import csv
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,6 @@ class ImageSet:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    shifted: Mapping[str, Any] = field(default_factory=dict)  # further labelled test sets
 
     def fingerprint(self) -> str:
         """Return a short hash of the names and labels of all images: their bytes would take too long to read."""

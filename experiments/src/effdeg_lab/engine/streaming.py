@@ -101,8 +101,7 @@ class StreamedExamples(DeviceExamples):
         assert settings.pixels is not None
         kept, self.count = count_examples(len(data.train), settings)
         self.classes, self.shape = data.classes, (3, settings.pixels, settings.pixels)
-        self.further_tests, self.truth, self.corrupted = {}, None, None
-        self.shifted = {} if settings.held_out else dict(data.shifted)
+        self.further_tests, self.shifted, self.truth, self.corrupted = {}, {}, None, None
         self.waited, self._pixels, self._augment = 0.0, True, settings.augment
         self._side = None  # images are decoded with as many pixels as they are to have
         self._device, self._decoders = device, count_decoders(device)

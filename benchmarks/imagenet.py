@@ -1,0 +1,122 @@
+"""How many images per second a step of ViT-S/16 on ImageNet trains on, plain and with the penalty, and its memory.
+
+Images are random bytes on the device. Within the step they are cropped, flipped and, by the strong recipe, changed by
+RandAugment, as in training, but not decoded; ``decoding_speed`` measures that.
+"""
+
+import gc
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks.timing import device, interleaved
+from effdeg_lab.data import Labelled
+from effdeg_lab.engine import Training
+from effdeg_lab.engine.classify import make_network, make_task
+from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.step import Step
+from effdeg_lab.recipe import find_recipe
+
+Record = dict[str, Any]
+STEPS, REPEATS = 5, 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training step of one of the paper's two recipes."""
+
+    recipe: str  # original or strong
+    batch: int  # of one GPU
+    captured: bool = True  # compiled and in one graph, as the lab trains; otherwise neither
+
+    def make_settings(self, method: str, changes: Record) -> Training:
+        """Return the settings of a run with a method of the recipe."""
+        recipe = find_recipe(f"imagenet-vit-{self.recipe}")
+        # The images of the benchmark have the right size already, and there are too few for the warm-up.
+        own = {"pixels": None, "warm_up_steps": None, "batch": self.batch, "epochs": 1, "compile": self.captured}
+        settings = recipe.resolve(recipe.method(method), {**own, **changes})
+        assert isinstance(settings, Training)
+        return settings
+
+
+# The batch of the paper on one GPU, and on each of eight.
+CASES = (
+    Case("strong", 1024),
+    Case("original", 1024),
+    Case("strong", 128),
+    Case("original", 128),
+    Case("strong", 128, captured=False),
+)
+# To try it on a CPU.
+TRIALS, SMALL = (Case("strong", 8), Case("original", 8)), {"model": "vit-mu16-mean-sincos", "dropout": 0.0}
+
+
+def imagenet_throughput() -> Record:
+    """Time steps of ViT-S/16 on images of 224 pixels by both recipes; on a CPU those of a very small network."""
+    on_gpu = device().type == "cuda"
+    rows = []
+    for case in CASES if on_gpu else TRIALS:
+        found: dict[str, Record] = {}
+        for method in ("plain", "ed"):
+            found[method] = _measure(case, method, {} if on_gpu else SMALL, pixels=224 if on_gpu else 32)
+        plain, ed = (row.get("milliseconds") for row in found.values())
+        if plain and ed:
+            found["ed"] |= {"ratio": ed / plain, "share": 1 - plain / ed}
+        rows += list(found.values())
+    return {"name": "images per second of ViT-S/16 on ImageNet", "rows": rows}
+
+
+def _measure(case: Case, method: str, changes: Record, *, pixels: int) -> Record:
+    """Return the speed and the memory of a step, or why there is none: it may not fit."""
+    row: Record = {"recipe": case.recipe, "batch": case.batch, "captured": case.captured, "method": method}
+    try:
+        row |= _time(case.make_settings(method, changes), pixels, captured=case.captured)
+    except torch.OutOfMemoryError as error:
+        row["error"] = f"out of memory: {str(error).splitlines()[0]}"
+    finally:
+        gc.collect()
+        torch._dynamo.reset()
+        if device().type == "cuda":
+            torch.cuda.empty_cache()
+    return row
+
+
+def _time(settings: Training, pixels: int, *, captured: bool) -> Record:
+    on_gpu = device().type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    examples = _make_examples(settings, pixels)
+    model = make_network(settings, examples, device()).train()
+    step = Step(make_task(settings, examples, model), size=settings.batch)
+    penalized = settings.regularizer != "plain"
+    run = partial(step._run, penalized, None)
+    if captured:
+        step.compile(penalized=penalized)
+        step.capture(penalized=penalized)
+        given = torch.arange(settings.batch, device=device())
+        run = partial(step, given, rate=settings.lr, weight=float(settings.weight or 0.0))
+
+    def train() -> None:
+        for _ in range(STEPS):
+            run()
+
+    (seconds,) = interleaved(train, repeats=REPEATS)
+    step.close()
+    return {
+        "model": settings.model,
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "pixels": pixels,
+        "milliseconds": 1e3 * seconds / STEPS,
+        "images_per_second": settings.batch * STEPS / seconds,
+        "peak_GiB": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None,
+    }
+
+
+def _make_examples(settings: Training, pixels: int) -> DeviceExamples:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (settings.batch, 3, pixels, pixels), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(1000, (settings.batch,), generator=generator)
+    scale = (0.5,) * 3, (0.5,) * 3
+    return DeviceExamples(Labelled(images, labels, images[:2], labels[:2], 1000, *scale), settings, device())

@@ -1,0 +1,66 @@
+"""How fast ViT-S/16 trains on ImageNet, from ``results/benchmarks``, and how long the paper's Table 3 would take."""
+
+import math
+from typing import Any
+
+import speed
+
+from effdeg_lab import find_recipe
+
+# The training images of ImageNet.
+IMAGES = 1_281_167
+CASE = "imagenet_throughput"
+MISSING = f"*Not measured yet: `python -m benchmarks {CASE}`.*\n"
+RECIPES = ("original", "strong")
+# GPUs that share a batch of 1,024, by what each has of it.
+GPUS = {1024: 1, 128: 8}
+
+
+def make_table() -> str:
+    """Tabulate the images per second, the memory and the penalty's share of every measured step."""
+    rows = speed.read_rows(CASE)
+    if not rows:
+        return MISSING
+    lines = [
+        "| recipe | batch | step | method | images/s | ms per step | memory | times plain | the penalty's share |",
+        "|---|---:|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        kind = "compiled, captured" if row["captured"] else "eager"
+        cells = [row["recipe"], f"{row['batch']:,}", kind, speed.METHODS[row["method"]]]
+        lines.append(f"| {' | '.join([*cells, *_format_speed(row)])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _format_speed(row: dict[str, Any]) -> list[str]:
+    if "milliseconds" not in row:
+        return ["does not fit", "", "", "", ""]
+    ratio, share = (f"{row['ratio']:.2f}×", f"{row['share']:.0%}") if "ratio" in row else ("", "")
+    return [
+        f"{row['images_per_second']:,.0f}",
+        f"{row['milliseconds']:.1f}",
+        f"{row['peak_GiB']:.1f} GiB",
+        ratio,
+        share,
+    ]
+
+
+def make_hours() -> str:
+    """Tabulate the hours of each run of the paper's Table 3, and of all of them, on one GPU and on eight."""
+    rows = {(row["recipe"], row["batch"], row["method"]): row for row in speed.read_rows(CASE) if row["captured"]}
+    if not rows:
+        return MISSING
+    lines = ["| hours of one run | GPUs | plain | with the penalty |", "|---|---:|---:|---:|"]
+    totals = []
+    for batch, gpus in GPUS.items():
+        total = 0.0
+        for name in RECIPES:
+            recipe = find_recipe(f"imagenet-vit-{name}")
+            images = recipe.settings.to_dict()["epochs"] * IMAGES
+            speeds = [rows.get((name, batch, each), {}).get("images_per_second") for each in speed.METHODS]
+            hours = [images / each / gpus / 3600 if each else math.nan for each in speeds]
+            total += len(recipe.seeds) * sum(hours)
+            cells = ["not measured" if math.isnan(each) else f"{each:.1f}" for each in hours]
+            lines.append(f"| {name} | {gpus} | {' | '.join(cells)} |")
+        totals += [] if math.isnan(total) else [f"| **all of Table 3, 3 seeds** | {gpus} | | **{total:.0f}** |"]
+    return "\n".join([*lines, *totals]) + "\n"

@@ -1,0 +1,11 @@
+"""ViT-S on Tiny-ImageNet with the paper's strong ImageNet recipe: plain, ED, mixup and CutMix."""
+
+from effdeg_lab.recipes._imagenet import STRONG, shrink
+from effdeg_lab.recipes.tiny_imagenet_vit import make_recipe
+
+RECIPE = make_recipe(
+    name="tiny-imagenet-vit-strong",
+    title="ViT-S on Tiny-ImageNet, the strong recipe",
+    expects="By the paper's ImageNet results, ED is about half a point ahead of plain training.",
+    settings=shrink(STRONG),
+)

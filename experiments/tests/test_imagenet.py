@@ -1,0 +1,98 @@
+"""ViT-S on ImageNet and Tiny-ImageNet: every method of the recipes for a few steps, on small images of 10 classes."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from engine_runs import carry_out, small
+from test_streaming import CLASSES, draw_jpeg, write_folders
+
+from effdeg_lab.data import load
+from effdeg_lab.engine.classify import make_network, make_task
+from effdeg_lab.engine.streaming import make_examples
+from effdeg_lab.recipe import find_recipe
+
+RECIPES = ("imagenet-vit-original", "imagenet-vit-strong", "tiny-imagenet-vit", "tiny-imagenet-vit-strong")
+RUNS = [(name, method.name) for name in RECIPES for method in find_recipe(name).methods if method.name != "ed-30"]
+# What makes a run short; all else is the recipe's.
+SHORT = {"epochs": 2, "batch": 32, "evaluate_every": 2}
+MEASURED = {name: getattr(small(), name) for name in ("measure_paths", "measure_nodes", "measure_degree")}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Write ImageNet as folders of classes, and Tiny-ImageNet as tables, in which all images are of one size."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "tiny-imagenet").mkdir()
+    for split, numbers in (("train", range(7)), ("val", range(7, 9))):
+        rows = [(label, number) for number in numbers for label in range(CLASSES)]
+        write_folders(folder / "imagenet", {split: [(*row, draw_jpeg(*row)) for row in rows]})
+        cells = [{"bytes": draw_jpeg(label, 12 * number)} for label, number in rows]  # every 12th has the same size
+        table = pa.table({"image": cells, "label": [label for label, _ in rows]})
+        pq.write_table(table, folder / "tiny-imagenet" / f"{split}-0.parquet")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+
+
+def shorten(name, method):
+    recipe = find_recipe(name)
+    settings = recipe.resolve(recipe.method(method))
+    streamed = {"pixels": 32, "warm_up_steps": 1} if settings.pixels else {}
+    model = settings.model.replace("vit-s16", "vit-mu16").replace("vit-s8", "vit-mu8")
+    return settings.change({**SHORT, **MEASURED, **streamed, "model": model})
+
+
+@pytest.mark.parametrize(("name", "method"), RUNS)
+def test_every_method_runs(tmp_path, data, name, method):
+    done = carry_out(tmp_path / "runs", shorten(name, method), data=data)
+    assert done.summary["epochs"] == 2
+    assert done.summary["train_loss"] < 2.31  # that of a guess is log 10
+    assert (done.metrics[-1]["penalty"] or 0) > 0 if method == "ed" else done.metrics[-1]["penalty"] is None
+
+
+def test_recipes_have_the_papers_settings():
+    original, strong = (find_recipe(f"imagenet-vit-{name}") for name in ("original", "strong"))
+    for recipe in (original, strong):
+        ed = recipe.resolve(recipe.method("ed"))
+        assert (ed.epochs, ed.batch, ed.optimizer, ed.weight, ed.components) == (90, 1024, "adamw", 3.0, 3)
+        assert (ed.nodes, ed.degree, ed.pairs * ed.batch, ed.sampling, ed.anchor) == (4, 3, 512, "cosine", "labels")
+        assert ed.ramp * ed.epochs == pytest.approx(30)
+        assert recipe.seeds == (0, 1, 2)
+    for name, recipe in (("tiny-imagenet-vit", original), ("tiny-imagenet-vit-strong", strong)):
+        tiny = find_recipe(name)
+        one, other = (each.resolve(each.method("ed")).to_dict() for each in (tiny, recipe))
+        differ = {key for key in one if one[key] != other[key]}
+        assert differ == {"data", "pixels", "model", "epochs", "warm_up", "warm_up_steps"}
+        assert tiny.settings.warm_up == pytest.approx(10_000 / (1251 * 90))
+
+
+def test_tiny_imagenet_is_scaled_and_shuffled(data):
+    found = load("tiny-imagenet", data)
+    assert (found.classes, found.mean, found.std) == (CLASSES, (0.5,) * 3, (0.5,) * 3)
+    assert found.train_inputs.dtype == torch.uint8
+    assert not np.array_equal(found.train_labels[:CLASSES], range(CLASSES))
+    (data / "tiny-imagenet" / "val-0.parquet").rename(data / "tiny-imagenet" / "valid-0.parquet")
+    try:
+        assert load("tiny-imagenet", data).fingerprint() == found.fingerprint()
+    finally:
+        (data / "tiny-imagenet" / "valid-0.parquet").rename(data / "tiny-imagenet" / "val-0.parquet")
+    with pytest.raises(FileNotFoundError, match=r"tiny-imagenet was not found: expected train-\*.parquet"):
+        load("tiny-imagenet", data / "imagenet")
+
+
+def test_only_matrices_decay_and_the_rate_warms_up(data):
+    settings = shorten("imagenet-vit-original", "ed")
+    examples = make_examples(load("imagenet", data, 32), settings, torch.device("cpu"))
+    task = make_task(settings, examples, make_network(settings, examples, torch.device("cpu")))
+    assert [name for name, _ in task.model.named_parameters() if task.decays(task.model, name)] == [
+        "embed.patches.weight",
+        *(f"blocks.0.{layer}.weight" for layer in ("qkv", "out", "mlp.0", "mlp.2")),
+        "head.weight",
+    ]
+    assert [task.rate(step) for step in range(2)] == pytest.approx([3e-3, 3e-3])
+    assert task.weight(task.steps - 1) == 3.0
