@@ -25,14 +25,16 @@ def main() -> None:
     cases: dict[str, Callable[..., Any]] = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("case", nargs="*", help=f"on this machine ({kind}): {', '.join(cases)}; by default all")
-    parser.add_argument("--variants", nargs="+", default=[], help="of engine_speedups; the rows of others are kept")
+    some_of = ("engine_speedups", "imagenet_throughput")
+    text = f"of {' or '.join(some_of)}; the rows of others are kept"
+    parser.add_argument("--variants", nargs="+", default=[], help=text)
     names, variants = (given := parser.parse_args()).case, given.variants
     if unknown := [name for name in names if name not in cases]:
         parser.error(f"{', '.join(unknown)}: not a case on this machine ({kind}), which has {', '.join(cases)}.")
     table = Table("what", "ratio", "aim", "how", title=f"on {_processor()}")
     for name in names or cases:
         Console(stderr=True).print(f"[dim]{name} …[/]")
-        some = variants if name == "engine_speedups" else []
+        some = variants if name in some_of else []
         record = cases[name](some) if some else cases[name]()
         _keep(name, record, join=bool(some))
         if "ratio" in record:

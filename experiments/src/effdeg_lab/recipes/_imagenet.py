@@ -46,9 +46,10 @@ STRONG = replace(
 )
 DEPARTS = (
     "The paper states 90 epochs, AdamW and batches of 1,024, and for all else names its sources. From those, as ViT's "
-    "authors published them: weight decay acts on the weights of layers alone; crops have at least 5% of the area, and "
-    "are not antialiased; pixels are in [-1, 1]; first weights are big_vision's. Not stated: training runs in bf16; "
-    "ED's pairs are of different examples, of one process where there are several, and its fits are damped by 1e-3."
+    "authors published them: weight decay acts on the weights of layers alone; crops have at least 5% of the area; "
+    "pixels are in [-1, 1]; first weights are big_vision's. Unlike theirs, crops that shrink are antialiased. Not "
+    "stated: training runs in bf16; ED's pairs are of different examples, of one process where there are several, and "
+    "its fits are damped by 1e-3."
 )
 
 
