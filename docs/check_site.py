@@ -1,6 +1,6 @@
 """Check the built site: nothing comes from elsewhere, every link within it leads somewhere, every picture has a text.
 
-    python docs/check_site.py docs/_build/html
+python docs/check_site.py docs/_build/html
 """
 
 import re
@@ -10,7 +10,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 # What a browser loads by itself; a link that a reader follows may lead elsewhere.
-LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("source", "srcset"), ("iframe", "src"), ("video", "src")}
+LOADED = {
+    ("script", "src"),
+    ("img", "src"),
+    ("link", "href"),
+    ("source", "srcset"),
+    ("iframe", "src"),
+    ("video", "src"),
+}
 
 
 class Page(HTMLParser):
@@ -33,7 +40,8 @@ class Page(HTMLParser):
         self.loaded += [value or "" for name, value in attrs if (tag, name) in LOADED]
         if tag == "a" and found.get("href"):
             self.links.append(found["href"] or "")
-        if tag == "img" and not (found.get("alt") or "").strip():
+        # Sphinx shows the file's name for a picture without a text; an empty text is that of a decoration.
+        if tag == "img" and (found.get("alt") is None or re.search(r"\.(png|svg)$", found["alt"] or "")):
             self.silent.append(found.get("src") or "")
 
 
@@ -60,7 +68,9 @@ def _leads_somewhere(file: Path, target: str, pages: dict[Path, Page]) -> bool:
     place = (file.parent / unquote(parts.path)).resolve() if parts.path else file
     if place.is_dir():
         place /= "index.html"
-    return place.exists() and (not parts.fragment or place not in pages or unquote(parts.fragment) in pages[place].anchors)
+    return place.exists() and (
+        not parts.fragment or place not in pages or unquote(parts.fragment) in pages[place].anchors
+    )
 
 
 if __name__ == "__main__":

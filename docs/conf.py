@@ -47,6 +47,8 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes are a list, not an entry each
+toc_object_entries_show_parents = "hide"
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
@@ -55,6 +57,7 @@ sphinx_gallery_conf = {
     "reset_modules": (site_pages.reset_random_state,),
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
+    "thumbnail_size": (480, 300),
     "show_memory": False,
     "show_signature": False,
     "remove_config_comments": True,
@@ -65,8 +68,9 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = "effdeg"
-html_static_path = ["_static", "live"] if (DOCS / "live").is_dir() else ["_static"]
+html_static_path = ["_static", *(f"live/{each.name}" for each in (DOCS / "live").glob("*.[cj]s*"))]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -78,8 +82,8 @@ html_theme_options = {
         "color-background-secondary": "#12181f",
     },
 }
-pygments_style = "a11y-high-contrast-light"
-pygments_dark_style = "a11y-high-contrast-dark"
+pygments_style = "github-light"
+pygments_dark_style = "github-dark"
 
 
 def setup(app):

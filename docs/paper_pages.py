@@ -5,6 +5,7 @@ Numbers come from recipes and ``results/``; titles, findings and status from the
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import lab_tables
@@ -58,7 +59,7 @@ def _list_numbers(paper: str, kind: str) -> list[str]:
 
 
 def write(folder: Path) -> None:
-    """Write all pages into a folder; a page that has not changed is left alone, so that Sphinx does not read it again."""
+    """Write all pages into a folder; a page that has not changed is left alone, and Sphinx does not read it again."""
     folder.mkdir(exist_ok=True)
     for item in read_items():
         page, text = folder / f"{item.page}.md", render(item)
@@ -70,11 +71,11 @@ def render(item: Item) -> str:
     """Write the page of a table or figure."""
     parts = [f"# {item.name}: {item.title}", f"Status: **{item.status}**. [All items](/paper.md)."]
     if item.finding != "–":
-        parts.append(f"**In short.** {_root_links(item.finding)}")
+        parts.append(f"**In short.** {_root_links(item.finding)}.")
     recipes = find_recipes(item)
     for recipe in recipes:
         parts += [f"## {recipe.title}"] if len(recipes) > 1 else []
-        parts += describe(report_on(recipe, lab_tables.runs()), level=2 + (len(recipes) > 1))
+        parts += describe(find_report(recipe.name), level=2 + (len(recipes) > 1))
     if not recipes:
         parts.append("There is no recipe for it: nothing can be run, and nothing is claimed here.")
     return "\n\n".join(parts) + "\n"
@@ -83,32 +84,46 @@ def render(item: Item) -> str:
 def _root_links(text: str) -> str:
     """Write links of the index so that they lead to the same pages from a folder below."""
     text = re.sub(r"<!-- .*? -->", "", text)
+    text = text.replace("[below](#", "[more](#")
     text = re.sub(r"\]\(#", "](/paper.md#", text.replace("](../README.md)", "](/index.md)"))
     return re.sub(r"\]\((?=[\w-]+\.md)", "](/", text)
+
+
+@cache
+def find_report(name: str) -> Report:
+    """Return what was found of a recipe."""
+    return report_on(all_recipes()[name], lab_tables.runs())
 
 
 def describe(report: Report, level: int) -> list[str]:
     """Return the parts of a page that come from a recipe and its runs."""
     recipe, mark = report.recipe, "#" * level
     parts = [f"**{recipe.source}.** {escape_markdown(recipe.expects)}"]
-    parts += [f"{mark} Command", f"```sh\n{write_sweep_command(recipe)}\n```", f"Cost: {recipe.cost}."]
+    parts += [
+        f"{mark} Command",
+        f"```sh\n{write_sweep_command(recipe)}\neffdeg-lab table {recipe.name} --runs results\n```",
+        f"Cost: {recipe.cost}.",
+    ]
     if not report.shown:
         parts += [f"{mark} Paper and here", *_show_paper(recipe)]
     for results, verdict in zip(report.results, report.verdicts, strict=True) if report.shown else ():
         if results is not report.results[0] and results.size == 1:  # nothing to compare it with
             continue
-        parts += [f"{mark} {_name(results) or 'Paper and here'}", f"Verdict: **{verdict.word}**{_explain(str(verdict))}."]
-        parts += [f"Differs from the recipe: {escape_markdown('; '.join(results.departures))}."] if results.departures else []
+        parts += [
+            f"{mark} Here: {escape_markdown(results.heading)}",
+            f"Verdict: **{verdict.word}**{_explain(str(verdict))}.",
+        ]
+        parts += (
+            [f"Differs from the recipe: {escape_markdown('; '.join(results.departures))}."]
+            if results.departures
+            else []
+        )
         parts += [to_markdown(table).rstrip() for table in list_tables(results)]
         if results is report.results[0]:
             parts += show_figures(results)
     parts += [to_markdown(report.tuning).rstrip()] if report.tuning and report.shown else []
     parts += [f"{mark} What differs from the paper", escape_markdown(recipe.departs)] if recipe.departs else []
     return parts
-
-
-def _name(results: Results) -> str:
-    return escape_markdown(results.heading)
 
 
 def _explain(verdict: str) -> str:
@@ -123,12 +138,24 @@ def _show_paper(recipe: Recipe) -> list[str]:
     return [to_markdown(Table("The paper's numbers" if known else "Methods", ("", "paper", "here"), rows)).rstrip()]
 
 
+@cache
 def show_figures(results: Results) -> list[str]:
-    """Draw the figures of results, each with its caption, in the colors of the reader's theme."""
+    """Return the figures of results with their captions: those in docs/figures, others drawn for the reader's theme."""
     found = []
     for figure in results.recipe.study.figures(results):
+        name = f"{results.recipe.name}-{figure.name}"
+        if (INDEX.parent / "figures" / f"{name}-light.png").exists():
+            alt = re.sub(r"[][]", "", figure.caption)
+            found += [
+                "\n".join(f"![{alt}](/figures/{name}-{theme}.png){{.only-{theme}}}" for theme in ("light", "dark"))
+            ]
+            found += [f"*{escape_markdown(figure.caption)}*"]
+            continue
         svg = draw(figure).replace("<svg ", f'<svg role="img" aria-label="{escape_quotes(figure.caption)}" ', 1)
-        found += [f"```{{raw}} html\n<figure class=\"drawn\">\n{svg}\n</figure>\n```", f"*{escape_markdown(figure.caption)}*"]
+        found += [
+            f'```{{raw}} html\n<figure class="drawn">\n{svg}\n</figure>\n```',
+            f"*{escape_markdown(figure.caption)}*",
+        ]
     return found
 
 

@@ -1,4 +1,4 @@
-"""What Sphinx needs to read pages that are written for GitHub as well, to run the gallery, and to link the API.
+"""What Sphinx needs to read pages that are written for GitHub as well, and to run the gallery.
 
 A page may have blocks of its own, which only the site fills:
 
@@ -13,16 +13,15 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paper_pages
 import rooms
 import torch
-from docutils import nodes
 from matplotlib.figure import Figure
-from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
-from sphinx_gallery.scrapers import figure_rst
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -39,20 +38,19 @@ MOVED = {
 }
 FENCE = re.compile(r"^(```+).*?^\1", re.DOTALL | re.MULTILINE)
 PICTURE = re.compile(
-    r"<picture>\s*<source srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*<img src=\"(?P<light>[^\"]+)\" alt=\"(?P<alt>[^\"]+)\"[^>]*>"
-    r"\s*</picture>"
+    r"<picture>\s*<source [^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*"
+    r"<img (?=[^>]*src=\"(?P<light>[^\"]+)\")(?=[^>]*alt=\"(?P<alt>[^\"]+)\")[^>]*>\s*</picture>"
 )
 
 
-def connect(app: Sphinx) -> None:
+def connect(app: "Sphinx") -> None:
     """Connect all of this to Sphinx."""
     app.connect("builder-inited", lambda _: paper_pages.write(DOCS / "paper"))
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", escape_bars)
-    app.connect("missing-reference", find_public_name)
 
 
-def read_page(app: Sphinx, name: str, source: list[str]) -> None:
+def read_page(app: "Sphinx", name: str, source: list[str]) -> None:
     """Fill the blocks of a page, and rewrite what GitHub shows but Sphinx does not."""
     file = Path(app.env.doc2path(name))
     if file.suffix == ".md":
@@ -70,7 +68,10 @@ def fill_blocks(text: str) -> str:
         "live": lambda _: show_live_picture(),
     }
     return re.sub(
-        rf"^```\{{({'|'.join(blocks)})\}} ?(.*)\n```$", lambda found: blocks[found[1]](found[2]), text, flags=re.MULTILINE
+        rf"^```\{{({'|'.join(blocks)})\}} ?(.*)\n```$",
+        lambda found: blocks[found[1]](found[2]),
+        text,
+        flags=re.MULTILINE,
     )
 
 
@@ -98,11 +99,13 @@ def adapt(text: str, file: Path) -> str:
     text = FENCE.sub(keep, text)
     text = re.sub(r"`[^`\n]+`", keep, text)
     text = PICTURE.sub(
-        lambda found: f"![{found['alt']}]({found['light']}){{.only-light}}\n![{found['alt']}]({found['dark']}){{.only-dark}}",
+        lambda found: (
+            f"![{found['alt']}]({found['light']}){{.only-light}}\n![{found['alt']}]({found['dark']}){{.only-dark}}"
+        ),
         text,
     )
     text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", lambda found: _rewrite_link(*found.groups(), file=file), text)
-    text = re.sub(r"^<!-- .* -->\n(?=.)|<!-- .*? -->", "", text, flags=re.MULTILINE)
+    text = re.sub("<!-- .*? -->", "", text)
     while "\0" in text:  # code within a link is kept within what is kept
         text = re.sub("\0(\\d+)\0", lambda found: kept[int(found[1])], text)
     return text
@@ -131,7 +134,9 @@ def list_programs() -> str:
         doc = ast.get_docstring(ast.parse(file.read_text())) or ""
         code = f"```{{literalinclude}} /../examples/{file.name}\n:language: python\n```"
         about = re.sub(r"``([^`]+)``", r"`\1`", doc.partition("\n\n")[0].partition("\n    ")[0])
-        parts.append(f"({file.stem.replace('_', '-')})=\n## {file.name}\n{about}\n\n````{{dropdown}} The program\n{code}\n````")
+        parts.append(
+            f"({file.stem.replace('_', '-')})=\n## {file.name}\n{about}\n\n````{{dropdown}} The program\n{code}\n````"
+        )
     return "\n\n".join(parts)
 
 
@@ -139,7 +144,9 @@ def show_live_picture() -> str:
     """Return the live picture as raw HTML, or, while there is none, the figure of the method."""
     if not LIVE.exists():
         light, dark = ("figures/method-light.png", "figures/method-dark.png")
-        alt = "Paths between digits, the outputs of a network along two of them, fitted polynomials, their coefficients."
+        alt = (
+            "Paths between digits, the outputs of a network along two of them, fitted polynomials, their coefficients."
+        )
         return f"![{alt}]({light}){{.only-light}}\n![{alt}]({dark}){{.only-dark}}"
     page = LIVE.read_text()
     found = re.search(r"<body[^>]*>(.*)</body>", page, flags=re.DOTALL)
@@ -150,8 +157,10 @@ def show_live_picture() -> str:
     return f"````{{raw}} html\n{html}\n````"
 
 
-def save_figures(block: tuple[Any, ...], block_vars: Mapping[str, Any], gallery_conf: Mapping[str, Any]) -> str:
+def save_figures(_: object, block_vars: Mapping[str, Any], gallery_conf: Mapping[str, Any]) -> str:
     """Save the figures that a block of an example has made: effdeg's figures are not those of pyplot."""
+    from sphinx_gallery.scrapers import figure_rst
+
     found, paths = block_vars["example_globals"], []
     saved = found.setdefault("_saved_figures", [])
     for value in list(found.values()):
@@ -159,7 +168,7 @@ def save_figures(block: tuple[Any, ...], block_vars: Mapping[str, Any], gallery_
             saved.append(value)
             paths.append(next(block_vars["image_path_iterator"]))
             value.savefig(paths[-1], dpi=200)
-    return figure_rst(paths, gallery_conf["src_dir"], found.get("ALT", ""))
+    return figure_rst(paths, gallery_conf["src_dir"], found["ALT"]) if paths else ""
 
 
 def reset_random_state(gallery_conf: Mapping[str, Any], example: str) -> None:  # noqa: ARG001
@@ -168,7 +177,7 @@ def reset_random_state(gallery_conf: Mapping[str, Any], example: str) -> None:  
     torch.set_num_threads(1)
 
 
-def escape_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
+def escape_bars(app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
     """Escape the bars of absolute values in docstrings, which reStructuredText takes for its own; examples stay."""
     example = False
     for index, line in enumerate(lines):
@@ -176,26 +185,3 @@ def escape_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lin
         if not example:
             parts = re.split("(``.*?``)", line)
             lines[index] = "".join(part if part.startswith("``") else part.replace("|", r"\|") for part in parts)
-
-
-def find_public_name(
-    app: Sphinx, env: BuildEnvironment, node: nodes.Element, contents: nodes.Element
-) -> nodes.Node | None:
-    """Link a name to where it is public: annotations name the private module that an object is defined in."""
-    target = node.get("reftarget", "")
-    objects = env.get_domain("py").objects
-    last = target.rpartition(".")[2]
-    public = [name for name in objects if name.rpartition(".")[2] == last]
-    home = re.sub(r"(\._\w+)+$", "", target.rpartition(".")[0])
-    near = [name for name in public if name.startswith(home.partition(".")[0] + ".")] if home else public
-    if node.get("refdomain") != "py" or len(near) != 1 or not target.startswith(("effdeg", last)):
-        return None
-    found = objects[near[0]]
-    return app.builder and nodes.reference(
-        "",
-        "",
-        contents,
-        internal=True,
-        refuri=app.builder.get_relative_uri(node.get("refdoc", env.docname), found.docname) + "#" + found.node_id,
-        reftitle=near[0],
-    )

@@ -32,14 +32,14 @@ for _ in range(150):
     optimizer.step()
 
 # %%
-# :func:`effdeg.measure` gives the number, with its error bar.
+# :func:`effdeg.trace` runs the network along the paths and keeps its outputs. Their fit is the measurement that
+# :func:`effdeg.measure` returns.
 unseen = digits.held_out.unflatten(1, (1, 8, 8))
-measured = effdeg.measure(model, unseen, paths=400, nodes=100, seed=0)
-print(measured)
+trace = effdeg.trace(model, unseen, paths=300, nodes=80, seed=0)
+print(trace.fit())
 
 # %%
-# :func:`effdeg.trace` keeps the outputs along the paths, so that they can be fitted again, and drawn.
-trace = effdeg.trace(model, unseen, paths=400, nodes=100, seed=0)
+# The same outputs can be fitted again, and drawn.
 figure = trace.plot()
 
 # sphinx_gallery_start_ignore

@@ -27,8 +27,8 @@ def train(weight):
     schedule = effdeg.SineRamp(weight, steps=60)
     steps, accuracies, degrees = [], [], []
     for step in range(201):
-        if step % 20 == 0:
-            measured = effdeg.measure(model, digits.held_out, paths=100, nodes=32, degree=20, seed=0)
+        if step % 25 == 0:
+            measured = effdeg.measure(model, digits.held_out, paths=60, nodes=32, degree=20, seed=0)
             right = (model(digits.held_out).argmax(1) == digits.held_out_labels).float().mean().item()
             steps.append(step)
             accuracies.append(100 * right)
@@ -45,8 +45,8 @@ curves = {"plain": train(0.0), "with the penalty": train(4.0)}
 
 # %%
 # Without the penalty the network bends itself to fit the wrong labels, and its effective degree rises with every step.
-# With it the degree stays lower. The accuracy differs little: the labels at the ends of paths are the wrong ones, too, and
-# the penalty asks for a simple way to fit them.
+# With it the degree stays lower. The accuracy differs little: the labels at the ends of paths are wrong, too, and the
+# penalty asks for a simple way to fit them.
 with open_figure("light", (9, 3.6)) as (colors, figure):
     left, right = figure.subplots(1, 2)
     for (name, (steps, accuracies, degrees)), color in zip(

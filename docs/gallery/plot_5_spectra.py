@@ -17,7 +17,7 @@ from effdeg.plots import open_figure
 digits = load_digits(per_class=20, seed=0)
 
 
-def train(name, steps=200, **settings):
+def train(name, steps=150, **settings):
     """Train a network by a method, see :func:`effdeg.baselines.method`."""
     torch.manual_seed(0)
     model, method = network(), baselines.method(name, **settings)

@@ -44,9 +44,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 places = {"embedding": "embeddings", "layers.0": "after layer 1", "layers.1": "after layer 2"}
 course = {name: [] for name in places}
 for step in range(101):
-    if step % 20 == 0:
+    if step % 25 == 0:
         for name in places:
-            measured = effdeg.measure(model, tokens[300:], at=name, paths=100, nodes=32, degree=20, seed=0)
+            measured = effdeg.measure(model, tokens[300:], at=name, paths=60, nodes=24, degree=15, seed=0)
             course[name].append(measured.value)
     loss = cross_entropy(model(tokens[:300]), labels[:300])
     optimizer.zero_grad()
@@ -59,7 +59,7 @@ for step in range(101):
 with open_figure("light", (8, 3.6)) as (colors, figure):
     axes = figure.subplots()
     for (name, label), color in zip(places.items(), (colors.simple, "#7b61b8", colors.complex), strict=True):
-        axes.plot(range(0, 101, 20), course[name], "o-", lw=2, color=color, label=label)
+        axes.plot(range(0, 101, 25), course[name], "o-", lw=2, color=color, label=label)
     axes.set(title="effective degree of the network from a layer on", xlabel="step", ylim=(0, None))
     axes.legend()
 

@@ -28,8 +28,8 @@ def train(name, seed):
     digits = load_digits(per_class=10, seed=seed)
     torch.manual_seed(seed)
     model, method = network(), baselines.method(name, **methods[name])
-    optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
-    for _ in range(100):
+    optimizer = method.optimizer(model, torch.optim.AdamW, lr=3e-3)
+    for _ in range(60):
         x, y = method.batch(digits.labelled, digits.labels)
 
         def closure(x=x, y=y):
@@ -39,7 +39,7 @@ def train(name, seed):
             return loss
 
         optimizer.step(closure)
-    measured = effdeg.measure(model, digits.held_out, paths=100, nodes=32, degree=20, seed=0)
+    measured = effdeg.measure(model, digits.held_out, paths=60, nodes=32, degree=20, seed=0)
     return measured.value, 100 * (model(digits.held_out).argmax(1) == digits.held_out_labels).float().mean().item()
 
 
@@ -55,7 +55,9 @@ with open_figure("light", (7.5, 4.2)) as (colors, figure):
         axes.plot(*values.T, "o", ms=3, color=color, alpha=0.45)
         degree, accuracy = values.mean(0).tolist()
         axes.plot(degree, accuracy, "o", ms=9, color=color)
-        axes.annotate(name, (degree, accuracy), (8, -14 if name == "ed" else 5), textcoords="offset points", color=color)
+        axes.annotate(
+            name, (degree, accuracy), (8, -14 if name == "ed" else 5), textcoords="offset points", color=color
+        )
     axes.set(xlabel="effective degree", ylabel="test accuracy, %")
 
 # sphinx_gallery_start_ignore
