@@ -42,6 +42,7 @@ myst_heading_anchors = 4  # links to headings are written as GitHub's
 
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "fully-qualified"  # the short form leaves tildes where a type has strings
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
@@ -73,6 +74,7 @@ html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_copy_source = False
+html_show_search_summary = False  # a browser does not let a page on the disk read others
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072b2", "color-brand-content": "#00609a"},
     "dark_css_variables": {

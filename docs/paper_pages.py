@@ -6,6 +6,7 @@ Numbers come from recipes and ``results/``; titles, findings and status from the
 import re
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from pathlib import Path
 
 import lab_tables
@@ -146,19 +147,10 @@ def show_figures(results: Results) -> list[str]:
         name = f"{results.recipe.name}-{figure.name}"
         if (INDEX.parent / "figures" / f"{name}-light.png").exists():
             alt = re.sub(r"[][]", "", figure.caption)
-            found += [
-                "\n".join(f"![{alt}](/figures/{name}-{theme}.png){{.only-{theme}}}" for theme in ("light", "dark"))
-            ]
-            found += [f"*{escape_markdown(figure.caption)}*"]
-            continue
-        svg = draw(figure).replace("<svg ", f'<svg role="img" aria-label="{escape_quotes(figure.caption)}" ', 1)
-        found += [
-            f'```{{raw}} html\n<figure class="drawn">\n{svg}\n</figure>\n```',
-            f"*{escape_markdown(figure.caption)}*",
-        ]
+            images = [f"![{alt}](/figures/{name}-{theme}.png){{.only-{theme}}}" for theme in ("light", "dark")]
+            shown = "\n".join(images)
+        else:
+            svg = str(draw(figure)).replace("<svg ", f'<svg role="img" aria-label="{escape(figure.caption)}" ', 1)
+            shown = f'```{{raw}} html\n<figure class="drawn">\n{svg}\n</figure>\n```'
+        found += [shown, f"*{escape_markdown(figure.caption)}*"]
     return found
-
-
-def escape_quotes(text: str) -> str:
-    """Escape what would end an attribute."""
-    return text.replace("&", "&amp;").replace('"', "&quot;")

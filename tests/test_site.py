@@ -151,6 +151,17 @@ def test_pages_of_the_paper_have_its_numbers_and_ours(docs):
     assert "![" in halves
 
 
+def test_figures_of_the_paper_are_drawn(docs):
+    pages, results = docs("paper_pages"), docs("lab_tables").results
+    drawn, caption = pages.show_figures(results("cifar10-methods"))
+    assert re.match(r'```{raw} html\n<figure class="drawn">\n<svg role="img" aria-label="[^"<]{40,}" ', drawn)
+    assert "light-dark(" in drawn
+    assert caption.startswith("*")
+    shown, *_ = pages.show_figures(results("mnist-cifar"))
+    for theme in ("light", "dark"):
+        assert f"](/figures/mnist-cifar-halves-{theme}.png){{.only-{theme}}}" in shown
+
+
 def test_rooms_stand_above_what_they_import(docs):
     rooms = docs("rooms")
     imports = rooms.read_imports()
