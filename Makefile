@@ -24,7 +24,7 @@ figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py
 
 # The site, into docs/_build/html. Warnings are errors; the second command looks for what a page would load from elsewhere.
-docs: $(INSTALLED) .venv/.docs
+docs: .venv/.docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 

@@ -53,6 +53,8 @@ def connect(app: "Sphinx") -> None:
 def read_page(app: "Sphinx", name: str, source: list[str]) -> None:
     """Fill the blocks of a page, and rewrite what GitHub shows but Sphinx does not."""
     file = Path(app.env.doc2path(name))
+    for other in re.findall(r"^```\{page\} ([^#\n]+)", source[0], flags=re.MULTILINE):
+        app.env.note_dependency(ROOT / other)  # when it changes, the page is read again
     if file.suffix == ".md":
         source[0] = adapt(fill_blocks(source[0]), file)
     if name == "paper":

@@ -108,6 +108,21 @@ def test_sections_of_other_files(docs):
     assert programs.count("{literalinclude}") == len(list((ROOT / "examples").glob("*.py")))
 
 
+def test_the_live_picture_is_embedded(docs, tmp_path, monkeypatch):
+    pages = docs("site_pages")
+    monkeypatch.setattr(pages, "LIVE", tmp_path / "live.html")
+    assert pages.fill_blocks("```{live}\n```").count("![") == 2  # a figure while there is none
+    pages.LIVE.write_text(
+        '<html><head><link rel="stylesheet" href="live.css"><style>body { margin: 0 }</style></head>'
+        '<body class="x"><div>picture</div><script src="live.js" defer></script></body></html>'
+    )
+    found = pages.fill_blocks("# Title\n```{live}\n```\n")
+    assert found == (
+        '# Title\n````{raw} html\n<link rel="stylesheet" href="_static/live.css">'
+        '<div>picture</div><script src="_static/live.js" defer></script>\n````\n'
+    )
+
+
 def test_bars_are_escaped_but_not_in_examples(docs):
     lines = ["Σ |c_k|, ``a | b``", "", ">>> 1 | 2", "3 | x", "", "|w|"]
     docs("site_pages").escape_bars(None, "function", "f", None, None, lines)
@@ -154,7 +169,7 @@ def test_pages_of_the_paper_have_its_numbers_and_ours(docs):
 def test_figures_of_the_paper_are_drawn(docs):
     pages, results = docs("paper_pages"), docs("lab_tables").results
     drawn, caption = pages.show_figures(results("cifar10-methods"))
-    assert re.match(r'```{raw} html\n<figure class="drawn">\n<svg role="img" aria-label="[^"<]{40,}" ', drawn)
+    assert re.match(r'```{raw} html\n<figure class="drawn">\n<svg role="img" aria-label="[^"<]{20,}" ', drawn)
     assert "light-dark(" in drawn
     assert caption.startswith("*")
     shown, *_ = pages.show_figures(results("mnist-cifar"))
