@@ -105,9 +105,11 @@ def describe(report: Report, level: int) -> list[str]:
         f"```sh\n{write_sweep_command(recipe)}\neffdeg-lab table {recipe.name} --runs results\n```",
         f"Cost: {recipe.cost}.",
     ]
-    if not report.shown:
+    if not report.runs:
         parts += [f"{mark} Paper and here", *_show_paper(recipe)]
-    for results, verdict in zip(report.results, report.verdicts, strict=True) if report.shown else ():
+    elif not report.shown:
+        parts.append("Nothing of its own was run: the numbers below are of runs that it shares with other recipes.")
+    for results, verdict in zip(report.results, report.verdicts, strict=True) if report.runs else ():
         if results is not report.results[0] and results.size == 1:  # nothing to compare it with
             continue
         parts += [
@@ -120,7 +122,7 @@ def describe(report: Report, level: int) -> list[str]:
             else []
         )
         parts += [to_markdown(table).rstrip() for table in list_tables(results)]
-        if results is report.results[0]:
+        if results is report.results[0] and report.shown:
             parts += show_figures(results)
     parts += [to_markdown(report.tuning).rstrip()] if report.tuning and report.shown else []
     parts += [f"{mark} What differs from the paper", escape_markdown(recipe.departs)] if recipe.departs else []

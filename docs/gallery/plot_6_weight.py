@@ -22,9 +22,9 @@ def train(weight, seed):
     digits = load_digits(per_class=5, seed=seed)
     torch.manual_seed(seed)
     model, penalty = network(), effdeg.Penalty(anchor="labels")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    schedule = effdeg.SineRamp(weight, steps=20)
-    for step in range(60):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = effdeg.SineRamp(weight, steps=25)
+    for step in range(80):
         logits, degree = penalty(model, digits.labelled, digits.labels)
         loss = cross_entropy(logits, digits.labels) + schedule(step) * degree
         optimizer.zero_grad()
