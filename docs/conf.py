@@ -69,21 +69,30 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = "effdeg"
-html_static_path = ["_static", *(f"live/{each.name}" for each in (DOCS / "live").glob("*.[cj]s*"))]
-html_css_files = ["site.css"]
+html_static_path = [
+    "_static",
+    "../src/effdeg/_utils/colors.css",
+    *(f"live/{each.name}" for each in (DOCS / "live").glob("*.[cj]s*")),
+]
+html_css_files = ["colors.css", "site.css"]
 html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_show_search_summary = False  # a browser does not let a page on the disk read others
-html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0072b2", "color-brand-content": "#00609a"},
-    "dark_css_variables": {
-        "color-brand-primary": "#56b4e9",
-        "color-brand-content": "#6cc0f0",
-        "color-background-primary": "#0d1117",  # that of the dark figures
-        "color-background-secondary": "#12181f",
-    },
+# The look is that of the library's own pages; light-dark() in colors.css makes one list of both themes.
+_LOOK = {
+    "color-brand-primary": "var(--simple)",
+    "color-brand-content": "var(--link)",
+    "color-background-primary": "var(--ground)",
+    "color-background-secondary": "var(--tint)",
+    "color-background-border": "var(--faint)",
+    "color-foreground-primary": "var(--ink)",
+    "color-foreground-secondary": "var(--muted)",
+    "color-foreground-muted": "var(--muted)",
+    "font-stack": "var(--font)",
+    "font-stack--monospace": "var(--mono)",
 }
+html_theme_options = {"light_css_variables": _LOOK, "dark_css_variables": _LOOK}
 pygments_style = "github-light"
 pygments_dark_style = "github-dark"
 

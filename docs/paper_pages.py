@@ -6,7 +6,6 @@ Numbers come from recipes and ``results/``; titles, findings and status from the
 import re
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from pathlib import Path
 
 import lab_tables
@@ -152,7 +151,6 @@ def show_figures(results: Results) -> list[str]:
             images = [f"![{alt}](/figures/{name}-{theme}.png){{.only-{theme}}}" for theme in ("light", "dark")]
             shown = "\n".join(images)
         else:
-            svg = str(draw(figure)).replace("<svg ", f'<svg role="img" aria-label="{escape(figure.caption)}" ', 1)
-            shown = f'```{{raw}} html\n<figure class="drawn">\n{svg}\n</figure>\n```'
+            shown = f'```{{raw}} html\n<figure class="drawn">\n{draw(figure)}\n</figure>\n```'
         found += [shown, f"*{escape_markdown(figure.caption)}*"]
     return found

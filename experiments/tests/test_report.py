@@ -1,5 +1,8 @@
 import json
+import re
+from html import escape
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 import typer
@@ -61,8 +64,12 @@ def test_the_page_stands_alone(page, runs):
     assert not reader.open
     assert reader.references <= {f"#{anchor}" for anchor in reader.anchors}
     assert "<script" not in page
+    levels = [int(level) for level in re.findall(r"<h(\d)", page)]
+    assert levels[0] == 1
+    assert all(1 < below <= above + 1 for above, below in pairwise(levels))
     (figure,) = METHODS.study.figures(report_on(METHODS, runs).results[0])
     svg = draw(figure)
+    assert svg.startswith(f'<svg role="img" aria-label="{escape(figure.caption)}" ')
     assert svg in page  # the same runs give the same page, to the last byte
     assert f"light-dark({THEMES['light'].simple}, {THEMES['dark'].simple})" in svg
 

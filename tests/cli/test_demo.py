@@ -23,8 +23,13 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch
     page = (folder / "index.html").read_text()
     assert "width=device-width, initial-scale=1" in page
     # On a phone, tables and figures scroll by themselves, not the page.
-    assert page.count('<div class="scroll"><table>') == 1
-    assert page.count('<div class="scroll"><picture') == 4
+    assert page.count("<table") == len(re.findall(r'<div class="wide"[^>]*><table', page)) == 1
+    assert page.count("<picture") == len(re.findall(r'<div class="wide"[^>]*><picture', page)) == 4
+    assert re.findall(r"<h(\d)", page) == ["1", "2", "2"]
+    # The cells have the numbers that were measured, in the order of the ranking.
+    stored = json.loads((folder / "comparison.json").read_text())
+    degrees = [f"{stored['measurements'][name]['value']:.3g}" for name in stored["ranking"]]
+    assert re.findall(r"<td>(\S+) \(.* to .*\)</td>", page) == degrees
     alts = re.findall(r'alt="([^"]*)"', page)
     assert all(len(alt) > 100 for alt in alts)
     assert len(set(alts)) == 4
@@ -38,7 +43,6 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch
     code, out, _ = run(*command, "--json")
     assert code == 0
     record = json.loads(out)
-    stored = json.loads((folder / "comparison.json").read_text())
     assert record["ranking"] == stored["ranking"]
     assert record["measurements"]["gentle"]["value"] == pytest.approx(
         stored["measurements"]["gentle"]["value"], rel=1e-5

@@ -4,13 +4,13 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import jinja2
 from markupsafe import Markup
 
-import effdeg
+from effdeg.io import render_html
 from effdeg_lab import tables
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import Results, collect, matching
@@ -134,28 +134,33 @@ def to_dict(report: Report) -> dict[str, Any]:
 
 def render_page(reports: Sequence[Report]) -> str:
     """Write the page of several recipes, which needs no other file, no network and no scripts."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("effdeg_lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    helpers = (list_tables, draw, format_duration, write_sweep_command)
-    environment.globals |= {helper.__name__: helper for helper in helpers}
-    environment.filters["code"] = lambda text: Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
     shown = [report for report in reports if report.shown]
-    return environment.get_template("report.html.j2").render(
+    return render_html(
+        files("effdeg_lab").joinpath("report.html.j2").read_text(encoding="utf-8"),
         shown=shown,
         absent=[report for report in reports if not report.shown],
         runs=len({run.file for report in shown for run in report.runs}),
         tuning_runs=len({run.file for report in shown for run in report.tuning_runs}),
         machines=sorted({name for report in shown for results in report.results for name in results.machines}),
-        version=effdeg.__version__,
+        draw=draw,
+        format_code=format_code,
+        format_duration=format_duration,
+        list_tables=list_tables,
+        write_sweep_command=write_sweep_command,
     )
+
+
+def format_code(text: str) -> Markup:
+    """Return text as HTML, with code where it has backticks."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", Markup.escape(text)))
 
 
 def draw(figure: StudyFigure) -> Markup:
     """Draw a figure as SVG in the colors of the reader's theme; the same runs give the same bytes."""
     light, dark = (_draw_svg(figure, theme) for theme in ("light", "dark"))
     others = iter(_COLOR.findall(dark))
-    return Markup(_COLOR.sub(lambda found: f"light-dark({found[0]}, {next(others, found[0])})", light))
+    svg = _COLOR.sub(lambda found: f"light-dark({found[0]}, {next(others, found[0])})", light)
+    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{Markup.escape(figure.caption)}" ', 1))
 
 
 def _draw_svg(figure: StudyFigure, theme: str) -> str:

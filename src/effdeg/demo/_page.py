@@ -1,19 +1,17 @@
 """The demonstration's folder: figures, checkpoints, numbers, and a page that shows them."""
 
-import html
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from string import Template
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from effdeg._utils.files import dump, write_atomically, write_figure, write_json
+from effdeg._utils.pages import render_html
 from effdeg.demo._experiments import QUESTION, TRACKED, MeanInterval, PenaltyEffect, Selection, TrackedNetwork
 from effdeg.plots import THEMES, open_figure, plot_comparison, plot_method
 
@@ -22,9 +20,8 @@ _PANELS = {"accuracy": "held-out accuracy", "loss": "held-out loss", "degree": "
 
 def write_page(selection: Selection, effect: PenaltyEffect, folder: Path, command: str) -> None:
     """Write the figures, checkpoints, numbers and ``index.html`` into a folder."""
-    simpler, other = selection.comparison.ranking
     figures: dict[str, Callable[..., Figure]] = {
-        "method": partial(plot_method, selection.traces[simpler]),
+        "method": partial(plot_method, selection.traces[selection.comparison.ranking[0]]),
         "training": partial(plot_training, selection.networks),
         "comparison": partial(plot_comparison, selection.comparison),
         "penalty": partial(plot_penalty, effect),
@@ -36,29 +33,19 @@ def write_page(selection: Selection, effect: PenaltyEffect, folder: Path, comman
         write_atomically(folder / f"{name}.pt", dump(partial(torch.save, network.model.state_dict())))
     write_json(folder / "comparison.json", selection.comparison.to_dict())
     write_json(folder / "penalty.json", effect.to_dict())
-    one, two = selection.comparison.measurements.values()
     ends = (
         f"'{name}' ends at an effective degree of {each.degrees[-1].value:.2g}, a held-out accuracy of "
         f"{each.test_accuracy[-1]:.1%} and a held-out loss of {each.test_loss[-1]:.2f}"
         for name, each in selection.networks.items()
     )
-    page = Template(files("effdeg.demo").joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        {name: " ".join(f"--{role}: {color};" for role, color in asdict(THEMES[name]).items()) for name in THEMES},
-        labelled=len(selection.digits.labels),
-        pool=len(selection.digits.pool),
-        held_out=len(selection.digits.held_out),
-        paths=len(one.per_path),
-        simpler=simpler,
-        other=other,
-        simpler_degree=f"{one.value:.3g}",
-        other_degree=f"{two.value:.3g}",
+    page = render_html(
+        files("effdeg.demo").joinpath("page.html.j2").read_text(encoding="utf-8"),
+        selection=selection,
+        effect=effect,
+        question=QUESTION,
         ends="; ".join(ends),
         changes=", ".join(f"{title} {_format_change(effect, what)}" for what, title in _PANELS.items()),
-        selection=_list_items(selection.findings()),
-        rows=_make_rows(selection),
-        question=QUESTION,
-        effect=_list_items(effect.findings()),
-        command=html.escape(command),
+        command=command,
     )
     write_atomically(folder / "index.html", page.encode())
 
@@ -117,18 +104,3 @@ def _format_change(effect: PenaltyEffect, what: str) -> str:
     scale, unit = (100, " points") if what == "accuracy" else (1, "")
     middle, margin = scale * change.mean, scale * (change.high - change.low) / 2
     return f"{middle:+.2g} ± {margin:.2g}{unit}"
-
-
-def _list_items(sentences: Iterable[str]) -> str:
-    return "\n".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-
-
-def _make_rows(selection: Selection) -> str:
-    rows = []
-    for name, measured in selection.comparison.measurements.items():
-        network, (low, high) = selection.networks[name], measured.interval()
-        train, test = network.train_accuracy[-1], network.test_accuracy[-1]
-        degree = f"{measured.value:.3g} ({low:.3g} to {high:.3g})"
-        cells = (name, network.regime.description, degree, f"{train:.1%}", f"{test:.1%}", f"{train - test:.1%}")
-        rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    return "\n".join(rows)

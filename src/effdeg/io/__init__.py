@@ -2,6 +2,7 @@
 
 from effdeg._utils.files import to_json, write_atomically, write_figure, write_json
 from effdeg._utils.imports import find_code
+from effdeg._utils.pages import render_html
 from effdeg.io._data import ImageList, ImageOptions, LoadedData, load_data
 from effdeg.io._models import load_model
 
@@ -12,6 +13,7 @@ __all__ = [
     "find_code",
     "load_data",
     "load_model",
+    "render_html",
     "to_json",
     "write_atomically",
     "write_figure",
