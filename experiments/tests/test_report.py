@@ -14,7 +14,7 @@ import effdeg_lab.recipe
 from effdeg.io import to_json
 from effdeg.plots import THEMES
 from effdeg.ranking import read_table
-from effdeg_lab.report import draw, render_page, report_on, to_dict, to_text
+from effdeg_lab.report import draw, format_code, render_page, report_on, to_dict, to_text
 from effdeg_lab.runs import FORMAT
 
 RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
@@ -84,6 +84,10 @@ def test_the_page_says_what_was_found(page):
         "A price list Table 0 nothing effdeg-lab sweep prices",  # it shares the plain runs, but has none of its own
     ):
         assert words in text
+
+
+def test_code_in_notes():
+    assert format_code("`a <b>` & c") == "<code>a &lt;b&gt;</code> &amp; c"
 
 
 def test_text_and_plain_numbers(runs):

@@ -152,7 +152,7 @@ def render_page(reports: Sequence[Report]) -> str:
 
 def format_code(text: str) -> Markup:
     """Return text as HTML, with code where it has backticks."""
-    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", Markup.escape(text)))
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
 def draw(figure: StudyFigure) -> Markup:
