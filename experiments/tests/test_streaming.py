@@ -409,6 +409,9 @@ def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
     assert torch.equal(image, expected)
     assert label == other
     assert [name for name, _ in broken] == [str(file)]
+    with pytest.warns(RuntimeWarning, match="another is used instead"):
+        taken = make_examples(data, settings, CPU).train.load()
+    assert taken.labels[at] == label  # that of the image which is there
 
 
 def test_many_broken_images_are_refused(tmp_path, folder):

@@ -85,7 +85,7 @@ def measure_interpolated(
 
 def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
     """Return the first images of each test set; those of all corruptions together are as many."""
-    test = examples.test.first(ALONG)
+    test = examples.test.first(ALONG).load()
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
     for name, each in examples.shifted.items():
         if isinstance(each, TestSet):

@@ -59,7 +59,7 @@ def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: tor
 
     def score(state: State, given: DeviceExamples = held_out) -> float:
         network.load_state_dict(dict(state))
-        return evaluation.score_set(network, given, (given.test.inputs, given.test.labels), settings.precision)
+        return evaluation.score(network, given, given.test, settings.precision)[0]
 
     greedy = greedy_soup(states, score)
     best = greedy.names[0]
