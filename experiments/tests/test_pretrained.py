@@ -183,6 +183,7 @@ def test_held_out_images_are_all_that_tuning_sees(tmp_path, pictures):
 def test_streamed_images_are_fine_tuned_on_as_well(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
     write_folders(tmp_path / "imagenet", draw_images())
+    (tmp_path / "imagenet-r").mkdir()  # which needs all 1,000 classes, and there are 10
     settings = tune(data="imagenet", limit=None, batch=40, augment="resized-crop", crop_scale=0.9, epochs=1)
     done = carry_out(tmp_path / "runs", settings, data=tmp_path)
     examples = make_examples(load("imagenet", tmp_path), settings, CPU)

@@ -16,7 +16,7 @@ from effdeg_lab.finetuning.encoders import ImageClassifier
 from effdeg_lab.finetuning.images import Crop, KeptImages
 from effdeg_lab.finetuning.interpolation import measure_curve
 from effdeg_lab.finetuning.probe import fit_logistic
-from effdeg_lab.finetuning.shifts import TestSet, find_shifts
+from effdeg_lab.finetuning.shifts import TestSet, find_shifts, read_classes
 from effdeg_lab.models import get_margin
 
 TestImages = tuple[Tensor, Tensor] | TestSet
@@ -50,9 +50,10 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     model.head.bias.copy_(bias)
 
 
-def find_more_shifts(settings: Training, folder: Path | None) -> dict[str, TestSet]:
-    """Find the shifts that a network fine-tuned on ImageNet is tested on, of those that are in the data folder."""
-    if settings.data != "imagenet" or settings.start_from == "scratch" or settings.held_out or folder is None:
+def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> dict[str, TestSet]:
+    """Find the shifts that a network fine-tuned on all of ImageNet's classes is tested on, as far as they are there."""
+    on_imagenet = settings.data == "imagenet" and classes == len(read_classes())
+    if not on_imagenet or settings.start_from == "scratch" or settings.held_out or folder is None:
         return {}
     pixels = settings.pixels or 224
     return find_shifts(folder, Crop(pixels, short=round(pixels * get_margin(settings.model))))

@@ -160,6 +160,11 @@ class Training(Settings):
                 )
         if self.batch % self.accumulate:
             raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
+        if self.accumulate > 1 and self.unlabeled_batch:  # every part would draw as many
+            raise ValueError(
+                f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
+                "its default."
+            )
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:
