@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check bench figures clean
+.PHONY: demo test check bench figures docs docs-open clean
 
 demo: $(INSTALLED)
 	$(BIN)/effdeg demo
@@ -23,11 +23,24 @@ bench: $(INSTALLED)
 figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py
 
+# The site, into docs/_build/html. Warnings are errors; the second command looks for what a page would load from elsewhere.
+docs: .venv/.docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
+
+docs-open: docs
+	@echo "http://localhost:8000"
+	$(BIN)/python -m http.server --bind localhost --directory docs/_build/html 8000
+
 clean:
-	rm -rf .venv effdeg-demo effdeg-runs
+	rm -rf .venv effdeg-demo effdeg-runs docs/_build docs/examples docs/paper
 
 # Both packages: the library and the experiments.
 $(INSTALLED): pyproject.toml experiments/pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable './experiments[ray]'
+	touch $@
+
+.venv/.docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@

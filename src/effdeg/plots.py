@@ -61,6 +61,7 @@ THEMES = {
     "light": Theme("#ffffff", "#1f2328", "#d5dadf", "#0072b2", "#d55e00", "#4b1d78"),
     "dark": Theme("#0d1117", "#e6edf3", "#39414c", "#56b4e9", "#f0894e", "#f6e96b"),
 }
+"""The themes by name."""
 
 
 @contextmanager

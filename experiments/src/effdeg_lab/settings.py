@@ -89,7 +89,7 @@ class Settings:
 
     @property
     def hash(self) -> str:
-        """What tells runs apart: a hash of the class and of all values that are not the field's default."""
+        """What tells runs apart, a hash of the class and of all values that are not the field's default."""
         return self.hash_values(self.to_dict())
 
     @classmethod

@@ -192,7 +192,7 @@ class Measurement:
 
     @property
     def value(self) -> float:
-        """The effective degree: the mean over paths."""
+        """The effective degree, the mean over paths."""
         return self.estimate()[0]
 
     @property
@@ -202,7 +202,7 @@ class Measurement:
 
     @property
     def normalized(self) -> float:
-        """The normalized effective degree: the mean over paths, a degree between 0 and the highest fitted one."""
+        """The normalized effective degree, the mean over paths, a degree between 0 and the highest fitted one."""
         return self.estimate(normalized=True)[0]
 
     @property

@@ -65,7 +65,7 @@ class Pool:
 
     @property
     def cluster_count(self) -> int:
-        """The number of clusters: as many as models if each is a cluster of its own."""
+        """The number of clusters, as many as models if each is a cluster of its own."""
         return int(self.clusters.max()) + 1
 
     @property

@@ -44,7 +44,7 @@ def rank(
 
     **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
     models of several recipes then shows the recipe. With ``strata`` each stratum is ranked by itself, in
-    :attr:`Ranking.strata`, and the scores of the ranking combine the strata without comparing models across them.
+    ``Ranking.strata``, and the scores of the ranking combine the strata without comparing models across them.
     Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
     ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of
     meta-analysis"): r̄ = Σ (n_s - 1) r_s / Σ (n_s - 1), which is the correlation of values standardized within strata.
@@ -54,7 +54,7 @@ def rank(
     error of z by the delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
 
     **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates better than
-    it should: the maximum of many estimates is too high. ``variants`` names such families, and :attr:`Ranking.best`
+    it should: the maximum of many estimates is too high. ``variants`` names such families, and ``Ranking.best``
     has the best of each, corrected for the choice; see :class:`BestVariant`.
 
     Example:

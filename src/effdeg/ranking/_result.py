@@ -141,7 +141,7 @@ class Advantage:
 
     @property
     def significant(self) -> bool:
-        """Whether the measure ranks significantly better: the interval lies above zero."""
+        """Whether the measure ranks significantly better, with its whole interval above zero."""
         return self.interval is not None and self.interval[0] > 0
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ _LARGEST = 1 - 1e-12
 
 @dataclass(frozen=True)
 class BestVariant:
-    """The best of several variants of a measure by one correlation with the gap: an element of :attr:`Ranking.best`.
+    """The best of several variants of a measure by one correlation with the gap: an element of ``Ranking.best``.
 
     With r_k for variant k on the pool, r*_k on a resample, z = atanh r, and q the quantile that the level asks for:
 

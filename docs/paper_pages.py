@@ -1,0 +1,158 @@
+"""One page for each table and figure of the paper: its numbers, ours, the command, the verdict, and what differs.
+
+Numbers come from recipes and ``results/``; titles, findings and status from the tables of ``docs/paper.md``.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+
+import lab_tables
+
+from effdeg_lab import Recipe, Table, all_recipes
+from effdeg_lab.report import Report, draw, list_tables, report_on
+from effdeg_lab.results import Results
+from effdeg_lab.studies.methods import write_sweep_command
+from effdeg_lab.tables import escape_markdown, to_markdown
+
+INDEX = Path(__file__).parent / "paper.md"
+ITEM = re.compile(r"^\| ((Table|Figure) (\d+)): ([^|]+?) \|", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure of the paper, as a row of the index has it."""
+
+    name: str  # as "Table 1"
+    title: str
+    finding: str
+    status: str
+
+    @property
+    def page(self) -> str:
+        """The name of its page."""
+        return self.name.lower().replace(" ", "-")
+
+
+def read_items() -> list[Item]:
+    """Read the tables and figures of the paper from the index."""
+    rows = [line.strip("| \n").split(" | ") for line in INDEX.read_text().splitlines() if ITEM.match(line)]
+    return [Item(*head.split(": ", 1), finding, status) for head, _, finding, status in rows]
+
+
+def link_items(text: str) -> str:
+    """Link the tables and figures in the index to their pages."""
+    return ITEM.sub(lambda found: f"| [{found[1]}](/paper/{found[2].lower()}-{found[3]}.md): {found[4]} |", text)
+
+
+def find_recipes(item: Item) -> list[Recipe]:
+    """Return the recipes of a table or figure, by what each says of itself."""
+    kind, number = item.name.split()
+    return [each for each in all_recipes().values() if number in _list_numbers(each.paper, kind)]
+
+
+def _list_numbers(paper: str, kind: str) -> list[str]:
+    """Return the numbers of the tables, or figures, that a recipe reproduces; not of those that it only resembles."""
+    found = re.match(rf"{kind}s? (\d+(?:(?:, | and )\d+)*)", paper)
+    return re.findall(r"\d+", found[1]) if found else []
+
+
+def write(folder: Path) -> None:
+    """Write all pages into a folder; a page that has not changed is left alone, and Sphinx does not read it again."""
+    folder.mkdir(exist_ok=True)
+    for item in read_items():
+        page, text = folder / f"{item.page}.md", render(item)
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
+
+
+def render(item: Item) -> str:
+    """Write the page of a table or figure."""
+    parts = [f"# {item.name}: {item.title}", f"Status: **{item.status}**. [All items](/paper.md)."]
+    if item.finding != "–":
+        parts.append(f"**In short.** {_root_links(item.finding)}.")
+    recipes = find_recipes(item)
+    for recipe in recipes:
+        parts += [f"## {recipe.title}"] if len(recipes) > 1 else []
+        parts += describe(find_report(recipe.name), level=2 + (len(recipes) > 1))
+    if not recipes:
+        parts.append("There is no recipe for it: nothing can be run, and nothing is claimed here.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _root_links(text: str) -> str:
+    """Write links of the index so that they lead to the same pages from a folder below."""
+    text = re.sub(r"<!-- .*? -->", "", text)
+    text = text.replace("[below](#", "[more](#")
+    text = re.sub(r"\]\(#", "](/paper.md#", text.replace("](../README.md)", "](/index.md)"))
+    return re.sub(r"\]\((?=[\w-]+\.md)", "](/", text)
+
+
+@cache
+def find_report(name: str) -> Report:
+    """Return what was found of a recipe."""
+    return report_on(all_recipes()[name], lab_tables.runs())
+
+
+def describe(report: Report, level: int) -> list[str]:
+    """Return the parts of a page that come from a recipe and its runs."""
+    recipe, mark = report.recipe, "#" * level
+    parts = [f"**{recipe.source}.** {escape_markdown(recipe.expects)}"]
+    parts += [
+        f"{mark} Command",
+        f"```sh\n{write_sweep_command(recipe)}\neffdeg-lab table {recipe.name} --runs results\n```",
+        f"Cost: {recipe.cost}.",
+    ]
+    if not report.runs:
+        parts += [f"{mark} Paper and here", *_show_paper(recipe)]
+    elif not report.shown:
+        parts.append("Nothing of its own was run: the numbers below are of runs that it shares with other recipes.")
+    for results, verdict in zip(report.results, report.verdicts, strict=True) if report.runs else ():
+        if results is not report.results[0] and results.size == 1:  # nothing to compare it with
+            continue
+        parts += [
+            f"{mark} Here: {escape_markdown(results.heading)}",
+            f"Verdict: **{verdict.word}**{_explain(str(verdict))}.",
+        ]
+        parts += (
+            [f"Differs from the recipe: {escape_markdown('; '.join(results.departures))}."]
+            if results.departures
+            else []
+        )
+        parts += [to_markdown(table).rstrip() for table in list_tables(results)]
+        if results is report.results[0] and report.shown:
+            parts += show_figures(results)
+    parts += [to_markdown(report.tuning).rstrip()] if report.tuning and report.shown else []
+    parts += [f"{mark} What differs from the paper", escape_markdown(recipe.departs)] if recipe.departs else []
+    return parts
+
+
+def _explain(verdict: str) -> str:
+    _, _, reason = verdict.partition(": ")
+    return f": {escape_markdown(reason)}" if reason else ""
+
+
+def _show_paper(recipe: Recipe) -> list[str]:
+    """Return the paper's numbers, where it has any, of a recipe that was not run."""
+    rows = tuple((each.title, str(each.paper or "–"), "not run") for each in recipe.methods)
+    known = any(each.paper for each in recipe.methods)
+    return [to_markdown(Table("The paper's numbers" if known else "Methods", ("", "paper", "here"), rows)).rstrip()]
+
+
+@cache
+def show_figures(results: Results) -> list[str]:
+    """Return the figures of results with their captions: those in docs/figures, others drawn for the reader's theme."""
+    found = []
+    for figure in results.recipe.study.figures(results):
+        name = f"{results.recipe.name}-{figure.name}"
+        if (INDEX.parent / "figures" / f"{name}-light.png").exists():
+            alt = re.sub(r"[][]", "", figure.caption)
+            images = [f"![{alt}](/figures/{name}-{theme}.png){{.only-{theme}}}" for theme in ("light", "dark")]
+            shown = "\n".join(images)
+        else:
+            svg = str(draw(figure)).replace("<svg ", f'<svg role="img" aria-label="{escape(figure.caption)}" ', 1)
+            shown = f'```{{raw}} html\n<figure class="drawn">\n{svg}\n</figure>\n```'
+        found += [shown, f"*{escape_markdown(figure.caption)}*"]
+    return found
