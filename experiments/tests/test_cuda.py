@@ -146,8 +146,8 @@ def test_images_are_augmented_in_a_graph(compiled):
     assert len({int(each.long().sum()) for each in seen}) == 3
     for name in ("autocontrast", "equalize", "posterize", "color", "contrast", "brightness", "sharpness"):
         operation = getattr(augment, name)
-        run = torch.compile(operation, fullgraph=True) if compiled else operation
-        difference = run(images).cpu().int() - operation(images.cpu()).int()
+        compiled_one = torch.compile(operation, fullgraph=True) if compiled else operation
+        difference = compiled_one(images).cpu().int() - operation(images.cpu()).int()
         assert int(difference.abs().max()) <= 1  # a product and a sum may be rounded once
     torch._dynamo.reset()
 

@@ -22,7 +22,7 @@ from effdeg_lab.models import get_margin
 TestImages = tuple[Tensor, Tensor] | TestSet
 _CHUNK, _TEST = 500, "test"
 ALONG = 2000
-"""The images of each test set that weights between start and end are tested on: the first, or all of fewer."""
+"""How many images of each test set, if there are as many, weights between start and end are tested on."""
 
 
 @torch.no_grad()
@@ -33,7 +33,10 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     N images, their mean cross-entropy plus half the squared norm of the head over N.
     """
     if not isinstance(model, ImageClassifier):
-        raise TypeError(f"start_from=probe needs an encoder with a head, an ImageClassifier; model={settings.model}.")
+        found = type(model).__name__
+        raise TypeError(
+            f"start_from=probe needs an ImageClassifier, which has a head; model={settings.model} is {found}."
+        )
     split, training = examples.train, model.training
     model.eval()
     found = list[tuple[Tensor, Tensor]]()
@@ -62,13 +65,13 @@ def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> d
 def measure_interpolated(
     model: nn.Module, start: nn.Module, examples: DeviceExamples, settings: Training
 ) -> dict[str, Any]:
-    """Test the weights between the start of a run and its end, on the first images of each test set.
+    """Test the weights between the start of a run and its end, on some images of each test set.
 
     Each entry has its α, the test accuracy and, if there are shifted images, the accuracy on each kind and their mean.
     ``start`` is overwritten.
     """
     first, last = {name: value.clone() for name, value in start.state_dict().items()}, model.state_dict()
-    sets = _take_first(examples)
+    sets = _take_some(examples)
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
         start.load_state_dict(weights)
@@ -80,12 +83,14 @@ def measure_interpolated(
         shifted = {"shifted": found, "shifted_accuracy": statistics.fmean(found.values())} if found else {}
         return {"test_accuracy": test, **shifted}
 
-    counts = {name: sum(map(_count, parts)) for name, parts in sets.items()}
+    counts = {
+        name: sum(len(each if isinstance(each, TestSet) else each[1]) for each in parts) for name, parts in sets.items()
+    }
     return {"interpolated": measure_curve(first, last, evaluate), "interpolated_images": counts}
 
 
-def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
-    """Return the first images of each test set; those of all corruptions together are as many."""
+def _take_some(examples: DeviceExamples) -> dict[str, list[TestImages]]:
+    """Return some images of each test set; those of all corruptions together are as many."""
     test = examples.test.first(ALONG).load()
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
     for name, each in examples.shifted.items():
@@ -100,7 +105,3 @@ def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
             (images[: ALONG // len(kinds)], labels[: ALONG // len(kinds)]) for images, labels in kinds
         ]
     return found
-
-
-def _count(images: TestImages) -> int:
-    return len(images) if isinstance(images, TestSet) else len(images[1])
