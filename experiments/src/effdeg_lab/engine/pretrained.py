@@ -33,10 +33,7 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     N images, their mean cross-entropy plus half the squared norm of the head over N.
     """
     if not isinstance(model, ImageClassifier):
-        found = type(model).__name__
-        raise TypeError(
-            f"start_from=probe needs an ImageClassifier, which has a head; model={settings.model} is {found}."
-        )
+        raise TypeError(f"start_from=probe needs an ImageClassifier; model={settings.model} is {type(model).__name__}.")
     split, training = examples.train, model.training
     model.eval()
     found = list[tuple[Tensor, Tensor]]()
