@@ -294,6 +294,16 @@ def test_held_out_images_and_a_limit(folder):
         make_examples(data, small(held_out=100), CPU)
 
 
+def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_on(folder):
+    """CLIP sees the whole short side of an image, other networks a little less."""
+    for changes in ({"model": "clip-b32", "start_from": "pretrained"}, {"model": "resnet9"}):
+        examples = make_examples(load("imagenet", folder), small(augment="none", **changes), CPU)
+        images, labels = next(examples.read([(0, torch.arange(40))], 40))
+        expected = examples.train.first(40).load()
+        assert torch.equal(labels, expected.labels)
+        assert torch.equal(images, expected.inputs)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

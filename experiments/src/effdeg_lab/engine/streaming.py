@@ -117,7 +117,7 @@ class StreamedExamples(DeviceExamples):
             for images, broken in zip(splits.values(), self._broken.values(), strict=True)
         )
         least = settings.crop_scale if settings.augment in RESIZED else None
-        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least)
+        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin)
 
     def batch(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return images that were decoded for training, augmented on the device and normalized, with their labels."""
