@@ -99,8 +99,6 @@ def render(item: Item) -> str:
             parts += describe(find_report(recipe.name), level=2 + (len(recipes) > 1))
         else:
             parts.append(f"The runs are those of [{first.name}](/paper/{first.page}.md), which shows them all.")
-    if not recipes:
-        parts.append("There is no recipe for it: nothing can be run, and nothing is claimed here.")
     return "\n\n".join(parts) + "\n"
 
 
