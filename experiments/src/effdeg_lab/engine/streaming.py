@@ -3,7 +3,6 @@
 import time
 from collections.abc import Generator, Iterable, Iterator
 from itertools import cycle
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from effdeg_lab.data.decoding import (
     Broken,
     Chunk,
     Crops,
-    check_decoder,
     count_decoders,
     decode_all,
     read_crops,
@@ -41,7 +39,6 @@ def make_examples(
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
     if settings.labelled is not None or settings.unlabeled_batch:
         raise ValueError(f"labelled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
-    check_decoder(settings.decoder)
     if not settings.resident:
         return StreamedExamples(data, settings, device)
     size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
@@ -50,16 +47,16 @@ def make_examples(
             f"resident=true puts {size / 1e9:.3g} GB of pixels on a device of {memory / 1e9:.3g} GB: lower pixels, or "
             "set resident=false."
         )
-    decoders = count_decoders(device)
-    how: dict[str, Any] = {"decoders": decoders, "decoder": settings.decoder, "margin": get_margin(settings.model)}
-    decoded = decode_all(data, settings.pixels, **how, progress=progress)
+    decoders, margin = count_decoders(device), get_margin(settings.model)
+    decoded = decode_all(data, settings.pixels, decoders=decoders, margin=margin, progress=progress)
     return DeviceExamples(decoded, settings, device)
 
 
 class StreamedSplit(Split):
     """The middle of images in files, decoded whenever they are looked at.
 
-    Processes that train together share the work: each is given a part of the chunks, but all of the ``inputs``.
+    Processes that train together share the work: each is given a part of the chunks, but loads all images. Instead of a
+    broken image there is another one, with its own label in what is yielded or loaded.
     """
 
     _crops: Crops
@@ -71,21 +68,27 @@ class StreamedSplit(Split):
     @property
     def inputs(self) -> Tensor:
         """All of them, as bytes on the device."""
-        return torch.cat([inputs for inputs, _ in self._read(torch.arange(len(self)), CHUNK)])
+        return self.load().inputs
 
     def first(self, count: int) -> "StreamedSplit":
         """Return the first examples."""
         return StreamedSplit(self._crops, self.labels[:count], self._broken)
 
+    def load(self) -> Split:
+        """Decode all of them."""
+        parts = zip(*self._read(torch.arange(len(self)), CHUNK), strict=True)
+        return Split(*map(torch.cat, parts))
+
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels of this process's share in parts; instead of a broken image there is another one."""
+        """Yield inputs and labels of this process's share in parts."""
         rank, processes = get_rank_and_size()
         return self._read(torch.arange(rank, len(self), processes), size)
 
     def _read(self, indices: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         device = self.labels.device
         keys = (chunk for part in torch.split(indices, size) for chunk in split_keys(0, part))
-        chunks = read_crops(self._crops, keys, decoders=count_decoders(device), pinned=device.type == "cuda")
+        decoders = min(count_decoders(device), len(indices) // CHUNK)  # few images are not worth a process
+        chunks = read_crops(self._crops, keys, decoders=decoders, pinned=device.type == "cuda")
         for part in group(chunks, size):
             yield join(part, self._broken, device)
 
@@ -106,17 +109,15 @@ class StreamedExamples(DeviceExamples):
         self._side = None  # images are decoded with as many pixels as they are to have
         self._device, self._decoders = device, count_decoders(device)
         self._set_scale(data, settings, device)
-        size, decoder, margin = settings.pixels, settings.decoder, get_margin(settings.model)
+        size, margin = settings.pixels, get_margin(settings.model)
         splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
         self._broken = {name: Broken(len(images)) for name, images in splits.items()}
         self.train, self.test = (
-            StreamedSplit(
-                Crops(images, size, margin=margin, decoder=decoder), torch.from_numpy(images.labels).to(device), broken
-            )
+            StreamedSplit(Crops(images, size, margin=margin), torch.from_numpy(images.labels).to(device), broken)
             for images, broken in zip(splits.values(), self._broken.values(), strict=True)
         )
         least = settings.crop_scale if settings.augment in RESIZED else None
-        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, decoder=decoder)
+        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin)
 
     def batch(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return images that were decoded for training, augmented on the device and normalized, with their labels."""
