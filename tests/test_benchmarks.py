@@ -99,10 +99,11 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
         imagenet.imagenet_throughput(["weak-8"])
 
 
-def test_decoding_is_timed_in_one_process_and_in_others(monkeypatch):
+def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):
     monkeypatch.setattr(streaming, "IMAGES", 96)
     monkeypatch.setattr(streaming, "FILES", 2)
     monkeypatch.setattr(streaming.os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.setattr(streaming, "_can_decode", lambda decoder: decoder == "pillow")
     rows = streaming.decoding_speed()["rows"]
-    assert [row["processes"] for row in rows] == [0, 1]
+    assert [(row["decoder"], row["processes"]) for row in rows] == [("pillow", 0), ("pillow", 1)]
     assert all(row["images_per_second"] > 0 for row in rows)

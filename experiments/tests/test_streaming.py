@@ -193,13 +193,19 @@ def test_crops_have_the_area_the_ratio_and_the_place_of_inceptions():
     assert find_center(256, 320) == (16, 48, 240, 272)
 
 
-def test_a_crop_is_the_resized_part_of_the_image():
+@pytest.mark.parametrize("decoder", ["pillow", "torchvision"])
+def test_a_crop_is_the_resized_part_of_the_image(decoder):
+    if decoder == "torchvision":
+        try:
+            import torchvision.io  # noqa: F401
+        except Exception:
+            pytest.skip("torchvision cannot be imported")
     across, down = np.meshgrid(np.linspace(0, 1, 640), np.linspace(0, 1, 480))
     smooth = np.stack([across, down, 1 - across], axis=-1)
     stream = io.BytesIO()
     Image.fromarray((255 * smooth).astype(np.uint8)).save(stream, "JPEG", quality=98)
     box = (100, 50, 420, 290)
-    found = decoding.decode(stream.getvalue(), 32, lambda width, height: box)
+    found = decoding.DECODERS[decoder](stream.getvalue(), 32, lambda width, height: box)
     assert found.shape == (3, 32, 32)
     assert found.dtype == torch.uint8
     # The centers of the pixels of the crop, in the image: nothing is shifted by decoding at a reduced size.
@@ -212,7 +218,7 @@ def test_gray_images_and_pngs_become_rgb(tmp_path):
     for image in (Image.new("L", (30, 20), 7), Image.new("RGBA", (30, 20), (7, 7, 7, 255)), Image.new("CMYK", (9, 9))):
         stream = io.BytesIO()
         image.save(stream, "PNG" if image.mode != "CMYK" else "JPEG")
-        found = decoding.decode(stream.getvalue(), 8, find_center)
+        found = decoding.decode_with_pillow(stream.getvalue(), 8, find_center)
         assert found.shape == (3, 8, 8)
         assert found.unique().tolist() == ([255] if image.mode == "CMYK" else [7])
 
@@ -244,6 +250,12 @@ def test_how_many_processes_decode(monkeypatch):
     monkeypatch.setenv("EFFDEG_DECODERS", "many")
     with pytest.raises(ValueError, match="EFFDEG_DECODERS=many is not possible"):
         count_decoders(CPU)
+
+
+def test_a_decoder_that_is_missing_is_named_before_any_image_is_read(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.io", None)
+    with pytest.raises(ValueError, match=r"decoder=torchvision cannot be used here: .*or use pillow"):
+        make_examples(load("imagenet", folder), small(decoder="torchvision"), CPU)
 
 
 def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, folder):

@@ -3,6 +3,7 @@
 An image that cannot be read is replaced by the next one, so that a batch keeps its size, and reported by its name.
 """
 
+import importlib
 import io
 import math
 import multiprocessing
@@ -11,8 +12,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from effdeg_lab.progress import progress_bar
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image
+Decoder = Literal["pillow", "torchvision"]
 CHUNK = 32
 """The images that a process decodes at once: few, so that the first batch is ready soon."""
 _AHEAD = 4  # chunks that each process decodes ahead
@@ -58,7 +60,7 @@ def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
     return left, top, left + side, top + side
 
 
-def decode(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
+def decode_with_pillow(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
     """Decode the part of an image that a box shows, resized to ``size`` pixels a side, bilinear with antialiasing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ImageNet has images with broken notes of cameras
@@ -71,6 +73,30 @@ def decode(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tens
             box = left * x, top * y, min(right * x, image.width), min(bottom * y, image.height)
             resized = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
+
+
+def decode_with_torchvision(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
+    """Do the same by torchvision, in full size: without Pillow's reduced decoding, and to whole pixels of the box."""
+    from torchvision.io import ImageReadMode, decode_image  # type: ignore[import-not-found,unused-ignore]
+
+    image = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), mode=ImageReadMode.RGB)
+    left, top, right, bottom = map(round, choose(image.shape[2], image.shape[1]))
+    part = image[None, :, top:bottom, left:right]
+    return torch.nn.functional.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]
+
+
+DECODERS: Mapping[str, Callable[[bytes, int, Callable[[int, int], Box]], Tensor]] = {
+    "pillow": decode_with_pillow,
+    "torchvision": decode_with_torchvision,
+}
+
+
+def check_decoder(name: Decoder) -> None:
+    """Raise unless a decoder can be imported: in a process that decodes, every image would seem broken."""
+    try:
+        importlib.import_module({"pillow": "PIL.Image", "torchvision": "torchvision.io"}[name])
+    except Exception as error:  # one that was built for another torch may raise anything
+        raise ValueError(f"decoder={name} cannot be used here: {error}. Install it, or use pillow.") from error
 
 
 class Chunk(NamedTuple):
@@ -90,6 +116,7 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         seed: With the epoch and the index, decides a random crop.
         least: The smallest share of the area of an image that a random crop may have.
         margin: Without ``least``, how much longer the short side is than what is kept of it.
+        decoder: What decodes them.
     """
 
     def __init__(
@@ -100,8 +127,9 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         seed: int = 0,
         least: float | None = None,
         margin: float = _MARGIN,
+        decoder: Decoder = "pillow",
     ) -> None:
-        self.images, self.size = images, size
+        self.images, self.size, self._decode = images, size, DECODERS[decoder]
         self._seed, self._least, self._margin = seed, least, margin
 
     def __len__(self) -> int:
@@ -128,7 +156,7 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
                 return find_center(width, height, self._margin)
             return draw_crop(width, height, self._least, np.random.default_rng([self._seed, epoch, index]))
 
-        return decode(content, self.size, choose)
+        return self._decode(content, self.size, choose)
 
 
 class Broken:
@@ -190,14 +218,16 @@ def count_decoders(device: torch.device) -> int:
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def decode_all(data: ImageSet, size: int, *, decoders: int, margin: float = _MARGIN, progress: bool) -> Labelled:
+def decode_all(
+    data: ImageSet, size: int, *, decoders: int, margin: float = _MARGIN, decoder: Decoder = "pillow", progress: bool
+) -> Labelled:
     """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side."""
     # A training image keeps its whole short side, of which crops are taken later; a test image only its middle.
     splits = (("training", data.train, 1.0), ("test", data.test, margin))
     tensors = list[tuple[Tensor, Tensor]]()
     for name, images, kept in splits:
-        crops = Crops(images, size, margin=kept)
-        file, notes = _keep_pixels(crops, name, [size, kept], decoders=decoders, progress=progress)
+        crops = Crops(images, size, margin=kept, decoder=decoder)
+        file, notes = _keep_pixels(crops, name, [size, kept, decoder], decoders=decoders, progress=progress)
         # Copied on writing: a map for reading alone makes torch warn.
         pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
         tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))

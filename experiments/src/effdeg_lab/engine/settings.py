@@ -70,6 +70,7 @@ class Training(Settings):
     crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area that a resized crop covers
     # Images in files: decode all of them once and keep their middle on the device, instead of decoding every batch.
     resident: bool = False
+    decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Generator, Iterable, Iterator
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from effdeg_lab.data.decoding import (
     Broken,
     Chunk,
     Crops,
+    check_decoder,
     count_decoders,
     decode_all,
     read_crops,
@@ -39,6 +41,7 @@ def make_examples(
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
     if settings.labelled is not None or settings.unlabeled_batch:
         raise ValueError(f"labelled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
+    check_decoder(settings.decoder)
     if not settings.resident:
         return StreamedExamples(data, settings, device)
     size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
@@ -47,8 +50,9 @@ def make_examples(
             f"resident=true puts {size / 1e9:.3g} GB of pixels on a device of {memory / 1e9:.3g} GB: lower pixels, or "
             "set resident=false."
         )
-    decoders, margin = count_decoders(device), get_margin(settings.model)
-    decoded = decode_all(data, settings.pixels, decoders=decoders, margin=margin, progress=progress)
+    decoders = count_decoders(device)
+    how: dict[str, Any] = {"decoders": decoders, "decoder": settings.decoder, "margin": get_margin(settings.model)}
+    decoded = decode_all(data, settings.pixels, **how, progress=progress)
     return DeviceExamples(decoded, settings, device)
 
 
@@ -109,15 +113,17 @@ class StreamedExamples(DeviceExamples):
         self._side = None  # images are decoded with as many pixels as they are to have
         self._device, self._decoders = device, count_decoders(device)
         self._set_scale(data, settings, device)
-        size, margin = settings.pixels, get_margin(settings.model)
+        size, decoder, margin = settings.pixels, settings.decoder, get_margin(settings.model)
         splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
         self._broken = {name: Broken(len(images)) for name, images in splits.items()}
         self.train, self.test = (
-            StreamedSplit(Crops(images, size, margin=margin), torch.from_numpy(images.labels).to(device), broken)
+            StreamedSplit(
+                Crops(images, size, margin=margin, decoder=decoder), torch.from_numpy(images.labels).to(device), broken
+            )
             for images, broken in zip(splits.values(), self._broken.values(), strict=True)
         )
         least = settings.crop_scale if settings.augment in RESIZED else None
-        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin)
+        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin, decoder=decoder)
 
     def batch(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return images that were decoded for training, augmented on the device and normalized, with their labels."""
