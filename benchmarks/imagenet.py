@@ -6,9 +6,8 @@ RandAugment, as in training, but not decoded; ``decoding_speed`` measures that.
 
 import gc
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import interpolate
@@ -25,39 +24,20 @@ Record = dict[str, Any]
 STEPS, REPEATS = 5, 3
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A training step of one of the paper's two recipes."""
 
     recipe: str  # original or strong
     batch: int  # of one GPU
     captured: bool = True  # compiled and in one graph, as the lab trains; otherwise neither
 
-    @property
-    def name(self) -> str:
-        """What the case is called on the command line."""
-        return f"{self.recipe}-{self.batch}{'' if self.captured else '-eager'}"
-
-    def make_settings(self, method: str, changes: Record) -> Training:
-        """Return the settings of a run with a method of the recipe."""
-        recipe = find_recipe(f"imagenet-vit-{self.recipe}")
-        # The images of the benchmark have the right size already, and there are too few for the warm-up.
-        own = {"pixels": None, "warm_up_steps": None, "batch": self.batch, "epochs": 1, "compile": self.captured}
-        settings = recipe.resolve(recipe.method(method), {**own, **changes})
-        assert isinstance(settings, Training)
-        return settings
-
 
 # The batch of the paper on one GPU, and on each of eight.
-CASES = (
-    Case("strong", 1024),
-    Case("original", 1024),
-    Case("strong", 128),
-    Case("original", 128),
-    Case("strong", 128, captured=False),
-)
+CASES = {f"{recipe}-{batch}": Case(recipe, batch) for batch in (1024, 128) for recipe in ("strong", "original")}
+CASES |= {"strong-128-eager": Case("strong", 128, captured=False)}
 # To try it on a CPU.
-TRIALS, SMALL = (Case("strong", 8), Case("original", 8)), {"model": "vit-mu16-mean-sincos", "dropout": 0.0}
+TRIALS = {"strong-8": Case("strong", 8), "original-8": Case("original", 8)}
+SMALL = {"model": "vit-mu16-mean-sincos", "dropout": 0.0}
 
 
 def imagenet_throughput(variants: Collection[str] = ()) -> Record:
@@ -67,34 +47,35 @@ def imagenet_throughput(variants: Collection[str] = ()) -> Record:
         variants: The names of the cases to time, such as ``strong-1024``; by default all.
     """
     on_gpu = device().type == "cuda"
-    cases = {case.name: case for case in (CASES if on_gpu else TRIALS)}
+    cases = CASES if on_gpu else TRIALS
     if unknown := [name for name in variants if name not in cases]:
         raise ValueError(f"{', '.join(unknown)}: not a variant of imagenet_throughput, which has {', '.join(cases)}.")
     rows = []
-    for case in [cases[name] for name in variants or cases]:
-        found: dict[str, Record] = {}
-        for method in ("plain", "ed"):
-            found[method] = _measure(case, method, {} if on_gpu else SMALL, pixels=224 if on_gpu else 32)
-        plain, ed = (row.get("milliseconds") for row in found.values())
+    for name in variants or cases:
+        found = [{"variant": name, **_measure(cases[name], method)} for method in ("plain", "ed")]
+        plain, ed = (row.get("milliseconds") for row in found)
         if plain and ed:
-            found["ed"] |= {"ratio": ed / plain, "share": 1 - plain / ed}
-        rows += list(found.values())
+            found[1] |= {"ratio": ed / plain, "share": 1 - plain / ed}
+        rows += found
     return {"name": "images per second of ViT-S/16 on ImageNet", "rows": rows}
 
 
-def _measure(case: Case, method: str, changes: Record, *, pixels: int) -> Record:
+def _measure(case: Case, method: str) -> Record:
     """Return the speed and the memory of a step, or why there is none: it may not fit."""
-    row: Record = {"variant": case.name, "method": method}
-    row |= {"recipe": case.recipe, "batch": case.batch, "captured": case.captured}
+    on_gpu, recipe = device().type == "cuda", find_recipe(f"imagenet-vit-{case.recipe}")
+    # The images of the benchmark have the right size already, and there are too few for the warm-up.
+    changes = {"pixels": None, "warm_up_steps": None, "batch": case.batch, "epochs": 1, "compile": case.captured}
+    settings = recipe.resolve(recipe.method(method), changes | ({} if on_gpu else SMALL))
+    assert isinstance(settings, Training)
+    row: Record = {"method": method, **case._asdict()}
     try:
-        row |= _time(case.make_settings(method, changes), pixels, captured=case.captured)
+        row |= _time(settings, 224 if on_gpu else 32, captured=case.captured)
     except torch.OutOfMemoryError as error:
         row["error"] = f"out of memory: {str(error).splitlines()[0]}"
     finally:
         gc.collect()
         torch._dynamo.reset()
-        if device().type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
     return row
 
 

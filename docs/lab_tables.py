@@ -99,7 +99,7 @@ def fill(mark: str) -> str:
     blocks = {
         "results": make_results,
         "recipes": make_recipe_table,
-        "finetuning": make_finetuning,
+        "finetuning": lambda: format_run(Shifts),
         "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
@@ -108,7 +108,7 @@ def fill(mark: str) -> str:
         "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
         "which-model choice": lambda: which_model.make_choice_table(read_grids()),
-        "random-pools": make_random_pools,
+        "random-pools": lambda: format_run(RandomPool),
     }
     return blocks[mark]()
 
@@ -118,23 +118,21 @@ def read_games() -> list[Results]:
     return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_run(name)]
 
 
-def list_finetuning() -> list[str]:
-    """List the recipes of fine-tuning under shifts that were run."""
-    return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, Shifts) and was_run(name)]
+def list_run(study: type) -> list[str]:
+    """List the recipes with a kind of study that were run."""
+    return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, study) and was_run(name)]
 
 
-def make_finetuning() -> str:
-    """Return the tables, the figure and its caption of every recipe of fine-tuning that was run."""
+def format_run(study: type) -> str:
+    """Return the tables and the figures, with captions, of every recipe with a kind of study that was run."""
     parts = []
-    for name in list_finetuning():
-        found, files = results(name), f"figures/{name}-curves"
-        parts += [f"#### `{name}`: {found.recipe.title}\n", format_tables(name)]
+    for name in list_run(study):
+        found = results(name)
+        parts += [f"**`{name}`: {found.recipe.title}**\n", format_tables(name)]
         for figure in found.recipe.study.figures(found):
-            source = f'<source media="(prefers-color-scheme: dark)" srcset="{files}-dark.png">'
-            alt = "Mean accuracy under shifts against test accuracy, one curve per method."
-            parts.append(
-                f'<picture>{source}<img alt="{alt}" src="{files}-light.png"></picture>\n\n*{figure.caption}*\n'
-            )
+            file, caption = f"figures/{name}-{figure.name}", figure.caption
+            source = f'<source media="(prefers-color-scheme: dark)" srcset="{file}-dark.png">'
+            parts.append(f'<picture>{source}<img alt="{caption}" src="{file}-light.png"></picture>\n\n*{caption}*\n')
     return "\n".join(parts) or "Not run yet.\n"
 
 
@@ -142,27 +140,6 @@ def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
     """Return the models of both pools of the paper by the title of their architecture."""
     names = {"ResNet-18": "cifar10-resnet18-pool", "ViT-Tiny": "cifar10-vit-pool"}
     return {title: pool(name).models for title, name in names.items()}
-
-
-def list_random_pools() -> list[str]:
-    """List the recipes of pools by random search that were run."""
-    return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, RandomPool) and was_run(name)]
-
-
-def make_random_pools() -> str:
-    """Return the tables and figures of every pool by random search that was run."""
-    parts = []
-    for name in list_random_pools():
-        found = results(name)
-        parts += [f"### `{name}`: {found.recipe.title}\n", format_tables(name)]
-        parts += [format_figure(f"{name}-{each.name}", each.caption) for each in found.recipe.study.figures(found)]
-    return "\n".join(parts) or "Not run yet.\n"
-
-
-def format_figure(name: str, caption: str) -> str:
-    """Return a figure in both themes with its caption."""
-    source = f'<source media="(prefers-color-scheme: dark)" srcset="figures/{name}-dark.png">'
-    return f'<picture>{source}<img alt="{caption}" src="figures/{name}-light.png"></picture>\n\n*{caption}*\n'
 
 
 def judge(name: str) -> Verdict:

@@ -34,7 +34,9 @@ from effdeg.demo._page import plot_penalty
 from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.proxies import larger_is_better
 from effdeg.ranking import Ranking, Statistic, rank, read_table
+from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.returns import make_figure
+from effdeg_lab.studies.shifts import Shifts
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -86,7 +88,7 @@ def draw() -> None:
     draw_relatives()
     draw_procgen()
     draw_which_model()
-    draw_studies([*STUDIES, *lab_tables.list_finetuning(), *lab_tables.list_random_pools()])
+    draw_studies([*STUDIES, *lab_tables.list_run(Shifts), *lab_tables.list_run(RandomPool)])
 
 
 def draw_which_model() -> None:

@@ -99,14 +99,6 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
         imagenet.imagenet_throughput(["weak-8"])
 
 
-def test_cases_of_imagenet_have_the_papers_settings():
-    for case in imagenet.CASES:
-        settings = case.make_settings("ed", {})
-        assert (settings.weight, settings.components, settings.pairs) == (3.0, 3, 0.5)
-        assert settings.lr == {"original": 3e-3, "strong": 1e-3}[case.recipe]
-    assert {case.batch for case in imagenet.CASES} == {1024, 1024 // 8}
-
-
 def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):
     monkeypatch.setattr(streaming, "IMAGES", 96)
     monkeypatch.setattr(streaming, "FILES", 2)

@@ -18,8 +18,8 @@ from engine_runs import (
 )
 
 from effdeg_lab.data import load
-from effdeg_lab.engine import classify, train_together
-from effdeg_lab.engine.augment import OPERATIONS, RESIZED, augment_batch
+from effdeg_lab.engine import augment, classify, train_together
+from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import CapturedStep, Step
@@ -144,9 +144,10 @@ def test_images_are_augmented_in_a_graph(compiled):
         graph.replay()
         seen.append(found.clone())
     assert len({int(each.long().sum()) for each in seen}) == 3
-    for name in ("AutoContrast", "Equalize", "Posterize", "Color", "Contrast", "Brightness", "Sharpness"):
-        operation = torch.compile(OPERATIONS[name], fullgraph=True) if compiled else OPERATIONS[name]
-        difference = operation(images).cpu().int() - OPERATIONS[name](images.cpu()).int()
+    for name in ("autocontrast", "equalize", "posterize", "color", "contrast", "brightness", "sharpness"):
+        operation = getattr(augment, name)
+        compiled_one = torch.compile(operation, fullgraph=True) if compiled else operation
+        difference = compiled_one(images).cpu().int() - operation(images.cpu()).int()
         assert int(difference.abs().max()) <= 1  # a product and a sum may be rounded once
     torch._dynamo.reset()
 

@@ -528,6 +528,7 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"warm_up_steps": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_steps=10 exclude each other"),
         ({"warm_up_steps": 10, "warm_up_epochs": 1}, "warm_up_epochs=1 and warm_up_steps=10 exclude each other"),
         ({"batch": 256, "accumulate": 3}, "batch=256 cannot be divided into accumulate=3 equal parts"),
+        ({"accumulate": 2, "unlabeled_batch": 8}, "unlabeled_batch=8 is not possible with accumulate=2"),
         ({"crop_scale": 0.0}, "crop_scale=0 is out of range: it must be above 0"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
         ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),

@@ -193,11 +193,6 @@ def test_what_is_no_model_is_refused(name, shape, error, words):
         make_model(name, shape=shape, classes=2)
 
 
-def test_dropout_is_for_transformers_alone():
-    with pytest.raises(ValueError, match=r"dropout=0\.1 is for vision transformers, not for model='resnet18'"):
-        make_model("resnet18", shape=(3, 8, 8), classes=2, dropout=0.1)
-
-
 @pytest.mark.parametrize(("channels", "size"), [(1, 12), (3, (16, 8))])
 def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
     torch.manual_seed(0)

@@ -169,6 +169,9 @@ def test_points_of_small_networks_can_be_run(tmp_path, monkeypatch):
 def test_points_of_fine_tunings_can_be_run(tmp_path, monkeypatch, deit):  # noqa: F811
     (tmp_path / "deit-tiny").symlink_to(deit.parent)
     recipe = find_recipe("finetune-pool")
+    with pytest.raises(FileNotFoundError, match="the weights of model='deit-tiny' were not found"):
+        recipe.check_data([recipe.settings.change({"data": "digits"})], tmp_path / "elsewhere")
     mixed = next(point for point in recipe.points() if point["alpha"] and point["smoothing"])
-    (model,) = run_points(recipe, [mixed], tmp_path, {**CHANGES, "pixels": 16}, monkeypatch)
+    few = {"pixels": 16, "proxies": ("sharpness@0.05", "adaptive_sharpness@1", "parameter_norm")}
+    (model,) = run_points(recipe, [mixed], tmp_path, CHANGES | few, monkeypatch)
     assert (model["recipe"], model["architecture"], model["lr"]) == ("with mixup", "deit-tiny", mixed["lr"])

@@ -265,9 +265,9 @@ def test_pacs_is_the_same_in_both_layouts(tmp_path):
     write_pacs(tmp_path / "b" / "pacs", tables=True)
     folders, tables = (find_pacs(tmp_path / each, CROP)() for each in "ab")
     for place, domain in enumerate(DOMAINS):
-        images, labels = tables.images[domain], tables.labels[domain]
-        assert torch.equal(images, folders.images[domain])
-        assert torch.equal(labels, folders.labels[domain])
+        images, labels = tables[domain]
+        assert torch.equal(images, folders[domain][0])
+        assert torch.equal(labels, folders[domain][1])
         assert images.shape == (7 * (3 + place), 3, 4, 4)
         assert torch.equal(images[:, 0, 0, 0].long(), labels)
         assert bool((images[:, 1] == place).all())
@@ -280,13 +280,13 @@ def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
     check("pacs", tmp_path)
     data, pacs = load("pacs", tmp_path, 6), find_pacs(tmp_path, Crop(6))()
     assert (len(data.train_labels), len(data.test_labels), data.classes) == (16, 5, 7)  # of 21
-    assert torch.equal(torch.cat([data.train_inputs, data.test_inputs]), pacs.images["photo"])
-    assert torch.equal(torch.cat([data.train_labels, data.test_labels]), pacs.labels["photo"])
+    photos, labels = pacs.pop("photo")
+    assert torch.equal(torch.cat([data.train_inputs, data.test_inputs]), photos)
+    assert torch.equal(torch.cat([data.train_labels, data.test_labels]), labels)
     assert (data.mean, data.std) == IMAGENET_SCALE
     assert list(data.shifted) == ["art_painting", "cartoon", "sketch"]
-    for domain, (images, labels) in data.shifted.items():
-        assert torch.equal(images, pacs.images[domain])
-        assert torch.equal(labels, pacs.labels[domain])
+    for domain, found in data.shifted.items():
+        assert all(map(torch.equal, found, pacs[domain]))
     assert load("pacs", tmp_path).train_inputs.shape[1:] == (3, 224, 224)
 
 
@@ -333,5 +333,5 @@ def test_what_is_wrong_with_pacs_is_named(tmp_path):
 def test_the_real_pacs_has_its_sizes():
     found = find_pacs(Path(os.environ["EFFDEG_DATA"]), Crop(32))()
     sizes = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}
-    assert {domain: len(labels) for domain, labels in found.labels.items()} == sizes
-    assert found.labels["photo"].bincount().tolist() == [189, 202, 182, 186, 199, 280, 432]
+    assert {domain: len(labels) for domain, (_, labels) in found.items()} == sizes
+    assert found["photo"][1].bincount().tolist() == [189, 202, 182, 186, 199, 280, 432]

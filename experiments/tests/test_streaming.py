@@ -23,7 +23,7 @@ from PIL import Image
 
 from effdeg_lab.data import Labelled, check, decoding, load
 from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, draw_crop, find_center, read_crops
-from effdeg_lab.engine import classify, loop, streaming, train
+from effdeg_lab.engine import classify, train
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.runs import RunFolder
@@ -82,9 +82,6 @@ def write_tables(folder, images):
             name = {"val": "validation"}.get(split, split)
             table = pa.table({"image": cells, "label": [label for label, _, _ in part]})
             pq.write_table(table, folder / f"{name}-{shard:05d}-of-00002.parquet")
-
-
-LAYOUTS = {"imagenet": write_folders, "imagenet/data": write_tables}
 
 
 def draw_images():
@@ -226,16 +223,12 @@ def test_gray_images_and_pngs_become_rgb(tmp_path):
         assert found.unique().tolist() == ([255] if image.mode == "CMYK" else [7])
 
 
-def decode_batches(folder, decoders, keys, least=0.2):
-    crops = Crops(load("imagenet", folder).train, 12, seed=3, least=least)
-    return list(read_crops(crops, keys, decoders=decoders))
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than cores
 def test_processes_decode_the_same_as_none_in_the_same_order(folder):
     state = torch.get_rng_state()
     keys = [[(0, 5), (0, 1)], [(0, 2)], [(1, 5), (1, 100), (0, 5)]]
-    alone, again, others = (decode_batches(folder, decoders, keys) for decoders in (0, 0, 2))
+    crops = Crops(load("imagenet", folder).train, 12, seed=3, least=0.2)
+    alone, again, others = (list(read_crops(crops, keys, decoders=decoders)) for decoders in (0, 0, 2))
     for one, two, three in zip(alone, again, others, strict=True):
         assert torch.equal(one.images, two.images)
         assert torch.equal(one.images, three.images)
@@ -265,20 +258,16 @@ def test_a_decoder_that_is_missing_is_named_before_any_image_is_read(folder, mon
         make_examples(load("imagenet", folder), small(decoder="torchvision"), CPU)
 
 
-def run_streamed(folder, runs, settings, **given):
-    return carry_out(runs, settings, data=folder, **given)
-
-
 def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, folder):
     settings = small(augment="resized-crop-flip-randaugment")
-    whole, read = run_streamed(folder, tmp_path / "whole", settings), []
+    whole, read = carry_out(tmp_path / "whole", settings, data=folder), []
     with pytest.MonkeyPatch.context() as patch:
         locate = Crops.__getitem__
         patch.setattr(Crops, "__getitem__", lambda self, key: read.append(key) or locate(self, key))
         with break_off(step=5):  # three steps make an epoch
-            run_streamed(folder, tmp_path / "broken", settings)
+            carry_out(tmp_path / "broken", settings, data=folder)
         del read[:]
-        broken = run_streamed(folder, tmp_path / "broken", settings)
+        broken = carry_out(tmp_path / "broken", settings, data=folder)
     assert_same_end(whole, broken)
     # The checkpoint is that of step 4: the second batch of the second epoch is the first to be read, after the two
     # images on which the network is checked.
@@ -300,9 +289,9 @@ def decode_to_device(data, settings, device, **_):
 
 def test_a_streamed_run_is_that_of_the_same_images_on_the_device(tmp_path, folder, monkeypatch):
     settings = small(augment="crop-flip", epochs=1, accumulate=2)
-    streamed = run_streamed(folder, tmp_path / "streamed", settings)
+    streamed = carry_out(tmp_path / "streamed", settings, data=folder)
     monkeypatch.setattr(classify, "make_examples", decode_to_device)
-    resident = run_streamed(folder, tmp_path / "resident", settings)
+    resident = carry_out(tmp_path / "resident", settings, data=folder)
     del streamed.summary["broken_images"]
     assert_same_end(streamed, resident)
 
@@ -317,6 +306,16 @@ def test_held_out_images_and_a_limit(folder):
         make_examples(data, small(held_out=100), CPU)
 
 
+def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_on(folder):
+    """CLIP sees the whole short side of an image, other networks a little less."""
+    for changes in ({"model": "clip-b32", "start_from": "pretrained"}, {"model": "resnet9"}):
+        examples = make_examples(load("imagenet", folder), small(augment="none", **changes), CPU)
+        images, labels = next(examples.read([(0, torch.arange(40))], 40))
+        expected = examples.train.first(40).load()
+        assert torch.equal(labels, expected.labels)
+        assert torch.equal(images, expected.inputs)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -327,25 +326,7 @@ def test_held_out_images_and_a_limit(folder):
 )
 def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, changes, words):
     with pytest.raises(ValueError, match=words):
-        run_streamed(folder, tmp_path / "runs", small(regularizer="plain").change(changes))
-
-
-def test_processes_share_every_batch_and_every_evaluation(tmp_path, folder, monkeypatch):
-    settings = small(epochs=2)
-    examples = make_examples(load("imagenet", folder), settings, CPU)
-    task = classify.make_task(settings, examples, classify.make_network(settings, examples, CPU))
-    plans, tested = [], []
-    for rank, size in ((0, 1), (0, 4), (1, 4), (2, 4), (3, 4)):
-        for module in (loop, streaming):
-            monkeypatch.setattr(module, "get_rank_and_size", lambda rank=rank, size=size: (rank, size))
-        plans.append([*loop.Loop(task, make_job(tmp_path, settings), step=object())._plan()])
-        tested.append(torch.cat([labels for _, labels in examples.test.chunks(7)]))
-    for whole, *shares in zip(*plans, strict=True):
-        assert {epoch for epoch, _ in shares} == {whole[0]}
-        assert torch.equal(torch.cat([indices for _, indices in shares]), whole[1])
-    assert len(plans[0]) == 6
-    assert torch.equal(torch.cat(tested[1:]).sort().values, tested[0].sort().values)
-    assert [len(each) for each in tested] == [30, 8, 8, 7, 7]
+        carry_out(tmp_path / "runs", small(regularizer="plain").change(changes), data=folder)
 
 
 # The place of a crop depends on no process, unlike flips.
@@ -366,7 +347,7 @@ def train_as(rank, folder, place):
 
 
 def test_two_processes_train_as_one(tmp_path, folder):
-    one = run_streamed(folder, tmp_path / "one", shared())
+    one = carry_out(tmp_path / "one", shared(), data=folder)
     code = "import sys, pathlib, test_streaming as t; t.train_as(1, *map(pathlib.Path, sys.argv[1:]))"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     command = [sys.executable, "-c", code, folder, tmp_path]
@@ -393,10 +374,10 @@ def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
     settings, runs = small(batch=65, epochs=2, regularizer="plain"), []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        runs.append(run_streamed(folder, tmp_path / "whole", settings))
+        runs.append(carry_out(tmp_path / "whole", settings, data=folder))
         with break_off(step=3):
-            run_streamed(folder, tmp_path / "broken", settings)
-        runs.append(run_streamed(folder, tmp_path / "broken", settings))
+            carry_out(tmp_path / "broken", settings, data=folder)
+        runs.append(carry_out(tmp_path / "broken", settings, data=folder))
     assert_same_end(*runs)
     # Once in each run: the one that was broken off knows it from its checkpoint.
     said = [str(each.message) for each in warned if each.category is RuntimeWarning]
@@ -409,6 +390,9 @@ def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
     assert torch.equal(image, expected)
     assert label == other
     assert [name for name, _ in broken] == [str(file)]
+    with pytest.warns(RuntimeWarning, match="another is used instead"):
+        taken = make_examples(data, settings, CPU).train.load()
+    assert taken.labels[at] == label  # that of the image which is there
 
 
 def test_many_broken_images_are_refused(tmp_path, folder):
@@ -416,7 +400,7 @@ def test_many_broken_images_are_refused(tmp_path, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         with pytest.raises(ValueError, match=r"[23] images cannot be read, which is more than 1% of them: .*JPEG"):
-            run_streamed(folder, tmp_path, small())
+            carry_out(tmp_path, small(), data=folder)
     assert all(file.exists() for file in files)
     assert [Broken(total).most for total in (10, 150, 1000)] == [1, 1, 10]
     data = load("imagenet", folder)
@@ -427,7 +411,7 @@ def test_many_broken_images_are_refused(tmp_path, folder):
 
 def test_the_whole_set_on_the_device_is_decoded_once(tmp_path, folder, monkeypatch):
     settings = small(resident=True, augment="crop-flip")
-    first = run_streamed(folder, tmp_path / "one", settings)
+    first = carry_out(tmp_path / "one", settings, data=folder)
     kept_file, *others = [
         file for file in (tmp_path / "cache" / "data").glob("*.bytes") if file.stat().st_size > 30_000
     ]
@@ -445,7 +429,7 @@ def test_the_whole_set_on_the_device_is_decoded_once(tmp_path, folder, monkeypat
         # Not quite, since decoding at half the size averages first.
         np.testing.assert_allclose(decoded.train_inputs[index].permute(1, 2, 0).float(), image, atol=12)
     assert decoded.train_labels.tolist() == data.train.labels.tolist()
-    assert_same_end(first, run_streamed(folder, tmp_path / "two", settings))
+    assert_same_end(first, carry_out(tmp_path / "two", settings, data=folder))
     monkeypatch.undo()
     monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
     content, expected = bytearray(kept_file.read_bytes()), decoded.train_inputs.clone()

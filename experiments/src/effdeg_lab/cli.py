@@ -118,8 +118,8 @@ def run(
 ) -> None:
     """Carry out one run, or what is left of it; one that is finished is shown.
 
-    Tuned settings have the values that a sweep found best, if one has, unless --set says otherwise. Under torchrun the
-    processes share the work.
+    Tuned settings have the values that a sweep found best, if one has, and those of a random search the first that were
+    drawn, unless --set says otherwise. Under torchrun the processes share the work.
 
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
     [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]). Started again, it continues.
@@ -132,7 +132,8 @@ def run(
 
     recipe = find_recipe(name)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
-    wanted = {"seed": seed, **recipe.settings.parse(changes or ())}
+    point = recipe.search[0] if recipe.search else {}  # without it, the run would belong to no pool
+    wanted = {**point, "seed": seed, **recipe.settings.parse(changes or ())}
     base, where, folder = recipe.resolve(chosen), _pick_device(device), RunFolder(runs)
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes():

@@ -106,7 +106,7 @@ class Recipe:
 
     @property
     def axes(self) -> list[str]:
-        """The settings in which points differ: those of the grid, then those of the search."""
+        """Names of the settings in which points differ, those of the grid first, then those of the search."""
         return [*self.grid, *(self.search[0] if self.search else ())]
 
     def points(self) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ Load = Callable[[], Labelled | ImageSet]
 
 
 def _find_cifar10(folder: Path, pixels: int | None) -> Load:
-    """Find CIFAR-10 and, for large images, those of which shape and texture are of different classes."""
+    """Find CIFAR-10 and, for networks on larger images, those whose shape and texture are of different classes."""
     load_images = find_cifar10(folder)
     if pixels is None:
         return load_images
@@ -41,8 +41,8 @@ def _find_pacs(folder: Path, pixels: int | None) -> Load:
     return find_photos(folder, pixels or 224)
 
 
-# What has images in files, of the number of pixels that is asked for.
-_IN_FILES: dict[str, Callable[[Path, int | None], Load]] = {"cifar10": _find_cifar10, "pacs": _find_pacs}
+# Those whose images depend on the number of pixels that is asked for.
+_BY_PIXELS: dict[str, Callable[[Path, int | None], Load]] = {"cifar10": _find_cifar10, "pacs": _find_pacs}
 _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     **{name: partial(find_cifar10n, name=name) for name in CIFAR10N},
     "mnist": find_mnist,
@@ -57,11 +57,10 @@ def load(name: str, folder: Path | None, pixels: int | None = None) -> Labelled 
 
     Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar``, ``pacs`` or
     ``tiny-imagenet``; ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with
-    people's labels;
-    ``imagenet``, whose images stay in their files; or a file or folder in a known layout, by its path from the current
-    folder (if it has a slash or a suffix) or within the data folder. All but CIFAR-10 and MNIST, which are shuffled
-    already, come in a random order that is always the same, so that the first and the last examples are a fair sample.
-    Images in files are decoded with this many pixels a side; others keep the size that they have.
+    people's labels; ``imagenet``, whose images stay in their files; or a file or folder in a known layout, by its path
+    from the current folder (if it has a slash or a suffix) or within the data folder. All but CIFAR-10 and MNIST, which
+    are shuffled already, come in a random order that is always the same, so that the first and the last examples are a
+    fair sample. Images of many sizes are decoded with this many pixels a side; others keep their size.
     """
     return _find(name, folder, pixels)()
 
@@ -80,15 +79,15 @@ def check_all(settings: Iterable[Settings], folder: Path | None) -> None:
 def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
     if name == "digits":
         return _load_digits
-    path, known = Path(name), [*_IN_FILES, *_IN_FOLDER]
+    path, known = Path(name), [*_BY_PIXELS, *_IN_FOLDER]
     hint = "" if name in known else f" {suggest(name, ['digits', *known])} Your own data set is {LAYOUTS}."
     if name in known or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
         if folder is None:
             raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
-        if name in _IN_FILES:
-            return _IN_FILES[name](folder, pixels)
+        if name in _BY_PIXELS:
+            return _BY_PIXELS[name](folder, pixels)
         if name in _IN_FOLDER:
             return _IN_FOLDER[name](folder)
         path = folder / name

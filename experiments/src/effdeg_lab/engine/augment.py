@@ -19,7 +19,7 @@ _GREY = 128
 # RandAugment(2, 10) as in big_vision: two operations, each at the highest magnitude of AutoAugment's scale.
 _LAYERS = 2
 _DEGREES, _SHEAR, _FACTOR = 30.0, 0.3, 1.9
-_BITS, _THRESHOLD, _ADDED = 4, 256, 110
+_BITS, _ADDED = 4, 110
 # In images of 224 pixels 100 pixels, and a square of 80; as shares, so that they do the same to smaller images.
 _TRANSLATED, _CUT = 100 / 224, 80 / 224
 
@@ -33,7 +33,9 @@ def augment_batch(images: Tensor, indices: Tensor, augment: str, *, crop_scale: 
         augment: What to do.
         crop_scale: The smallest share of the area that a crop has.
     """
-    return augment_crops(_crop(images, indices, crop_scale), augment)
+    height, width = images.shape[2:]
+    boxes = draw_boxes_to_crop(len(indices), (height, width), crop_scale, images.device)
+    return augment_crops(resize_boxes(images, indices, *boxes), augment)
 
 
 def augment_crops(images: Tensor, augment: str) -> Tensor:
@@ -63,13 +65,6 @@ def draw_boxes_to_crop(count: int, size: tuple[int, int], scale: float, device: 
     places = torch.rand(2, count, device=device)
     top, left = torch.floor(places[0] * (height - down + 1)), torch.floor(places[1] * (width - across + 1))
     return top, left, down, across
-
-
-def _crop(images: Tensor, indices: Tensor, scale: float) -> Tensor:
-    """Crop images at random and resize each to the size that it had."""
-    height, width = images.shape[2:]
-    top, left, down, across = draw_boxes_to_crop(len(indices), (height, width), scale, images.device)
-    return resize_boxes(images, indices, top, left, down, across)
 
 
 def resize_boxes(images: Tensor, indices: Tensor, top: Tensor, left: Tensor, down: Tensor, across: Tensor) -> Tensor:
@@ -124,12 +119,12 @@ def randaugment(images: Tensor) -> Tensor:
 
 def _apply_each(images: Tensor) -> Tensor:
     """Deal the images of a batch out to the operations, equally many to each, and apply these."""
-    count, operations = len(images), list(OPERATIONS.values())
-    places = math.ceil(count / len(operations)) * len(operations)
+    count = len(images)
+    places = math.ceil(count / len(OPERATIONS)) * len(OPERATIONS)
     # Places that are left over are dealt out too, and get an image that is not kept.
     order = torch.rand(places, device=images.device).argsort()
-    dealt = images[order.clamp(max=count - 1)].chunk(len(operations))
-    done = torch.cat([operation(part) for operation, part in zip(operations, dealt, strict=True)])
+    dealt = images[order.clamp(max=count - 1)].chunk(len(OPERATIONS))
+    done = torch.cat([operation(part) for operation, part in zip(OPERATIONS, dealt, strict=True)])
     return done[order.argsort()[:count]]
 
 
@@ -138,19 +133,19 @@ def invert(images: Tensor) -> Tensor:
     return 255 - images
 
 
-def posterize(images: Tensor, bits: int = _BITS) -> Tensor:
+def posterize(images: Tensor) -> Tensor:
     """Keep the highest bits of every byte."""
-    return images.bitwise_and(256 - 2 ** (8 - bits))
+    return images.bitwise_and(256 - 2 ** (8 - _BITS))
 
 
-def solarize(images: Tensor, threshold: int = _THRESHOLD) -> Tensor:
-    """Invert what is not below a threshold; below 256 is everything."""
-    return torch.where(images.int() < threshold, images, 255 - images)
+def solarize(images: Tensor) -> Tensor:
+    """Invert what is not below a threshold. At this magnitude it is 256, so that nothing is inverted."""
+    return images
 
 
-def solarize_add(images: Tensor, added: int = _ADDED) -> Tensor:
+def solarize_add(images: Tensor) -> Tensor:
     """Make pixels of the darker half lighter."""
-    return torch.where(images < 128, (images.int() + added).clamp(max=255).byte(), images)
+    return torch.where(images < 128, (images.int() + _ADDED).clamp(max=255).byte(), images)
 
 
 def autocontrast(images: Tensor) -> Tensor:
@@ -174,23 +169,23 @@ def equalize(images: Tensor) -> Tensor:
     return torch.where(step > 0, table, same).gather(2, flat).view_as(images).byte()
 
 
-def brightness(images: Tensor, factor: float = _FACTOR) -> Tensor:
+def brightness(images: Tensor) -> Tensor:
     """Scale all pixels, away from black."""
-    return _blend(torch.zeros_like(images), images, factor)
+    return _blend(torch.zeros_like(images), images)
 
 
-def contrast(images: Tensor, factor: float = _FACTOR) -> Tensor:
+def contrast(images: Tensor) -> Tensor:
     """Scale all pixels, away from the mean shade."""
     mean = _to_grey(images).double().mean((1, 2, 3), keepdim=True).add(0.5).floor().byte()
-    return _blend(mean, images, factor)
+    return _blend(mean, images)
 
 
-def color(images: Tensor, factor: float = _FACTOR) -> Tensor:
+def color(images: Tensor) -> Tensor:
     """Scale all pixels, away from their own shade of grey."""
-    return _blend(_to_grey(images), images, factor)
+    return _blend(_to_grey(images), images)
 
 
-def sharpness(images: Tensor, factor: float = _FACTOR) -> Tensor:
+def sharpness(images: Tensor) -> Tensor:
     """Scale all pixels, away from an average with their neighbors; those at the border, which have fewer, stay."""
     height, width = images.shape[2:]
     if min(height, width) < 3:
@@ -198,7 +193,7 @@ def sharpness(images: Tensor, factor: float = _FACTOR) -> Tensor:
     shifted = [images[:, :, i : height - 2 + i, j : width - 2 + j].int() for i in range(3) for j in range(3)]
     inner = torch.div(sum(shifted) + 4 * shifted[4] + 6, 13, rounding_mode="floor").byte()
     smooth = torch.cat([images[:, :, 1:-1, :1], inner, images[:, :, 1:-1, -1:]], dim=3)
-    return _blend(torch.cat([images[:, :, :1], smooth, images[:, :, -1:]], dim=2), images, factor)
+    return _blend(torch.cat([images[:, :, :1], smooth, images[:, :, -1:]], dim=2), images)
 
 
 def cutout(images: Tensor) -> Tensor:
@@ -280,28 +275,14 @@ def _to_grey(images: Tensor) -> Tensor:
     return (19595 * red + 38470 * green + 7471 * blue + 32768).bitwise_right_shift(16).byte()
 
 
-def _blend(degenerate: Tensor, images: Tensor, factor: float) -> Tensor:
-    """Go from one image towards another and, with a factor above 1, beyond it."""
+def _blend(degenerate: Tensor, images: Tensor) -> Tensor:
+    """Go from one image towards another and beyond it."""
     start = degenerate.float()
-    return (start + factor * (images.float() - start)).clamp(0, 255).byte()
+    return (start + _FACTOR * (images.float() - start)).clamp(0, 255).byte()
 
 
-OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "AutoContrast": autocontrast,
-    "Equalize": equalize,
-    "Invert": invert,
-    "Rotate": rotate,
-    "Posterize": posterize,
-    "Solarize": solarize,
-    "Color": color,
-    "Contrast": contrast,
-    "Brightness": brightness,
-    "Sharpness": sharpness,
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
-    "Cutout": cutout,
-    "SolarizeAdd": solarize_add,
-}
+OPERATIONS: tuple[Callable[[Tensor], Tensor], ...] = (
+    *(autocontrast, equalize, invert, rotate, posterize, solarize, color, contrast, brightness, sharpness),
+    *(shear_x, shear_y, translate_x, translate_y, cutout, solarize_add),
+)
 """The operations of :func:`randaugment`."""

@@ -32,7 +32,7 @@ def train(settings: Training, job: Job) -> None:
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)
-    examples.shifted |= find_more_shifts(settings, job.data)
+    examples.shifted |= find_more_shifts(settings, examples.classes, job.data)
     model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
     task = make_task(settings, examples, model)

@@ -35,10 +35,10 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
     train = examples.train if last else examples.train.first(_WATCHED)
     found: dict[str, Any] = {}
     for name, split in (("train", train), ("test", examples.test)):
-        found[f"{name}_accuracy"], found[f"{name}_loss"] = _score(model, examples, split, settings.precision)
+        found[f"{name}_accuracy"], found[f"{name}_loss"] = score(model, examples, split, settings.precision)
     if examples.further_tests:
         further = examples.further_tests.items()
-        found["further_tests"] = {name: _score(model, examples, each, settings.precision)[0] for name, each in further}
+        found["further_tests"] = {name: score(model, examples, each, settings.precision)[0] for name, each in further}
     return found
 
 
@@ -88,7 +88,7 @@ def score_set(
         with autocast(device, precision):
             return measure_accuracy(model, given, examples.scale, workers=workers)
     images, labels = given
-    return _score(model, examples, Split(images.to(device).contiguous(), labels.to(device)), precision)[0]
+    return score(model, examples, Split(images.to(device).contiguous(), labels.to(device)), precision)[0]
 
 
 def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:
@@ -144,7 +144,7 @@ def measure_proxies(
     model: nn.Module, untrained: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on training examples, and the effective degree on the same."""
-    split = examples.train.first(settings.proxy_examples)
+    split = examples.train.first(settings.proxy_examples).load()
     table = proxies.evaluate(
         model,
         (examples.normalize(split.inputs), split.labels),
@@ -193,7 +193,8 @@ def _predict(
     model.train(training)
 
 
-def _score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
+def score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
+    """Return the accuracy and the mean loss on a split."""
     right, loss = torch.zeros(2, device=split.labels.device).unbind()
     for outputs, labels in _predict(model, examples, split, precision):
         right = right + (outputs.argmax(1) == labels).sum()

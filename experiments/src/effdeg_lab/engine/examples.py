@@ -38,6 +38,10 @@ class Split:
         """Return the first examples."""
         return Split(self.inputs[:count], self.labels[:count])
 
+    def load(self) -> "Split":
+        """Return the same examples, all of them on the device."""
+        return self
+
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and labels in parts."""
         return zip(torch.split(self.inputs, size), torch.split(self.labels, size), strict=True)
@@ -245,7 +249,7 @@ def find_simple_half(examples: DeviceExamples) -> Tensor:
 
 def _fit_linear(examples: DeviceExamples, half: Tensor) -> float:
     """Fit ridge regression to half of some examples, and return its accuracy on the rest; the same on every device."""
-    split = examples.train.first(_EXAMPLES)
+    split = examples.train.first(_EXAMPLES).load()
     images = examples.normalize(split.inputs).cpu().double() * half
     coarse = adaptive_avg_pool2d(images, _PIXELS).flatten(1)
     features = torch.cat([coarse, torch.ones_like(coarse[:, :1])], dim=1)

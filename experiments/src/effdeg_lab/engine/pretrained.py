@@ -16,13 +16,13 @@ from effdeg_lab.finetuning.encoders import ImageClassifier
 from effdeg_lab.finetuning.images import Crop, KeptImages
 from effdeg_lab.finetuning.interpolation import measure_curve
 from effdeg_lab.finetuning.probe import fit_logistic
-from effdeg_lab.finetuning.shifts import TestSet, find_shifts
+from effdeg_lab.finetuning.shifts import TestSet, find_shifts, read_classes
 from effdeg_lab.models import get_margin
 
 TestImages = tuple[Tensor, Tensor] | TestSet
 _CHUNK, _TEST = 500, "test"
 ALONG = 2000
-"""The images of each test set that weights between start and end are tested on: the first, or all of fewer."""
+"""How many images of each test set, if there are as many, weights between start and end are tested on."""
 
 
 @torch.no_grad()
@@ -33,7 +33,7 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     N images, their mean cross-entropy plus half the squared norm of the head over N.
     """
     if not isinstance(model, ImageClassifier):
-        raise TypeError(f"start_from=probe needs an encoder with a head, an ImageClassifier; model={settings.model}.")
+        raise TypeError(f"start_from=probe needs an ImageClassifier; model={settings.model} is {type(model).__name__}.")
     split, training = examples.train, model.training
     model.eval()
     found = list[tuple[Tensor, Tensor]]()
@@ -50,9 +50,10 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     model.head.bias.copy_(bias)
 
 
-def find_more_shifts(settings: Training, folder: Path | None) -> dict[str, TestSet]:
-    """Find the shifts that a network fine-tuned on ImageNet is tested on, of those that are in the data folder."""
-    if settings.data != "imagenet" or settings.start_from == "scratch" or settings.held_out or folder is None:
+def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> dict[str, TestSet]:
+    """Find the shifts that a network fine-tuned on all of ImageNet's classes is tested on, as far as they are there."""
+    on_imagenet = settings.data == "imagenet" and classes == len(read_classes())
+    if not on_imagenet or settings.start_from == "scratch" or settings.held_out or folder is None:
         return {}
     pixels = settings.pixels or 224
     return find_shifts(folder, Crop(pixels, short=round(pixels * get_margin(settings.model))))
@@ -61,13 +62,13 @@ def find_more_shifts(settings: Training, folder: Path | None) -> dict[str, TestS
 def measure_interpolated(
     model: nn.Module, start: nn.Module, examples: DeviceExamples, settings: Training
 ) -> dict[str, Any]:
-    """Test the weights between the start of a run and its end, on the first images of each test set.
+    """Test the weights between the start of a run and its end, on some images of each test set.
 
     Each entry has its α, the test accuracy and, if there are shifted images, the accuracy on each kind and their mean.
     ``start`` is overwritten.
     """
     first, last = {name: value.clone() for name, value in start.state_dict().items()}, model.state_dict()
-    sets = _take_first(examples)
+    sets = _take_some(examples)
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
         start.load_state_dict(weights)
@@ -79,13 +80,15 @@ def measure_interpolated(
         shifted = {"shifted": found, "shifted_accuracy": statistics.fmean(found.values())} if found else {}
         return {"test_accuracy": test, **shifted}
 
-    counts = {name: sum(map(_count, parts)) for name, parts in sets.items()}
+    counts = {
+        name: sum(len(each if isinstance(each, TestSet) else each[1]) for each in parts) for name, parts in sets.items()
+    }
     return {"interpolated": measure_curve(first, last, evaluate), "interpolated_images": counts}
 
 
-def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
-    """Return the first images of each test set; those of all corruptions together are as many."""
-    test = examples.test.first(ALONG)
+def _take_some(examples: DeviceExamples) -> dict[str, list[TestImages]]:
+    """Return some images of each test set; those of all corruptions together are as many."""
+    test = examples.test.first(ALONG).load()
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
     for name, each in examples.shifted.items():
         if isinstance(each, TestSet):
@@ -99,7 +102,3 @@ def _take_first(examples: DeviceExamples) -> dict[str, list[TestImages]]:
             (images[: ALONG // len(kinds)], labels[: ALONG // len(kinds)]) for images, labels in kinds
         ]
     return found
-
-
-def _count(images: TestImages) -> int:
-    return len(images) if isinstance(images, TestSet) else len(images[1])

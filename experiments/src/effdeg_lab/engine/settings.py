@@ -22,10 +22,10 @@ class Training(Settings):
     # Or vit-tiny-mean, vit-s16, resnet18, resnet9, mlp, or package.module:callable; or pretrained, deit-tiny, clip-b32
     # or clip-b16.
     model: str = "vit-tiny"
-    # pretrained: a pretrained network with a new head, drawn at random, but CLIP on ImageNet with its zero-shot head.
-    # probe: the head is instead a logistic regression on the features of all training examples.
+    # pretrained: a pretrained network with a random new head, or CLIP's zero-shot head on ImageNet. probe: with a
+    # logistic regression on the features of all training examples as its head.
     start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
-    # A side of the images, which are resized to it on the device, or cropped to it when they are read from files.
+    # The side of images: they are resized to it on the device, or cropped to it when they are read from files.
     pixels: int | None = setting(None, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, at the points of paths as well
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
@@ -67,8 +67,8 @@ class Training(Settings):
         "resized-crop-flip",
         "resized-crop-flip-randaugment",
     ] = "crop-flip"
-    crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area in a resized crop
-    # Images in files: decode all of them once, and keep their middle on the device, instead of decoding every batch.
+    crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area that a resized crop covers
+    # Images in files: decode all of them once and keep their middle on the device, instead of decoding every batch.
     resident: bool = False
     decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
@@ -114,13 +114,13 @@ class Training(Settings):
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)
-    # Principal components that the outputs along the same paths are also reduced to.
+    # Numbers of principal components to measure with as well, along the same paths.
     measure_components: tuple[int, ...] = setting((), scale=True, named=False)
     # Training examples of which to score the labels at every evaluation; needs data with known wrong labels.
     suspect: int = setting(0, scale=True, named=False, least=0)
     proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
     proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
-    # Proxies that see as many test examples instead, without their labels; the effective degree is there anyway.
+    # Proxies without labels, evaluated on as many test examples; the effective degree is measured there in any case.
     test_proxies: tuple[LabelFree, ...] = setting((), scale=True, named=False)
 
     @property
@@ -160,6 +160,11 @@ class Training(Settings):
                 )
         if self.batch % self.accumulate:
             raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
+        if self.accumulate > 1 and self.unlabeled_batch:  # every part would draw as many
+            raise ValueError(
+                f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
+                "its default."
+            )
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:

@@ -23,7 +23,7 @@ State = dict[str, Any]
 
 
 class Memory(Protocol):
-    """What evaluations remember from one to the next; it is saved in checkpoints."""
+    """What is remembered from one evaluation or batch to the next; it is saved in checkpoints."""
 
     def state(self) -> State:
         """Return what a checkpoint keeps."""
@@ -35,7 +35,7 @@ class Memory(Protocol):
         """Return what belongs into the summary of the run."""
 
 
-class Source(Protocol):
+class Source(Memory, Protocol):
     """Where batches come from that are not on the device: what it remembers is saved in checkpoints."""
 
     waited: float  # seconds that steps have waited for their batch
@@ -46,14 +46,8 @@ class Source(Protocol):
     def read(self, plan: Iterable[tuple[int, Tensor]], size: int) -> Generator[tuple[Tensor, ...]]:
         """Yield the batches with given indices in given epochs, each to be used before the next is asked for."""
 
-    def state(self) -> State:
-        """Return what a checkpoint keeps."""
-
     def restore(self, state: State | None) -> None:
         """Go on from what a checkpoint kept, or start anew."""
-
-    def summarize(self) -> State:
-        """Return what belongs into the summary of the run."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,8 @@ def make_examples(
 class StreamedSplit(Split):
     """The middle of images in files, decoded whenever they are looked at.
 
-    Processes that train together share the work: each is given a part of the chunks, but all of the ``inputs``.
+    Processes that train together share the work: each is given a part of the chunks, but loads all images. Instead of a
+    broken image there is another one, with its own label in what is yielded or loaded.
     """
 
     _crops: Crops
@@ -71,21 +72,27 @@ class StreamedSplit(Split):
     @property
     def inputs(self) -> Tensor:
         """All of them, as bytes on the device."""
-        return torch.cat([inputs for inputs, _ in self._read(torch.arange(len(self)), CHUNK)])
+        return self.load().inputs
 
     def first(self, count: int) -> "StreamedSplit":
         """Return the first examples."""
         return StreamedSplit(self._crops, self.labels[:count], self._broken)
 
+    def load(self) -> Split:
+        """Decode all of them."""
+        parts = zip(*self._read(torch.arange(len(self)), CHUNK), strict=True)
+        return Split(*map(torch.cat, parts))
+
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels of this process's share in parts; instead of a broken image there is another one."""
+        """Yield inputs and labels of this process's share in parts."""
         rank, processes = get_rank_and_size()
         return self._read(torch.arange(rank, len(self), processes), size)
 
     def _read(self, indices: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         device = self.labels.device
         keys = (chunk for part in torch.split(indices, size) for chunk in split_keys(0, part))
-        chunks = read_crops(self._crops, keys, decoders=count_decoders(device), pinned=device.type == "cuda")
+        decoders = min(count_decoders(device), len(indices) // CHUNK)  # few images are not worth a process
+        chunks = read_crops(self._crops, keys, decoders=decoders, pinned=device.type == "cuda")
         for part in group(chunks, size):
             yield join(part, self._broken, device)
 
@@ -116,7 +123,7 @@ class StreamedExamples(DeviceExamples):
             for images, broken in zip(splits.values(), self._broken.values(), strict=True)
         )
         least = settings.crop_scale if settings.augment in RESIZED else None
-        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, decoder=decoder)
+        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin, decoder=decoder)
 
     def batch(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return images that were decoded for training, augmented on the device and normalized, with their labels."""

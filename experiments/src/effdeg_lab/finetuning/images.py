@@ -1,17 +1,20 @@
 """Images in files of any size, decoded when they are needed, as bytes of one size."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from effdeg_lab.data.layouts import explain_errors
 
 CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -88,6 +91,17 @@ class KeptImages(Images):
 def is_image(file: Path) -> bool:
     """Return whether a file's name is that of an image."""
     return file.suffix.lower() in {".jpeg", ".jpg", ".png", ".webp"}
+
+
+def read_by_path(files: Iterable[Path], what: str) -> dict[str, bytes]:
+    """Return the bytes of the images in Parquet shards by their ``path``; ``what`` names the shards in errors."""
+    found = dict[str, bytes]()
+    for file in files:
+        with explain_errors(file, what):
+            table = pq.read_table(file)
+            paths = [cell["path"] for cell in table.column("image").to_pylist()]
+            found |= zip(paths, read_image_bytes(table), strict=True)
+    return found
 
 
 def read_image_bytes(table: Any) -> list[bytes]:

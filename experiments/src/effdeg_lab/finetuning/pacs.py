@@ -1,29 +1,16 @@
 """PACS (Li et al., 2017): seven classes in four domains, photos and three styles further and further from them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.layouts import Labelled, explain_errors, find_shards
-from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, is_image, read_image_bytes
+from effdeg_lab.data.layouts import Labelled, find_shards
+from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, is_image, read_by_path
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
-
-
-@dataclass(frozen=True, eq=False)
-class Pacs:
-    """Images as bytes, N × 3 × size × size, and their classes, places in :data:`CLASSES`, by domain.
-
-    Each domain is in a random order that is always the same, so that its first and its last images are a fair sample.
-    """
-
-    images: Mapping[str, Tensor]
-    labels: Mapping[str, Tensor]
 
 
 def find_photos(folder: Path, pixels: int) -> Callable[[], Labelled]:
@@ -34,25 +21,28 @@ def find_photos(folder: Path, pixels: int) -> Callable[[], Labelled]:
     load = find_pacs(folder, Crop(pixels))
 
     def load_split() -> Labelled:
-        pacs = load()
-        images, labels = pacs.images[DOMAINS[0]], pacs.labels[DOMAINS[0]]
+        shifted = load()
+        images, labels = shifted.pop(DOMAINS[0])
         count = len(labels) * 4 // 5
-        shifted = {domain: (pacs.images[domain], pacs.labels[domain]) for domain in DOMAINS[1:]}
         parts = images[:count], labels[:count], images[count:], labels[count:]
         return Labelled(*parts, len(CLASSES), *IMAGENET_SCALE, shifted=shifted)
 
     return load_split
 
 
-def find_pacs(folder: Path, crop: Crop) -> Callable[[], Pacs]:
+def find_pacs(folder: Path, crop: Crop) -> Callable[[], dict[str, tuple[Tensor, Tensor]]]:
     """Find PACS in ``pacs`` or ``PACS`` of the data folder: ``DOMAIN-*.parquet``, or folders ``DOMAIN/CLASS``.
 
-    In Parquet files, images have their ``path``, ``CLASS/FILE``. Both layouts are read in the same order.
+    In Parquet files, images have their ``path``, ``CLASS/FILE``. What is loaded has, by domain, the images as bytes,
+    N × 3 × size × size, and their classes, places in :data:`CLASSES`. Each domain is in a random order that is always
+    the same, so that its first and its last images are a fair sample.
     """
     for place in (folder / "pacs", folder / "PACS"):
         if any(place.glob(f"{DOMAINS[0]}-*.parquet")):
             shards = {domain: find_shards(place, domain) for domain in DOMAINS}
-            return lambda: _load({domain: _read_shards(files) for domain, files in shards.items()}, crop)
+            return lambda: _load(
+                {domain: read_by_path(files, "a Parquet file of PACS") for domain, files in shards.items()}, crop
+            )
         if all((place / domain / each).is_dir() for domain in DOMAINS for each in CLASSES):
             return lambda: _load({domain: _list_files(place / domain) for domain in DOMAINS}, crop)
     raise FileNotFoundError(
@@ -61,27 +51,17 @@ def find_pacs(folder: Path, crop: Crop) -> Callable[[], Pacs]:
     )
 
 
-def _read_shards(files: list[Path]) -> dict[str, Path | bytes]:
-    found = dict[str, Path | bytes]()
-    for file in files:
-        with explain_errors(file, "a Parquet file of PACS"):
-            table = pq.read_table(file)
-            paths = [cell["path"] for cell in table.column("image").to_pylist()]
-            found |= zip(paths, read_image_bytes(table), strict=True)
-    return found
-
-
 def _list_files(folder: Path) -> dict[str, Path | bytes]:
     return {f"{each}/{file.name}": file for each in CLASSES for file in (folder / each).iterdir() if is_image(file)}
 
 
-def _load(domains: Mapping[str, Mapping[str, Path | bytes]], crop: Crop) -> Pacs:
-    images, labels = dict[str, Tensor](), dict[str, Tensor]()
+def _load(domains: Mapping[str, Mapping[str, Path | bytes]], crop: Crop) -> dict[str, tuple[Tensor, Tensor]]:
+    found = dict[str, tuple[Tensor, Tensor]]()
     for domain, sources in domains.items():
         if wrong := [path for path in sources if path.split("/")[0] not in CLASSES]:
             raise ValueError(f"{domain} of PACS has {wrong[0]}, which is in none of {', '.join(CLASSES)}.")
         paths = sorted(sources)
         order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0)).tolist()
-        images[domain] = Images([sources[paths[place]] for place in order], crop, domain).decode()
-        labels[domain] = torch.tensor([CLASSES.index(paths[place].split("/")[0]) for place in order])
-    return Pacs(images, labels)
+        images = Images([sources[paths[place]] for place in order], crop, domain).decode()
+        found[domain] = images, torch.tensor([CLASSES.index(paths[place].split("/")[0]) for place in order])
+    return found

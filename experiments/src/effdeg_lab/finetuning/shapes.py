@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.layouts import explain_errors, find_shards
-from effdeg_lab.finetuning.images import Crop, Images, read_image_bytes
+from effdeg_lab.data.layouts import find_shards
+from effdeg_lab.finetuning.images import Crop, Images, read_by_path
 
 CLASSES = {"airplane": 0, "car": 1, "bird": 2, "cat": 3, "dog": 5, "boat": 8, "truck": 9}
 """The classes of CIFAR-10 that there are images of; boats count as ships."""
@@ -26,16 +25,12 @@ def find_cue_conflict(folder: Path, pixels: int) -> Callable[[], Mapping[str, tu
 
     def load() -> dict[str, tuple[Tensor, Tensor]]:
         sources, labels = list[bytes](), list[int]()
-        for file in files:
-            with explain_errors(file, "images of conflicting cues"):
-                table = pq.read_table(file)
-                paths = [cell["path"] for cell in table.column("image").to_pylist()]
-                for path, image in zip(paths, read_image_bytes(table), strict=True):
-                    shape, name = path.split("/")
-                    texture = Path(name.split("-")[1]).stem.rstrip("0123456789")
-                    if shape in CLASSES and shape != texture:
-                        sources.append(image)
-                        labels.append(CLASSES[shape])
+        for path, image in read_by_path(files, "images of conflicting cues").items():
+            shape, name = path.split("/")
+            texture = Path(name.split("-")[1]).stem.rstrip("0123456789")
+            if shape in CLASSES and shape != texture:
+                sources.append(image)
+                labels.append(CLASSES[shape])
         return {NAME: (Images(sources, Crop(pixels), NAME).decode(), torch.tensor(labels))} if sources else {}
 
     return load

@@ -53,13 +53,13 @@ def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: tor
     held_out = make_examples(examples, settings, device)
     final = settings.change({"held_out": 0})
     tested = make_examples(examples, final, device)
-    tested.shifted |= find_more_shifts(final, data)
+    tested.shifted |= find_more_shifts(final, tested.classes, data)
     network = make_network(settings, held_out, device, data)
     states = {run.file.stem: torch.load(_weights(run), map_location=device, weights_only=True) for run in runs}
 
     def score(state: State, given: DeviceExamples = held_out) -> float:
         network.load_state_dict(dict(state))
-        return evaluation.score_set(network, given, (given.test.inputs, given.test.labels), settings.precision)
+        return evaluation.score(network, given, given.test, settings.precision)[0]
 
     greedy = greedy_soup(states, score)
     best = greedy.names[0]

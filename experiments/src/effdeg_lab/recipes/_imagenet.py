@@ -45,16 +45,16 @@ STRONG = replace(
     augment="resized-crop-flip-randaugment",
 )
 DEPARTS = (
-    "The paper states 90 epochs, AdamW and batches of 1,024, and for all else names its sources. From those, as ViT's "
-    "authors published them: weight decay acts on the weights of layers alone; crops have at least 5% of the area; "
-    "pixels are in [-1, 1]; first weights are big_vision's. Unlike theirs, crops that shrink are antialiased. Not "
-    "stated: training runs in bf16; ED's pairs are of different examples, of one process where there are several, and "
-    "its fits are damped by 1e-3."
+    "The paper states 90 epochs, AdamW and a batch of 1,024, and refers to its sources for everything else. As "
+    "published by ViT's authors, weight decay acts on the weights of layers only, crops cover at least 5% of the area, "
+    "pixels are scaled to [-1, 1], and weights are initialized as in big_vision. Unlike theirs, crops that shrink are "
+    "antialiased. Not stated in the paper: training runs in bf16; ED pairs different examples, within each process "
+    "where there are several, and damps its fits by 1e-3."
 )
 
 
 def shrink(settings: Training) -> Training:
-    """Return the same for Tiny-ImageNet: 64 patches of 8 pixels, 60 epochs, and as large a share of them to warm up."""
+    """Return the same for Tiny-ImageNet: 64 patches of 8 pixels, 60 epochs, and the same share of warm-up."""
     model = settings.model.replace("vit-s16", "vit-s8")
     tiny: dict[str, Any] = {"data": "tiny-imagenet", "pixels": None, "model": model, "epochs": 60}
     return replace(settings, **tiny, warm_up_steps=None, warm_up=_WARM_UP_STEPS / _STEPS)

@@ -49,11 +49,12 @@ def make_clip_recipe(
             Method("ed", "ED", ED, paper["ed"][0]),
         ),
         departs=(
-            "Where the paper is silent, the protocol of WiSE-FT, which it follows: zero-shot head, features of norm 1, "
-            "random resized crops of 0.9 to 1 of the area without flips, AdamW with weight decay 0.1, 500 steps of "
-            "warm-up, clipping at 1. The paper calls its rate fixed; here it falls along a cosine, as in WiSE-FT: set "
-            "decay=constant and warm_up_steps=0 for the other reading. ImageNetV2 is the matched-frequency set. "
-            "ImageNet's own images are resized bilinear, not bicubic; those of its shifts bicubic. "
+            "Where the paper is silent, settings are those of WiSE-FT, which it follows: zero-shot head, features of "
+            "norm 1, random resized crops of 0.9 to 1 of the area without flips, AdamW with weight decay 0.1, 500 "
+            "steps of warm-up, clipping at 1. The paper calls its learning rate fixed; here it falls along a cosine, "
+            "as in WiSE-FT. For the other reading, set decay=constant and warm_up_steps=0. ImageNetV2 is the "
+            "matched-frequency set. ImageNet's own images are resized by bilinear interpolation, those of its shifts "
+            "by bicubic. "
             "Weights between start and end are tested on 2,000 images of each set."
         ),
     )

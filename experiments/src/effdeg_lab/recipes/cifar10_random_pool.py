@@ -14,7 +14,7 @@ PROXIES = (
     *("parameter_norm", "distance", "margin@10", "margin@50", "mixup_margin"),
     *("confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"),
 )
-"""What is measured on training images; those of the last line on test images, too."""
+"""What is measured on training images; those of the last line on test images as well."""
 MEASURES: dict[str, Any] = {"proxies": PROXIES, "test_proxies": PROXIES[-6:], "measure_components": (1, 3, 10)}
 # Wide, but such that most networks should fit their training images.
 RATES = {("resnet9", "sgd"): (0.01, 0.5), ("resnet9", "adamw"): (3e-4, 1e-2)}
@@ -38,16 +38,16 @@ def draw(draws: Draws, architecture: str) -> dict[str, Any]:
 
 RECIPE = Recipe(
     name="cifar10-random-pool",
-    title="Measures of small networks by random search, on training images and on test images without labels",
+    title="Measures of small networks from a random search, on training images and on unlabelled test images",
     paper="not in the paper, whose pools are grids; strata as in Figures 3 and 8",
-    expects="By a trial that was not kept, ED of test images ranks small CNNs best, with mixup and without.",
+    expects="In a trial that was not recorded, ED on test images ranked small CNNs best, both with and without mixup.",
     cost="not known yet: no run on a GPU so far",
     # Networks of many shapes, each trained for seconds: compiling them would take longer.
     settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
     run=train,
     study=RandomPool(strata=("architecture", "recipe"), fit=0.99),
     methods=(Method("random", "Random search"),),
-    departs="64 ResNet-9s of four widths and 32 MLPs; 5,000 images without augmentation, so that most networks fit.",
+    departs="64 ResNet-9s of four widths and 32 MLPs, on 5,000 images without augmentation, which most networks fit.",
     seeds=(0,),
     search=(
         *draw_points(lambda draws: draw(draws, "resnet9"), 64, seed=0),

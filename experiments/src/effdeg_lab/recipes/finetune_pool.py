@@ -3,6 +3,7 @@
 from typing import Any
 
 from effdeg_lab.engine import Training, train
+from effdeg_lab.finetuning.encoders import check_parts
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.cifar10_random_pool import MEASURES
 from effdeg_lab.search import Draws, draw_points
@@ -24,11 +25,11 @@ def draw(draws: Draws) -> dict[str, Any]:
 
 RECIPE = Recipe(
     name="finetune-pool",
-    title="Measures of 72 fine-tuned DeiT-Tinys against their generalization gap, with mixup and without",
+    title="Measures of 72 fine-tuned DeiT-Tinys against their generalization gap, with and without mixup",
     paper="Figures 3 and 8 in small, appendices B.2 and D.1",
     expects=(
-        "Among CLIPs fine-tuned on ImageNet, with mixup and without, ED correlates positively with the gap, sharpness "
-        "and adaptive sharpness negatively, and the parameter norm weakly."
+        "Of CLIPs fine-tuned on ImageNet, with or without mixup, ED correlates positively with the gap, sharpness and "
+        "adaptive sharpness negatively, and the parameter norm weakly."
     ),
     cost="not known yet: no run on a GPU so far",
     settings=Training(
@@ -44,12 +45,14 @@ RECIPE = Recipe(
         **MEASURES,
     ),
     run=train,
+    check_data=check_parts,
     study=RandomPool(strata=("recipe",)),
     methods=(Method("random", "Random search"),),
     departs=(
         "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 128 pixels instead of CLIP ViT-B/32 on "
         "ImageNet. The head starts as a logistic regression on its features, as in model soups. Ranges are those of "
-        "model soups, but rates are ten times as high, since there are far fewer steps, and there is no augmentation. "
+        "model soups, except that learning rates are ten times as high, for there are far fewer steps. Images are not "
+        "augmented. "
         "`effdeg-lab clip-pool` measures the paper's own pool."
     ),
     seeds=(0,),

@@ -26,11 +26,11 @@ SETTINGS = Training(
 )
 # Where all of the recipes on small data depart from the paper.
 DEPARTS = (
-    "DeiT-Tiny, trained on ImageNet with labels, stands for CLIP, and a logistic regression on its features for CLIP's "
-    "zero-shot head: all methods start from this probe, so that plain fine-tuning is LP-FT (Kumar et al., 2022). One "
-    "method starts from a random head instead, to show what that costs. ED has the paper's settings for CLIP: 3 "
-    "components, λ = 2, 4 nodes, degree 3, half of the batch as pairs, no ramp. Rates, and ED's λ, may be tuned on "
-    "held-out training images, never on shifted ones; without tuning they are as given, and λ is the paper's."
+    "DeiT-Tiny, trained on ImageNet with labels, takes the place of CLIP, and a logistic regression on its features "
+    "that of CLIP's zero-shot head. All methods start from this probe, so that plain fine-tuning is LP-FT (Kumar et "
+    "al., 2022), except one that starts from a random head, to show what that costs. ED has the paper's settings for "
+    "CLIP: 3 components, λ = 2, 4 nodes, degree 3, half of the batch as pairs, no ramp. Learning rates and ED's λ can "
+    "be tuned on held-out training images, never on shifted ones; without tuning, λ is the paper's."
 )
 
 RECIPE = Recipe(

@@ -21,10 +21,10 @@ RECIPE = replace(
         evaluate_every=2,
     ),
     departs=(
-        f"{finetune_shifts.DEPARTS} Images of 32 pixels are enlarged to 128, of which DeiT, trained on 224, has 65 "
-        "tokens. The shifts are the mean over 15 corruptions of the test images, where the data folder has them, and "
-        "525 images with the shape of one of seven classes and the texture of another class, of which any of the ten "
-        "answers may be given. The mean is that of these two numbers."
+        f"{finetune_shifts.DEPARTS} Images of 32 pixels are enlarged to 128; DeiT was trained on 224. There are two "
+        "shifts, as far as the data folder has them: the test images with 15 corruptions, which count as one by their "
+        "mean, and 525 images with the shape of one of seven classes and the texture of another, classified among all "
+        "ten classes."
     ),
     seeds=(0, 1, 2),
     tuning={"held_out": 5000},

@@ -10,7 +10,7 @@ RECIPE = Recipe(
     title="ViT-S/16 from scratch on ImageNet, the original recipe",
     paper="Table 3, appendix F.2",
     expects="ED is 1.39 points ahead of plain training.",
-    cost="not known yet: no run so far; docs/imagenet.md has it from the throughput, once that is measured",
+    cost="not known yet: no run so far; docs/imagenet.md estimates it once throughput is measured",
     settings=ORIGINAL,
     run=train,
     study=Methods(candidate="ed"),
@@ -19,8 +19,8 @@ RECIPE = Recipe(
         Method("ed", "ED", ED, Reported(72.76, 0.16)),
     ),
     departs=(
-        f"{DEPARTS} The learning rate of 0.003, the weight decay of 0.3, 10,000 steps of warm-up and dropout of 0.1, "
-        "at the points of paths as well, are those of the paper on ViT, which had batches of 4,096."
+        f"{DEPARTS} The learning rate (0.003), weight decay (0.3), 10,000 steps of warm-up and dropout of 0.1, which "
+        "also acts at the points of paths, are those of the paper on ViT, which used batches of 4,096."
     ),
     equal_time="ed",
 )

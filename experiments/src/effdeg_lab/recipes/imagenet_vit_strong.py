@@ -10,7 +10,7 @@ RECIPE = Recipe(
     title="ViT-S/16 from scratch on ImageNet, the strong recipe",
     paper="Table 3, appendix F.2",
     expects="ED is 0.59 points ahead of plain training.",
-    cost="not known yet: no run so far; docs/imagenet.md has it from the throughput, once that is measured",
+    cost="not known yet: no run so far; docs/imagenet.md estimates it once throughput is measured",
     settings=STRONG,
     run=train,
     study=Methods(candidate="ed"),
@@ -19,10 +19,10 @@ RECIPE = Recipe(
         Method("ed", "ED", ED, Reported(75.01, 0.11)),
     ),
     departs=(
-        f"{DEPARTS} The recipe is big_vision's for ViT-S/16 (Beyer et al., 2022) without mixup, as the paper has it: "
-        "the mean of the patches in place of a class token, fixed positions, RandAugment(2, 10). Its weight decay of "
-        "0.0001 is not multiplied by the learning rate, so it is 0.1 for AdamW. Its config has a layer more before "
-        "the head, and trains on 99% of the training images; here there is no such layer, and all are trained on."
+        f"{DEPARTS} The recipe is big_vision's for ViT-S/16 (Beyer et al., 2022) without mixup, as in the paper: the "
+        "mean of the patches instead of a class token, fixed positions, RandAugment(2, 10). Its weight decay of 0.0001 "
+        "is not multiplied by the learning rate, which corresponds to 0.1 for AdamW. Its config has one more layer "
+        "before the head and trains on 99% of the training images; here there is no such layer, and all are used."
     ),
     equal_time="ed",
 )

@@ -24,8 +24,8 @@ make_recipe = partial(
     departs=(
         f"Tiny-ImageNet (100,000 images of 64 pixels, 200 classes) instead of ImageNet, with patches of 8 pixels, for "
         f"60 epochs; the shares of warm-up and of ED's ramp are the same. {DEPARTS} Nothing is tuned: ED has the "
-        "paper's settings for ImageNet, mixup and CutMix have α = 1. A step with ED runs twice as many images, so ED "
-        "in 30 epochs stands for equal time."
+        "paper's settings for ImageNet, mixup and CutMix have α = 1. A step with ED computes twice as many images, so "
+        "30 epochs of it take about as long as plain training."
     ),
     equal_time="ed",
 )

@@ -95,14 +95,16 @@ class Methods(Study):
         return f"{100 * run.value('test_accuracy'):.2f}%"
 
 
-def judge_difference(results: Results, one: MethodRuns, other: MethodRuns, **bounds: float) -> Verdict:
-    """Judge how many points of accuracy one method is above another."""
-    difference = results.difference(one, other)
+def judge_difference(
+    results: Results, one: MethodRuns, other: MethodRuns, *, key: str = "test_accuracy", name: str = "", **bounds: float
+) -> Verdict:
+    """Judge how many points of accuracy one method is above another; a ``name`` tells which if it is not the test's."""
+    difference = results.difference(one, other, key=key)
     if difference is None:
         return Verdict("not decided")
     interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
     unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
-    quantity = f"{one.method.title} minus {other.method.title}, {unit}:"
+    quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}:"
     return judge(quantity, 100 * difference.value, interval, **bounds)
 
 

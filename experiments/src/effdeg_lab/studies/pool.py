@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -221,8 +221,13 @@ def _list_scores(pool: ModelPool, results: Results) -> Table:
         compared = name != REFERENCE and REFERENCE in known
         given = correlate_given(known[name], gaps, known[REFERENCE]) if compared else None
         label = "training accuracy (for reference)" if name == REFERENCE else name
-        statistics = map(_format, (score.spearman, score.kendall, score.psi))
-        rows.append((label, _format(score.pearson), NOTHING if given is None else f"{given:z.2f}", *statistics))
+        statistics = map(format_score, (score.spearman, score.kendall, score.psi))
+        rows.append((
+            label,
+            format_score(score.pearson),
+            NOTHING if given is None else f"{given:z.2f}",
+            *statistics,
+        ))
     bold = frozenset((row, 0) for row, score in enumerate(pool.scores.values()) if score in pool.papers)
     notes = (*_NOTES, *(f"{note}." for note in (pool.ranking.describe_intervals(), *pool.ranking.notes())))
     return Table(title, columns, tuple(rows), notes, bold)
@@ -234,17 +239,30 @@ def _list_tests(pool: ModelPool) -> Iterable[Table]:
         degree, *others = pool.papers
         best = pool.find_highest(name for name in pool.measures if not name.startswith("effective_degree"))
         names = dict.fromkeys(score.measure for score in (*others, best) if score)
-        tests = [pool.ranking.compare(degree.measure, name, "pearson") for name in names]
-        p_values = [NOTHING if each.p_value is None else f"{each.p_value:.2g}" for each in tests]
-        advantages = [_format(Statistic(each.value, each.interval)) for each in tests]
-        rows = tuple(zip(names, advantages, p_values, strict=True))
         note = "By Pearson's r, as in the paper, the test between two measures is lenient: 8% at a nominal 5%."
+        rows = compare_with(pool.ranking, degree.measure, names, "pearson")
         yield Table(f"Advantage of {degree.measure}", ("over", "by Pearson's r", "one-sided p"), rows, (note,))
+
+
+def compare_with(
+    ranking: Ranking, measure: str, others: Iterable[str], statistic: Literal["pearson", "kendall"]
+) -> tuple[tuple[str, ...], ...]:
+    """Return a row of a table for each other measure: by how much the measure is ahead of it, and the p-value."""
+    tests = {name: ranking.compare(measure, name, statistic) for name in others}
+    return tuple(
+        (name, format_score(Statistic(test.value, test.interval)), _format_p_value(test.p_value))
+        for name, test in tests.items()
+    )
+
+
+def _format_p_value(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2g}"
 
 
 def _pearson(score: Score) -> float:
     return score.pearson.value if score.pearson else float("-inf")
 
 
-def _format(statistic: Statistic | None) -> str:
+def format_score(statistic: Statistic | None) -> str:
+    """Write a statistic with its interval."""
     return NOTHING if statistic is None else str(statistic).replace(" to ", "…")

@@ -18,7 +18,9 @@ from effdeg_lab.studies.pool import (
     REFERENCE,
     TARGET,
     Pool,
+    compare_with,
     correlate_given,
+    format_score,
     list_measures,
     name_columns,
     read_models,
@@ -154,8 +156,12 @@ def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
         given = correlate_given_training(ranking, name)
         inside = [each.scores[name].kendall for each in ranking.strata.values()]
         label = "training accuracy (for reference)" if name == REFERENCE else name
-        cells = (_format(score.pearson), NOTHING if given is None else f"{given:z.2f}", _format(score.kendall))
-        rows.append((label, *cells, *map(_format, inside)))
+        cells = (
+            format_score(score.pearson),
+            NOTHING if given is None else f"{given:z.2f}",
+            format_score(score.kendall),
+        )
+        rows.append((label, *cells, *map(format_score, inside)))
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
     further = (f"{each}." for each in (ranking.describe_intervals(), *ranking.notes()))
     return Table(title, columns, tuple(rows), (*_NOTES, note, f"Models: {sizes}.", *further))
@@ -189,7 +195,7 @@ def _list_best(ranking: Ranking) -> list[Table]:
                 cells.append(NOTHING)
             else:
                 corrected = best.value if best.corrected is None else best.corrected
-                cells.append(f"{best.value:z.2f} → {_format(Statistic(corrected, best.interval))}, {best.variant}")
+                cells.append(f"{best.value:z.2f} → {format_score(Statistic(corrected, best.interval))}, {best.variant}")
         rows.append((f"{family} ({len(found['pearson'].variants)} variants)", *cells))
     title = "The best variant by Pearson's r → corrected for the choice, with its interval"
     return [Table(title, ("measure", *parts), tuple(rows))] if rows else []
@@ -203,15 +209,7 @@ def _list_tests(ranking: Ranking) -> list[Table]:
     families = [found["kendall"].variant for family, found in ranking.best.items() if family != DEGREE]
     alone = [name for name in ranking.scores if name == "parameter_norm" or name.endswith("_test")]
     names = [name for name in (*families, *alone) if "effective_degree" not in name and ranking.scores[name].kendall]
-    rows = []
-    for name in names:
-        test = ranking.compare(degree, name)
-        p_value = NOTHING if test.p_value is None else f"{test.p_value:.2g}"
-        rows.append((name, _format(Statistic(test.value, test.interval)), p_value))
+    rows = compare_with(ranking, degree, names, "kendall")
     note = "Variants are the best ones, and tests are not corrected for that, nor for their number."
     columns = ("over", "by Kendall's τ", "one-sided p")
-    return [Table(f"Advantage of {degree} within strata", columns, tuple(rows), (note,))] if rows else []
-
-
-def _format(statistic: Statistic | None) -> str:
-    return NOTHING if statistic is None else str(statistic).replace(" to ", "…")
+    return [Table(f"Advantage of {degree} within strata", columns, rows, (note,))] if rows else []

@@ -29,7 +29,7 @@ from effdeg_lab.studies.methods import (
     tested_on,
 )
 from effdeg_lab.tables import NOTHING, Table, bold_largest
-from effdeg_lab.verdicts import Verdict, Word, judge, judge_all
+from effdeg_lab.verdicts import Verdict, Word, judge_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,8 @@ class Shifts(Study):
         first, candidate = results.methods[0], results.find(self.candidate)
         parts = [judge_difference(results, candidate, first, above=0.0)]
         if list_shifts(results):
-            parts += [_judge_mean(results, candidate), judge_curves(candidate, first)]
+            parts.append(judge_difference(results, candidate, first, key=MEAN, name="mean of shifts", above=0.0))
+            parts.append(judge_curves(candidate, first))
         return judge_all(parts)
 
     def tables(self, results: Results) -> list[Table]:
@@ -217,15 +218,6 @@ def _compare_curves(one: MethodRuns, other: MethodRuns) -> _Comparison | None:
     return _Comparison(relations, relate(*means), error, None if error is None else relate(*means, margin=error))
 
 
-def _judge_mean(results: Results, candidate: MethodRuns) -> Verdict:
-    difference = results.difference(candidate, key=MEAN)
-    if difference is None:
-        return Verdict("not decided")
-    interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
-    quantity = f"{candidate.method.title} minus {results.methods[0].method.title}, mean of shifts, points:"
-    return judge(quantity, 100 * difference.value, interval, above=0.0)
-
-
 def _is_curved(each: MethodRuns) -> bool:
     return bool(each.runs) and all("interpolated" in (run.summary or {}) for run in each.runs)
 
@@ -242,7 +234,7 @@ def _starts(each: MethodRuns) -> str:
 def _describe_images(results: Results) -> str:
     """Say on which images curves were measured."""
     counts = (_get_curved(results)[0].runs[0].summary or {}).get("interpolated_images", {})
-    return f"On the first images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
+    return f"On some images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
 
 
 def _list_between(results: Results) -> Table:
