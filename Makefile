@@ -33,7 +33,7 @@ docs-open: docs
 	$(BIN)/python -m http.server --bind localhost --directory docs/_build/html 8000
 
 clean:
-	rm -rf .venv effdeg-demo effdeg-runs docs/_build docs/examples docs/paper
+	rm -rf .venv effdeg-demo effdeg-runs docs/_build docs/examples docs/paper docs/beyond
 
 # Both packages: the library and the experiments.
 $(INSTALLED): pyproject.toml experiments/pyproject.toml constraints.txt

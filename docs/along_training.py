@@ -1,4 +1,4 @@
-"""The effective degree next to the generalization gap along training: the figure and the table of docs/paper.md.
+"""The effective degree next to the gap along training: the figure and the table of docs/along-training.md.
 
 Runs with ``measure_every`` log both at the same epochs.
 """

@@ -1,4 +1,4 @@
-"""The bounds of the paper's section 4.3 in numbers: the tables of docs/paper.md.
+"""The bounds of the paper's section 4.3 in numbers: the tables of docs/bounds.md.
 
 Run by ``make figures``; everything here is a closed form or read from ``results/pools/digits.csv``.
 """

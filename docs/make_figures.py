@@ -240,14 +240,13 @@ def _gpu(case: str) -> dict[str, Any]:
 
 
 def draw_lab() -> None:
-    """Draw the figures of the lab's runs: accuracies, the paper's four measures of the pool, degree and gap."""
-    methods, pool = lab_tables.results("cifar10-methods"), lab_tables.pool("cifar10-resnet18-pool")
-    curves = methods.recipe.study.figures(methods)[0]
+    """Draw the figures of the lab's runs: the paper's four measures of the pool, degree and gap."""
+    pool = lab_tables.pool("cifar10-resnet18-pool")
     assert pool.ranking is not None
     for theme in THEMES:
         measures = pool.ranking.plot([score.measure for score in pool.papers], theme=theme)
         along = along_training.plot(lab_tables.results("digits-methods"), theme)
-        for name, figure in {"lab-methods": curves.draw(theme), "lab-pool": measures, "along-training": along}.items():
+        for name, figure in {"lab-pool": measures, "along-training": along}.items():
             figure.savefig(FIGURES / f"{name}-{theme}.png")
 
 
@@ -323,7 +322,7 @@ def render_pages() -> dict[Path, str]:
         mark = found[2]
         return found[1] + (blocks[mark]() if mark in blocks else lab_tables.fill(mark)) + found[3]
 
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "findings").glob("*.md")]
     pattern = re.compile(r"(<!-- (?!end )(.+?) -->\n?).*?(<!-- end -->)", re.DOTALL)
     return {page: pattern.sub(fill, page.read_text()) for page in pages}
 

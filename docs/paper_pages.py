@@ -1,6 +1,7 @@
-"""One page for each table and figure of the paper: its numbers, ours, the command, the verdict, and what differs.
+"""One page for each table and figure of the paper, and for recipes beyond it: numbers, command, verdict, what differs.
 
-Numbers come from recipes and ``results/``; titles, findings and status from the tables of ``docs/paper.md``.
+Numbers come from recipes and ``results/``; titles and status of the paper's items from the table of ``docs/paper.md``;
+what was found, in words, from ``docs/findings``, whose other files are the list of recipes beyond the paper.
 """
 
 import re
@@ -17,7 +18,9 @@ from effdeg_lab.results import Results
 from effdeg_lab.studies.methods import write_sweep_command
 from effdeg_lab.tables import escape_markdown, to_markdown
 
-INDEX = Path(__file__).parent / "paper.md"
+DOCS = Path(__file__).parent
+INDEX = DOCS / "paper.md"
+FINDINGS = DOCS / "findings"
 ITEM = re.compile(r"^\| ((Table|Figure) (\d+)): ([^|]+?) \|", re.MULTILINE)
 
 
@@ -55,15 +58,28 @@ def find_recipes(item: Item) -> list[Recipe]:
 
 def _list_numbers(paper: str, kind: str) -> list[str]:
     """Return the numbers of the tables, or figures, that a recipe reproduces; not of those that it only resembles."""
-    found = re.match(rf"{kind}s? (\d+(?:(?:, | and )\d+)*)", paper)
+    found = re.match(rf"(?:Tables? [\d, and]+, )?{kind}s? (\d+(?:(?:, | and )\d+)*)", paper)
     return re.findall(r"\d+", found[1]) if found else []
 
 
-def write(folder: Path) -> None:
-    """Write all pages into a folder; a page that has not changed is left alone, and Sphinx does not read it again."""
-    folder.mkdir(exist_ok=True)
-    for item in read_items():
-        page, text = folder / f"{item.page}.md", render(item)
+def list_beyond() -> list[str]:
+    """List the recipes that have a page of their own without being a table or figure of the paper."""
+    items = {item.page for item in read_items()}
+    return sorted(file.stem for file in FINDINGS.glob("*.md") if file.stem not in items)
+
+
+def find_page(name: str) -> str:
+    """Return where the site shows what ``docs/findings/NAME.md`` says."""
+    return f"beyond/{name}.md" if name in all_recipes() else f"paper/{name}.md"
+
+
+def write() -> None:
+    """Write all pages; a page that has not changed is left alone, and Sphinx does not read it again."""
+    pages = {f"paper/{item.page}.md": render(item) for item in read_items()}
+    pages |= {find_page(name): render_recipe(name) for name in list_beyond()}
+    for place, text in pages.items():
+        page = DOCS / place
+        page.parent.mkdir(exist_ok=True)
         if not page.exists() or page.read_text() != text:
             page.write_text(text)
 
@@ -72,22 +88,35 @@ def render(item: Item) -> str:
     """Write the page of a table or figure."""
     parts = [f"# {item.name}: {item.title}", f"Status: **{item.status}**. [All items](/paper.md)."]
     if item.finding != "–":
-        parts.append(f"**In short.** {_root_links(item.finding)}.")
+        parts.append(f"**In short.** {_lower_links(item.finding)}.")
+    if (FINDINGS / f"{item.page}.md").exists():
+        parts += ["## What we found", read_findings(item.page)[1]]
     recipes = find_recipes(item)
     for recipe in recipes:
         parts += [f"## {recipe.title}"] if len(recipes) > 1 else []
-        parts += describe(find_report(recipe.name), level=2 + (len(recipes) > 1))
-    if not recipes:
-        parts.append("There is no recipe for it: nothing can be run, and nothing is claimed here.")
+        first = next(each for each in read_items() if recipe in find_recipes(each))
+        if first == item:
+            parts += describe(find_report(recipe.name), level=2 + (len(recipes) > 1))
+        else:
+            parts.append(f"The runs are those of [{first.name}](/paper/{first.page}.md), which shows them all.")
     return "\n\n".join(parts) + "\n"
 
 
-def _root_links(text: str) -> str:
+def render_recipe(name: str) -> str:
+    """Write the page of a recipe beyond the paper."""
+    title, text = read_findings(name)
+    return "\n\n".join([title, "[All recipes](/beyond.md).", text, *describe(find_report(name), level=2)]) + "\n"
+
+
+def read_findings(name: str) -> tuple[str, str]:
+    """Return the title and the text of what was found, with links as the site's pages have them."""
+    title, _, text = (FINDINGS / f"{name}.md").read_text().partition("\n")
+    return title, re.sub(r"\]\((?=[\w-]+\.md)", "](../findings/", text.strip())
+
+
+def _lower_links(text: str) -> str:
     """Write links of the index so that they lead to the same pages from a folder below."""
-    text = re.sub(r"<!-- .*? -->", "", text)
-    text = text.replace("[below](#", "[more](#")
-    text = re.sub(r"\]\(#", "](/paper.md#", text.replace("](../README.md)", "](/index.md)"))
-    return re.sub(r"\]\((?=[\w-]+\.md)", "](/", text)
+    return re.sub(r"\]\((?=[\w-]+[./])", "](../", text.replace("](../", "](../../"))
 
 
 @cache
@@ -147,7 +176,7 @@ def show_figures(results: Results) -> list[str]:
     found = []
     for figure in results.recipe.study.figures(results):
         name = f"{results.recipe.name}-{figure.name}"
-        if (INDEX.parent / "figures" / f"{name}-light.png").exists():
+        if (DOCS / "figures" / f"{name}-light.png").exists():
             alt = re.sub(r"[][]", "", figure.caption)
             images = [f"![{alt}](/figures/{name}-{theme}.png){{.only-{theme}}}" for theme in ("light", "dark")]
             shown = "\n".join(images)

@@ -45,7 +45,7 @@ PICTURE = re.compile(
 
 def connect(app: "Sphinx") -> None:
     """Connect all of this to Sphinx."""
-    app.connect("builder-inited", lambda _: paper_pages.write(DOCS / "paper"))
+    app.connect("builder-inited", lambda _: paper_pages.write())
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", escape_bars)
 
@@ -124,6 +124,8 @@ def _rewrite_link(picture: str, label: str, target: str, *, file: Path) -> str:
         place = DOCS / MOVED[name]
     elif name.startswith("examples/"):
         place, anchor = DOCS / "programs.md", place.name.replace("_", "-").removesuffix(".py")
+    elif place.parent == paper_pages.FINDINGS:
+        place = DOCS / paper_pages.find_page(place.stem)
     if not place.is_relative_to(DOCS) or place.is_dir():
         return label
     return f"{picture}[{label}](/{place.relative_to(DOCS).as_posix()}{f'#{anchor}' if anchor else ''})"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from effdeg_lab import all_recipes
 from tests.test_docstrings import PACKAGES
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +97,8 @@ def test_links_and_pictures_for_sphinx(docs):
         "\n| a |\n|---|\n\n```\n[i](j.md) <!-- k -->\n```\n"
     )
     assert adapt("[a](../docs/relatives.md)", ROOT / "experiments" / "README.md") == "[a](/relatives.md)"
+    links = "[a](findings/table-1.md) [b](findings/digits-methods.md)"  # GitHub's readers find what was found
+    assert adapt(links, DOCS / "page.md") == "[a](/paper/table-1.md) [b](/beyond/digits-methods.md)"
 
 
 def test_sections_of_other_files(docs):
@@ -145,6 +148,8 @@ def test_every_item_of_the_paper_has_a_page(docs):
         ("Figures 2 and 9, appendices C.1 and D.1", "Figure", ["2", "9"]),
         ("Figures 2 and 9, appendices C.1 and D.1", "Table", []),
         ("Table 4, appendix F.4", "Table", ["4"]),
+        ("Table 2, Figure 5, section 6.2", "Table", ["2"]),
+        ("Table 2, Figure 5, section 6.2", "Figure", ["5"]),
         ("Appendix F.1 and Tables 1 and 10 (their setting)", "Table", []),
         ("none; the methods of Table 1", "Table", []),
     ],
@@ -166,6 +171,32 @@ def test_pages_of_the_paper_have_its_numbers_and_ours(docs):
     assert all(line in halves for line in tables.splitlines() if line.startswith("| "))
     assert "Verdict: **holds**" in halves
     assert "![" in halves
+
+
+def test_pages_have_what_was_found(docs):
+    pages = docs("paper_pages")
+    items = {item.name: item for item in pages.read_items()}
+    assert {item.page for item in items.values()} | set(all_recipes()) >= {
+        file.stem for file in pages.FINDINGS.glob("*.md")
+    }
+    first = pages.render(items["Table 1"])
+    assert "\n## What we found\n\n- **At the paper's 300 epochs**" in first
+    assert "](../findings/cifar10-contest.md)" in first
+    # A recipe of two items is shown by the first of them.
+    random_pixels = pages.render(items["Figure 9"])
+    assert "those of [Figure 2](/paper/figure-2.md)" in random_pixels
+    assert "effdeg-lab sweep" not in random_pixels
+    beyond = pages.render_recipe("cifar10-fused")
+    assert beyond.startswith("# Our kernels against PyTorch's\n\n[All recipes](/beyond.md).\n\nRuns with average")
+    assert "effdeg-lab sweep cifar10-fused --data DIR" in beyond
+    assert "| our kernels | 82.48 |" in beyond
+
+
+def test_links_of_the_index_lead_to_the_same_pages_from_below(docs):
+    lower = docs("paper_pages")._lower_links
+    assert (
+        lower("[a](b.md#c) [d](../e.md) [f](findings/g.md)") == "[a](../b.md#c) [d](../../e.md) [f](../findings/g.md)"
+    )
 
 
 def test_figures_of_the_paper_are_drawn(docs):

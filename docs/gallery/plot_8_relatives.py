@@ -47,7 +47,7 @@ found = {name: torch.tensor([train(name, seed) for seed in range(3)]) for name i
 
 # %%
 # Small dots are seeds, large ones their means. On 100 digits the differences in accuracy are within the noise of three
-# seeds; in the degree plain training stands apart. :doc:`/results` has larger experiments.
+# seeds; in the degree plain training stands apart. :doc:`/should-i-use-it` has larger experiments.
 place = {"ed": (8, -14), "mixup+ed": (-6, 11)}  # of a label
 with open_figure("light", (7.5, 4.2)) as (colors, figure):
     axes = figure.subplots()
