@@ -19,6 +19,7 @@ from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples, resize
 from effdeg_lab.engine.step import Objective
 from effdeg_lab.engine.streaming import make_examples
+from effdeg_lab.finetuning import probe
 from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.finetuning.interpolation import interpolate
 from effdeg_lab.finetuning.probe import fit_logistic
@@ -105,6 +106,12 @@ def test_a_probe_that_has_no_minimum_is_refused():
         fit_logistic(features, labels, 3, decay=0.0)
     with pytest.raises(ValueError, match="the features are not all finite"):
         fit_logistic(features / 0, labels, 3, decay=1.0)
+
+
+def test_a_probe_that_does_not_converge_says_so(monkeypatch):
+    monkeypatch.setattr(probe, "_STEPS", 1)
+    with pytest.warns(RuntimeWarning, match=r"not converged: a derivative of its loss is still 0\.\d+"):
+        fit_logistic(*draw_features(), 3, decay=0.01)
 
 
 def test_the_head_is_fitted_to_images_as_they_are_evaluated():

@@ -1,11 +1,14 @@
 """Linear probes: logistic regression on the features of a frozen encoder."""
 
+import warnings
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 # Of the mean loss, for the largest of its derivatives.
 _TOLERANCE, _STEPS = 1e-7, 2000
+_LARGE = 1e-5  # above this the minimum was missed
 
 
 def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float) -> tuple[Tensor, Tensor]:
@@ -26,6 +29,9 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
 
     Raises:
         ValueError: If the weight is not above 0, or features are not finite.
+
+    Warns:
+        RuntimeWarning: If 2,000 steps do not reach the minimum.
     """
     if not decay > 0:
         raise ValueError(f"decay={decay}: expected a number above 0, or else there may be no minimum.")
@@ -49,5 +55,10 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
+    closure()
+    assert head.grad is not None
+    if (slope := float(head.grad.abs().max())) > _LARGE:
+        said = f"the logistic regression has not converged: a derivative of its loss is still {slope:.1g}."
+        warnings.warn(f"{said} Standardize the features, or use a larger decay.", RuntimeWarning, stacklevel=2)
     found = head.detach().to(features.dtype)
     return found[:, :-1], found[:, -1]

@@ -232,7 +232,7 @@ def _starts(each: MethodRuns) -> str:
 
 
 def _describe_images(results: Results) -> str:
-    """Say on which images curves were measured."""
+    """Describe the images on which curves were measured."""
     counts = (_get_curved(results)[0].runs[0].summary or {}).get("interpolated_images", {})
     return f"On some images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
 
