@@ -259,7 +259,7 @@ def _transform_by(images: Tensor, entry: tuple[int, int], values: Tensor) -> Ten
     """Map each image by the identity, with another value in one entry."""
     unit = torch.eye(2, 3, dtype=torch.float64, device=images.device)
     place = torch.zeros_like(unit)
-    place[entry] = 1.0
+    place[entry].fill_(1.0)  # an assignment would copy a number from the CPU, which a captured graph cannot do
     return transform(images, unit + values[:, None, None] * place)
 
 
