@@ -89,9 +89,10 @@ class FineTuned(Study):
             ],
         }
         notes = [
-            f"After the last epoch, on {_name_examples(results)}; {_count_seeds(results)}. ±: standard deviation over "
-            "seeds. Failed: not above what the most frequent class scores.",
-            f"Differences have 95% intervals, paired by seed; * excludes zero{_count_exceptions(results)}.",
+            f"After the last epoch, on {_name_examples(results)}; {count_seeds(results)} of the recipe's "
+            f"{len(results.recipe.seeds)} seeds. ±: standard deviation over seeds. Failed: not above what the most "
+            "frequent class scores.",
+            f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
             *_describe_paper(methods),
         ]
         if any(each.time() is not None for each in methods):
@@ -151,21 +152,26 @@ class FineTuned(Study):
         return figure
 
 
-def _count_exceptions(results: Results) -> str:
-    """Tell how many differences from the first method exclude zero: each by itself, and all of them at once."""
-    first, *others = results.methods
-    pairs = [[dict(each.values("score")), dict(first.values("score"))] for each in others if each.runs and first.runs]
-    if len(pairs) < 2:
-        return ""
+def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tuple[int, int, int]:
+    """Count differences from the first method: all of them, those above zero, and those below, by 95% intervals.
 
-    def count(comparisons: int) -> int:
-        intervals = [Difference.of(*pair, comparisons=comparisons).interval for pair in pairs]
-        return sum(interval is not None and not interval[0] <= 0 <= interval[1] for interval in intervals)
+    Each interval holds by itself, or all of them do at once.
+    """
+    pairs = [
+        [dict(each.values("score")), dict(results.methods[0].values("score"))]
+        for results in several
+        for each in results.done
+        if results.methods[0].runs and each is not results.methods[0]
+    ]
+    comparisons = len(pairs) if at_once else 1
+    found = [Difference.of(*pair, comparisons=comparisons).interval or (-math.inf, math.inf) for pair in pairs]
+    return len(pairs), sum(low > 0 for low, _ in found), sum(high < 0 for _, high in found)
 
-    return (
-        f": {count(1)} of {len(pairs)} here, where chance alone gives 1 in 20. With intervals that hold for all at "
-        f"once (Bonferroni): {count(len(pairs))}"
-    )
+
+def count_seeds(results: Results) -> str:
+    """Return how many seeds the methods have: one number, or the least and the most."""
+    counts = sorted({len(each.runs) for each in results.done})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def read_chosen(run: Run) -> float:
@@ -196,11 +202,15 @@ def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
     return [f"Paper: BERT-base, 9 seeds; {known}."] if known else []
 
 
-def _count_seeds(results: Results) -> str:
-    """Tell how many seeds were run of how many that the recipe has."""
-    counts = sorted({len(each.runs) for each in results.done})
-    ran = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{ran} of the recipe's {len(results.recipe.seeds)} seeds"
+def _describe_exceptions(results: Results) -> str:
+    """Tell how many differences exclude zero, if there are several."""
+    (count, *alone), (_, *at_once) = (count_exceptions([results], at_once=each) for each in (False, True))
+    return (
+        f": {sum(alone)} of {count} here, where chance alone gives 1 in 20. With intervals that hold for all at once "
+        f"(Bonferroni): {sum(at_once)}"
+        if count > 1
+        else ""
+    )
 
 
 def _format_step(results: Results, each: MethodRuns) -> str:
