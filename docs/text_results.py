@@ -20,7 +20,8 @@ def make_table(several: Sequence[Results]) -> str:
     for method in several[0].recipe.methods[1:]:
         found = [each.difference(each.find(method.name), key="score") for each in several]
         if any(found):
-            lines.append(_write_row(method.title, map(format_difference, found)))
+            # On two lines, so that the columns fit next to each other.
+            lines.append(_write_row(method.title, (format_difference(each).replace(" (", "<br>(") for each in found)))
     lines.append(_write_row("seeds", map(count_seeds, several)))
     return "\n".join([*lines, "", escape_markdown(_describe_exceptions(several))]) + "\n"
 
