@@ -414,7 +414,7 @@ def test_the_kernels_of_a_block_are_shown_as_measured(docs, tmp_path, monkeypatc
 
 
 def test_the_kernels_have_the_fastest_tiles(docs):
-    speed, source = docs("speed"), ROOT / "experiments" / "src" / "effdeg_lab" / "models" / "kernels.py"
+    speed, source = docs("speed"), ROOT / "experiments" / "src" / "effdeg_lab" / "models" / "vit_kernels.py"
     chosen = {
         node.targets[0].id.lower(): ast.literal_eval(node.value)
         for node in ast.parse(source.read_text()).body
