@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, engine, imagenet, kernels, speedups, streaming, together, training
+from benchmarks import comparisons, engine, imagenet, kernels, reinforcement, speedups, streaming, together, training
 from benchmarks.timing import device, interleaved
 from effdeg.functional import (
     basis_matrix,
@@ -172,6 +172,6 @@ _GPU_CASES = (
     engine.CASES,
     kernels.CASES,
     speedups.CASES,
-    [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed],
+    [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts],
 )
 ON_GPU = [measure_overhead, projection_speed, memory_growth, *(case for cases in _GPU_CASES for case in cases)]

@@ -1,4 +1,4 @@
-"""How fast the kernels of ViT-Tiny's blocks are, by the sizes of their tiles: for choosing them on another GPU."""
+"""How fast the kernels of ViT-Tiny and of IMPALA are, by the sizes of their tiles: for choosing them on another GPU."""
 
 import statistics
 import tempfile
@@ -34,19 +34,41 @@ TILES: dict[str, list[dict[str, int]]] = {
     "attention_backward": [{"num_warps": warps, "num_stages": 1} for warps in (4, 8)],
     "products": [{}],
 }
+FRAMES = (4096, 12288)  # of an update of PPO, and of one with the penalty
+_CONVOLVE = [
+    {"PIXELS": pixels, "num_warps": warps, "num_stages": stages, "programs": programs}
+    for pixels, warps in ((64, 4), (128, 4), (128, 8), (256, 8))
+    for stages in (1, 2, 3)
+    for programs in (528, 1056)
+]
+_ONCE = [{"PIXELS": pixels, "num_warps": warps} for pixels, warps in ((32, 4), (64, 4), (64, 8), (128, 4), (128, 8))]
+CONVOLUTION_TILES: dict[str, list[dict[str, int]]] = {
+    **{f"convolve {kind} {inputs}": _CONVOLVE for kind in ("forward", "backward") for inputs in (16, 32)},
+    **{f"sum_weights {kind} {inputs}": _CONVOLVE for kind in ("rectified", "as is") for inputs in (16, 32)},
+    "sum_look": [{**tile, "programs": programs} for tile in _ONCE for programs in (528, 1056)],
+    **dict.fromkeys(("look", "pool", "unpool"), _ONCE),
+}
 DEPTH = 12
 # Matrix products of 64 × 64 tiles per image of 64 tokens.
 _PRODUCTS = {"mlp_forward": 72, "mlp_backward": 36, "attention_forward": 15, "attention_backward": 27}
 
 
 def kernel_tiles() -> Record:
-    """Time every kernel with every size of tiles: compiled at the same time, timed one after another."""
+    """Time every kernel of ViT-Tiny with every size of tiles."""
+    return _time_all(TILES, ROWS)
+
+
+def convolution_tiles() -> Record:
+    """Time every kernel of IMPALA's convolutions with every size of tiles."""
+    return _time_all(CONVOLUTION_TILES, FRAMES)
+
+
+def _time_all(tiles: dict[str, list[dict[str, int]]], sizes: tuple[int, ...]) -> Record:
+    """Time kernels: compiled at the same time, timed one after another."""
     lock = str(Path(tempfile.gettempdir()) / "effdeg-benchmarks.lock")
     rows: list[Record] = []
     with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
-        waiting = [
-            pool.submit(_time_tiles, kernel, tiles, lock) for kernel, all_tiles in TILES.items() for tiles in all_tiles
-        ]
+        waiting = [pool.submit(_time_tiles, kernel, one, sizes, lock) for kernel, each in tiles.items() for one in each]
         for done in as_completed(waiting):
             rows += done.result()
             for row in done.result():
@@ -55,12 +77,13 @@ def kernel_tiles() -> Record:
     return {"name": "microseconds of a kernel", "rows": rows}
 
 
-def _time_tiles(kernel: str, tiles: dict[str, int], lock: str) -> list[Record]:
+def _time_tiles(kernel: str, tiles: dict[str, int], sizes: tuple[int, ...], lock: str) -> list[Record]:
     found = []
-    for rows in ROWS:
+    prepare = _prepare if kernel in TILES else _prepare_convolution
+    for rows in sizes:
         row: Record = {"kernel": kernel, "rows": rows, **tiles}
         try:
-            for name, launch in _prepare(kernel, tiles, rows):
+            for name, launch in prepare(kernel, tiles, rows):
                 launch()
                 torch.cuda.synchronize()
                 with filelock.FileLock(lock):
@@ -92,7 +115,7 @@ def _time(launch: Callable[[], object], launches: int = 20) -> float:
 
 
 def _prepare(kernel: str, tiles: dict[str, int], rows: int) -> list[tuple[str, Callable[[], object]]]:
-    from effdeg_lab.models import kernels
+    from effdeg_lab.models import vit_kernels as kernels
 
     torch.manual_seed(0)
 
@@ -137,4 +160,49 @@ def _prepare(kernel: str, tiles: dict[str, int], rows: int) -> list[tuple[str, C
     ]
 
 
-CASES = [kernel_tiles]
+def _prepare_convolution(kernel: str, given: dict[str, int], frames: int) -> list[tuple[str, Callable[[], object]]]:
+    from effdeg_lab.models import impala_kernels as kernels
+
+    torch.manual_seed(0)
+    tiles = dict(given)
+    programs = tiles.pop("programs", 0)
+    name, *variant = kernel.split(" ")
+    channels = int(variant[-1]) if variant else 32
+    side = 512 // channels  # 16 channels on 32 × 32 pixels, and 32 on 16 × 16
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+    if name in ("convolve", "sum_weights"):
+        x, dy, out = (draw(frames, side, side, channels) for _ in range(3))
+        weight = draw(channels, channels, 3, 3).contiguous(memory_format=torch.channels_last)
+        bias, count = torch.zeros(channels, device="cuda"), x[..., 0].numel() // tiles["PIXELS"]
+        sizes = (count, side, side, channels, channels)
+        if name == "convolve":
+            forward = (x, weight, bias, None, None, out, *sizes, True, True, False, False, False)
+            backward = (dy, weight, None, x, dy, out, *sizes, False, False, True, True, True)
+            arguments = forward if variant[0] == "forward" else backward
+            return [(kernel, lambda: kernels.convolve[(min(count, programs),)](*arguments, **tiles))]
+        many = min(count, programs // 3)
+        sums = torch.zeros(many, 3, 4 * channels + 1, channels, device="cuda")
+        rectified = variant[0] == "rectified"
+        return [(kernel, lambda: kernels.sum_weights[(3, many)](x, dy, sums, *sizes, rectified, **tiles))]
+    side, channels = (64, 16) if "look" in name else (32, 32)
+    pooled = draw(frames, side // 2, side // 2, channels)
+    places = torch.randint(9, pooled.shape, device="cuda", dtype=torch.uint8)
+    seen, weight = draw(frames, 64, 64, 3), draw(16, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+    count = pooled[..., 0].numel() // tiles["PIXELS"]
+    bias, sums = torch.zeros(16, device="cuda"), torch.zeros(max(programs, 1), 33, 16, device="cuda")
+    x = seen if "look" in name else draw(frames, side, side, channels)
+    each: dict[str, Callable[[], object]] = {
+        "look": lambda: kernels.look[(count,)](x, weight, bias, pooled, places, side, side, channels, **tiles),
+        "sum_look": lambda: kernels.sum_look[(programs,)](
+            x, pooled, places, sums, count, side, side, channels, **tiles
+        ),
+        "pool": lambda: kernels.pool[(count,)](x, pooled, places, side, side, channels, **tiles),
+        "unpool": lambda: kernels.unpool[(4 * count,)](pooled, places, x, side, side, channels, **tiles),
+    }
+    return [(kernel, each[name])]
+
+
+CASES = [kernel_tiles, convolution_tiles]

@@ -10,6 +10,7 @@ from typing import Any
 import along_training
 import numpy as np
 import speed
+import text_results
 import throughput
 import which_model
 from which_model import FIT, keep_fitted
@@ -18,6 +19,7 @@ from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
 from effdeg_lab.results import Results, collect, matching
 from effdeg_lab.runs import Run
+from effdeg_lab.studies.methods import format_duration
 from effdeg_lab.studies.pool import (
     DEGREES,
     RANDOM_PIXELS,
@@ -33,6 +35,7 @@ from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.studies.shifts import Shifts
+from effdeg_lab.studies.text import count_seeds
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -78,6 +81,7 @@ def fill(mark: str) -> str:
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or
             ``number RECIPE; summary; METHOD; KEY``, the mean of a number over a method's runs; or
+            ``number RECIPE; time; METHOD``, the time of a run that was not stacked; or
             ``number RECIPE; lead; METHOD; OTHER; MEASURE``, by how much a method is better than another, with an
             interval, or ``number RECIPE; seeds; METHOD; KEY``, a number of each run, both with ``; POINT`` at a point
             of the grid; or
@@ -101,6 +105,8 @@ def fill(mark: str) -> str:
         "recipes": make_recipe_table,
         "finetuning": lambda: format_run(Shifts),
         "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
+        "text": lambda: text_results.make_table(read_texts()),
+        "text-steps": lambda: text_results.make_step_table(read_texts()),
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
         "imagenet-throughput": throughput.make_table,
@@ -116,6 +122,12 @@ def fill(mark: str) -> str:
 def read_games() -> list[Results]:
     """Return the results of Procgen's games that were run."""
     return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_run(name)]
+
+
+def read_texts() -> list[Results]:
+    """Return the results of GLUE's tasks: those of the recipes, and RTE with a larger encoder."""
+    names = ["glue-rte", "glue-mrpc", "glue-cola", "glue-rte@model=all-mpnet-base-v2"]
+    return [results(name) for name in names]
 
 
 def list_run(study: type) -> list[str]:
@@ -181,6 +193,8 @@ def find_number(name: str, *where: str) -> str:
         return f"{times['ed'] / times['plain']:.2f}"
     if name == "benchmark":
         return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
+    if where[0] == "time":
+        return format_duration(results(name).find(where[1]).time())
     if len(where) < 3:
         rows = pool(name).models
         return _signed(_correlate(rows if where[1:] != ("fit",) else keep_fitted(rows), where[0]))
@@ -194,7 +208,8 @@ def find_number(name: str, *where: str) -> str:
         *others, last = (f"{value:.3g}" for value in at_point(name, *where[3:]).find(where[1]).values(where[2]))
         return f"{', '.join(others)} and {last}"
     table, row, column = tables(name)[int(where[0]) - 1], where[1], int(where[2])
-    return next(cells[column] for cells in table.rows if cells[0] == row)
+    # Two stars of a paragraph would be emphasis.
+    return escape_markdown(next(cells[column] for cells in table.rows if cells[0] == row))
 
 
 def at_point(name: str, point: str = "") -> Results:
@@ -262,7 +277,7 @@ def make_results() -> str:
     seeds = len(results("cifar10-contest").seeds)
     setting = f"test accuracy, ViT-Tiny, CIFAR-10, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
-    setting = f"ResNet-9, equal time, {_count_seeds('cifar10-relatives')} seeds"
+    setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
     for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
         lines.append(_format_accuracies(f"{labels:,} labels, 3 seeds", "cifar10-few-labels", 3 * place + 2, 1))
@@ -271,12 +286,6 @@ def make_results() -> str:
     setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
     lines.append(f"| {setting} | {penalized:.1%} | plain {plain:.1%} |")
     return "\n".join(lines) + "\n"
-
-
-def _count_seeds(name: str) -> str:
-    """Return how many seeds the methods of a recipe have: one number, or the least and the most."""
-    counts = sorted({len(each.runs) for each in results(name).done})
-    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from effdeg import Penalty
 from effdeg_lab import Run, all_recipes, find_recipe
+from effdeg_lab.results import collect
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "findings").glob("*.md")]
@@ -413,7 +414,7 @@ def test_the_kernels_of_a_block_are_shown_as_measured(docs, tmp_path, monkeypatc
 
 
 def test_the_kernels_have_the_fastest_tiles(docs):
-    speed, source = docs("speed"), ROOT / "experiments" / "src" / "effdeg_lab" / "models" / "kernels.py"
+    speed, source = docs("speed"), ROOT / "experiments" / "src" / "effdeg_lab" / "models" / "vit_kernels.py"
     chosen = {
         node.targets[0].id.lower(): ast.literal_eval(node.value)
         for node in ast.parse(source.read_text()).body
@@ -503,3 +504,41 @@ def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
     assert "| does not fit |" in throughput.make_table()
     monkeypatch.setattr(throughput.speed, "read_rows", lambda _: [])
     assert throughput.make_hours() == throughput.make_table() == throughput.MISSING
+
+
+def test_what_the_pages_say_of_text_is_what_was_found(docs):
+    """The side of zero on which a whole interval lies, 0 if on neither; where this changes, so must the sentences."""
+    signs = {}
+    for results in docs("lab_tables").read_texts():
+        model = next(run.settings["model"] for each in results.done for run in each.runs)
+        for each in results.done[1:]:
+            low, high = results.difference(each, key="score").interval
+            signs[results.recipe.name, model, each.method.name] = (low > 0) - (high < 0)
+    assert {key: sign for key, sign in signs.items() if sign} == {
+        ("glue-rte", "all-MiniLM-L6-v2", "mixup"): -1,
+        ("glue-rte", "all-MiniLM-L6-v2", "mixup-later"): -1,
+        ("glue-rte", "all-MiniLM-L6-v2", "ed-curvature"): -1,
+        ("glue-mrpc", "all-MiniLM-L6-v2", "mixup"): -1,
+        ("glue-mrpc", "all-MiniLM-L6-v2", "ed"): -1,
+        ("glue-mrpc", "all-MiniLM-L6-v2", "ed-curvature"): -1,
+        ("glue-cola", "all-MiniLM-L6-v2", "ed-self"): 1,
+    }
+
+
+def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
+    """Epochs of 10 steps that take 20, 20 and 50 ms each, for four runs; alone 6 ms; evaluation is in neither."""
+    recipe = find_recipe("glue-rte")
+
+    def make_run(seed, times, **environment):
+        seconds = itertools.accumulate(times)
+        metrics = [{"step": 10 * place, "seconds": each} for place, each in enumerate(seconds, start=1)]
+        settings = recipe.resolve(recipe.method("plain"), {"seed": seed}).to_dict()
+        summary = {"score": 0.5, "seconds": sum(times)}
+        return Run(Path(f"{seed}"), "glue-rte", "plain", "FineTuning", settings, environment, metrics, summary)
+
+    stacked = [make_run(seed, [0.2, 0.2, 0.5], together=4, shared=True, device="A") for seed in range(1, 5)]
+    (results,) = collect(recipe, [make_run(0, [0.06] * 3, device="A"), *stacked])
+    head, _, row, _, note = docs("text_results").make_step_table([results]).splitlines()
+    assert head.endswith("| RTE, MiniLM-L6-v2, alone | RTE, MiniLM-L6-v2, stacked |")
+    assert row == "| Plain | 6.00 | 5.00 (4) |"
+    assert note.startswith("A; ")

@@ -1,9 +1,11 @@
 """GLUE's recipes: the paper's settings, the study on runs that are made up, and the commands on a tiny encoder."""
 
 import shutil
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from scipy.stats import t
 from test_finetune import make_data, transformers
 
@@ -12,9 +14,11 @@ from effdeg_lab.recipe import find_recipe
 from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.text import read_chosen
+from effdeg_lab.tables import to_terminal
 
 TINY = [each for key in ("model=tiny", "epochs=1", "batch=8", "compile=false") for each in ("--set", key)]
 RECIPE = find_recipe("glue-rte")
+METHODS = [*enumerate(RECIPE.methods)]
 
 
 def make_run(method, score, *, seed=0, recipe=RECIPE, step=2.0, halves=((0.5, 0.5),), **changes):
@@ -71,14 +75,53 @@ def test_scores_with_their_spread_the_best_failures_differences_and_costs():
     table, _ = RECIPE.study.tables(collect(RECIPE, runs)[0])
     assert table.title == "RTE, all-MiniLM-L6-v2: accuracy, 10 epochs, seeds 0, 1, 2, Thinking Machine"
     rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["Plain"] == ("70.28 ± 1.73", "57.33 ± 6.43", "62.00", "1 of 3", "–", "2.0", "1.00×")
+    assert rows["Plain"] == ("70.28", "57.33 ± 6.43", "62.00", "1 of 3", "–", "2.0 (1.00×)")
     # Differences of 1, 2 and 3 points: a mean of 2 and a standard error of 1/√3.
     margin = t.ppf(0.975, 2) / 3**0.5
     low, high = 2 - margin, 2 + margin
-    assert rows["ED"][3:] == ("0 of 3", f"+2.00 ({low:+.2f} to {high:+.2f})", "3.0", "1.50×")
+    assert rows["ED"][3:] == ("0 of 3", f"+2.00 ({low:+.2f} to {high:+.2f})", "3.0 (1.50×)")
     assert rows["Mixup"][2:4] == ("50.00", "3 of 3")
-    assert rows["R-Drop"] == ("–", "not run", "–", "–", "–", "–", "–")
     assert {table.rows[row][0] for row, column in table.bold if column == 2} == {"ED"}
+    assert "3 of the recipe's 25 seeds" in table.notes[0]
+    assert "Plain 70.28 ± 1.73, Mixup 70.28 ± 3.07, ED 71.12 ± 1.96" in table.notes[2]
+    assert table.notes[-1].startswith("Not run: Mixup in a second stage; R-Drop; ")  # instead of rows of dashes
+
+
+def test_differences_that_exclude_zero_are_counted_one_by_one_and_all_at_once():
+    # Differences of 2 to 4 and of 8 to 10 points, both with a standard error of 1/√3.
+    runs = make_runs({"plain": [0.60, 0.62, 0.64], "ed": [0.62, 0.65, 0.68], "mixup": [0.68, 0.71, 0.74]})
+    table, _ = RECIPE.study.tables(collect(RECIPE, runs)[0])
+    alone, both = (sum(mean * 3**0.5 > t.ppf(1 - 0.025 / count, 2) for mean in (3, 9)) for count in (1, 2))
+    assert (alone, both) == (2, 1)
+    assert "* excludes zero: 2 of 2 here" in table.notes[1]
+    assert table.notes[1].endswith("(Bonferroni): 1.")
+    table, _ = RECIPE.study.tables(collect(RECIPE, [run for run in runs if run.method != "mixup"])[0])
+    assert table.notes[1].endswith("* excludes zero.")
+
+
+def test_stacked_runs_have_scores_but_no_times_and_count_as_the_same_machine():
+    runs = make_runs({"plain": [0.60, 0.62, 0.64], "ed": [0.61, 0.64, 0.67], "rdrop": [0.8, 0.8]})
+    for run in runs[1:3] + runs[3:5] + runs[6:]:  # all but the first of plain, and the last of ED
+        run.environment["shared"], run.summary["milliseconds_per_step"] = True, 50.0
+    table, _ = RECIPE.study.tables(collect(RECIPE, runs)[0])
+    assert table.title.endswith("seeds 0, 1, 2, Thinking Machine")
+    assert {row[0]: row[-1] for row in table.rows} == {"Plain": "2.0 (1.00×)", "ED": "2.0 (1.00×)", "R-Drop": "–"}
+    # R-Drop has the highest mean, but fewer seeds than others.
+    assert {table.rows[row][0] for row, column in table.bold if column == 2} == {"ED"}
+    for run in runs:
+        run.environment["shared"] = True
+    table, _ = RECIPE.study.tables(collect(RECIPE, runs)[0])
+    assert table.columns == ("", "paper, %", "here, %", "best, %", "failed", "against Plain")
+
+
+def test_the_scores_of_all_methods_fit_into_80_columns():
+    several = {each.name: [0.5 + 0.017 * seed * (place % 3) for seed in range(8)] for place, each in METHODS}
+    table, _ = RECIPE.study.tables(collect(RECIPE, make_runs(several))[0])
+    console = Console(width=80, file=StringIO())
+    console.print(to_terminal(table, 80))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 6 + 2 * len(METHODS)  # a title, heads, borders, and two lines for each method
 
 
 def test_the_epoch_is_chosen_on_one_half_and_scored_on_the_other():
@@ -92,7 +135,7 @@ def test_the_epoch_is_chosen_on_one_half_and_scored_on_the_other():
     assert rows["Plain"] == ("58.00 ± 0.00", "–", "62.00 ± 0.00", "–")
     assert rows["ED"][::2] == ("61.00 ± 1.41", "61.00 ± 1.41")
     assert [cell.split()[0] for cell in rows["ED"][1::2]] == ["+3.00", "-1.00"]
-    assert rows["Mixup"] == ("–",) * 4
+    assert rows.keys() == {"Plain", "ED"}
 
 
 def test_runs_without_halves_can_be_read():

@@ -163,7 +163,7 @@ def test_without_a_reference_the_longest_step_sets_the_time():
 
 def test_runs_that_shared_a_device_have_no_times():
     (results,) = collect(METHODS, [make_run(METHODS, name, 0.8, shared=True) for name in ("plain", "ed")])
-    assert (results.machines, results.equal_time) == (["Thinking Machine (shared)"], None)
+    assert (results.machines, results.equal_time) == (["Thinking Machine"], None)
     assert {each.time() for each in results.done} == {None}
 
 

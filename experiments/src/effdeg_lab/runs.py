@@ -87,7 +87,7 @@ class Run:
     def machine(self) -> str:
         """The device it ran on, with the number of processes if there were several."""
         count, device = self.environment.get("processes", 1), self.environment.get("device", "unknown device")
-        return f"{f'{count} × ' if count > 1 else ''}{device}{' (shared)' if self.environment.get('shared') else ''}"
+        return f"{f'{count} × ' if count > 1 else ''}{device}"
 
     def value(self, key: str) -> float:
         """Return a number of the summary, by a dotted key such as ``effective_degree.value``; nan if there is none."""

@@ -113,10 +113,10 @@ class Encoder(nn.Sequential):
         blocks: list[Any] = list(self)
         if self.fused and x.is_cuda:
             # Not at the top: Triton comes with torch for GPUs alone.
-            from effdeg_lab.models import kernels
+            from effdeg_lab.models import vit_kernels
 
-            if kernels.can_encode(x, heads=blocks[0].heads):
-                return kernels.encode(x, [_get_parameters(block, x.dtype) for block in blocks])
+            if vit_kernels.can_encode(x, heads=blocks[0].heads):
+                return vit_kernels.encode(x, [_get_parameters(block, x.dtype) for block in blocks])
         for block in blocks:
             x = block(x)
         return x

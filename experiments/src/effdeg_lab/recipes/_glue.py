@@ -19,6 +19,7 @@ def make_recipe(
     metric: str,
     paper: Mapping[str, Reported],
     expects: str,
+    cost: str,
     seeds: tuple[int, ...],
 ) -> Recipe:
     """Make the recipe of a task from the paper's settings and numbers."""
@@ -27,7 +28,7 @@ def make_recipe(
         title=f"Fine-tuning a text encoder on {task}",
         paper="Table 4, appendix F.4",
         expects=expects,
-        cost="not known yet: no run on a GPU so far",
+        cost=f"{cost}, after compiling",
         settings=settings,
         run=train,
         run_together=train_together,

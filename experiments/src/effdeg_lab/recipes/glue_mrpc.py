@@ -10,5 +10,6 @@ RECIPE = make_recipe(
     metric="accuracy",
     paper={"plain": Reported(86.74, 1.06), "mixup": Reported(86.30, 1.22), "ed": Reported(87.66, 0.90)},
     expects="ED is ahead by 0.92 points; mixup at the embeddings loses 0.44.",
+    cost="3 s per plain run on one H200, 4.5 with ED, 6 with mixup in two stages, six stacked",
     seeds=tuple(range(25)),
 )

@@ -10,5 +10,6 @@ RECIPE = make_recipe(
     metric="accuracy",
     paper={"plain": Reported(70.28, 1.73), "mixup": Reported(70.28, 3.07), "ed": Reported(71.12, 1.96)},
     expects="ED is ahead by 0.84 points; mixup at the embeddings gains nothing.",
+    cost="2 s per plain run on one H200, 3 with ED, 3.5 with mixup in two stages; with mpnet 8 and 13, three stacked",
     seeds=tuple(range(25)),
 )

@@ -66,6 +66,7 @@ class PPO(Settings):
     episodes: int = setting(500, scale=True, named=False, least=1)  # to play at the end, at least
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
+    fused: bool = setting(True, scale=True, named=False)  # convolutions by our kernels, on a GPU in bf16
 
     @property
     def batch(self) -> int:
@@ -169,6 +170,7 @@ class Learner:
         self.agent, self._settings = agent, settings
         self._device = device = next(agent.parameters()).device
         self._on_gpu = device.type == "cuda"
+        agent.fuse(settings.fused and settings.precision == "bf16")
         self._penalty = make_penalty(settings) if settings.weight > 0 else None
         steps, half = settings.rollout, settings.games // 2
         shape = (steps, settings.games)

@@ -60,7 +60,6 @@ class Returns(Study):
     def _list_returns(self, results: Results) -> Table:
         methods, first = results.methods, results.methods[0]
         unseen = [each.spread("test_return") for each in methods]
-        alone = [_keep_alone(each) for each in methods]
         columns = {
             "": [each.method.title for each in methods],
             "unseen levels": [_format_return(spread, each.state) for spread, each in zip(unseen, methods, strict=True)],
@@ -69,8 +68,8 @@ class Returns(Study):
             ],
             "training levels": [_format_return(each.spread("train_return")) for each in methods],
             "gap": [_format_return(each.spread("gap")) for each in methods],
-            "steps/s": [NOTHING if (speed := each.time(_SPEED)) is None else f"{speed:,.0f}" for each in alone],
-            "speed": [format_price(_compare_speeds(each, alone[0])) for each in alone],
+            "steps/s": [NOTHING if (speed := each.time(_SPEED)) is None else f"{speed:,.0f}" for each in methods],
+            "speed": [format_price(_compare_speeds(each, first)) for each in methods],
             **list_seeds(results, methods),
         }
         errors = [run.value("test_return_error") for each in results.done for run in each.runs]
@@ -132,11 +131,6 @@ def _format_return(spread: Spread | None, nothing: str = NOTHING) -> str:
     if spread is None:
         return nothing
     return f"{spread.mean:.2f}" + ("" if spread.stderr is None else f" ± {spread.stderr:.2f}")
-
-
-def _keep_alone(each: MethodRuns) -> MethodRuns:
-    """Leave out the runs that shared their device."""
-    return replace(each, runs=tuple(run for run in each.runs if not run.environment.get("shared")))
 
 
 def _compare_speeds(one: MethodRuns, other: MethodRuns) -> float | None:

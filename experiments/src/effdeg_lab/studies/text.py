@@ -1,7 +1,7 @@
 """Fine-tuned text classifiers: scores over many seeds, on all of dev and on the half that nothing was chosen by."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,7 +19,6 @@ from effdeg_lab.studies.methods import (
     format_price,
     is_rough,
     judge_difference,
-    list_seeds,
     make_table,
     measure_price,
     tested_on,
@@ -76,40 +75,45 @@ class FineTuned(Study):
         return ", ".join([self.task, *encoders])
 
     def _list_scores(self, results: Results) -> Table:
-        methods, papers = results.methods, [each.method.paper for each in results.methods]
+        methods, first = [each for each in results.methods if each.state != "not run"], results.methods[0]
+        papers = [each.method.paper for each in methods]
         spreads = [each.spread("score") for each in methods]
-        steps = [each.time("milliseconds_per_step") for each in methods]
         columns = {
             "": [each.method.title for each in methods],
-            "paper, BERT-base, %": list(map(format_points, papers)),
+            "paper, %": [f"{paper.mean:.2f}" if paper else NOTHING for paper in papers],
             "here, %": [format_points(spread, each.state) for spread, each in zip(spreads, methods, strict=True)],
             "best, %": [f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods],
             "failed": [f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods],
-            f"against {methods[0].method.title}": [
+            f"against {first.method.title}": [
                 format_difference(results.difference(each, key="score")) for each in methods
             ],
-            "step, ms": [NOTHING if step is None else f"{step:,.1f}" for step in steps],
-            "step": [format_price(measure_price(results, each)) for each in methods],
-            **list_seeds(results, methods),
         }
         notes = [
-            f"After the last epoch, on {_name_examples(results)}. ±: standard deviation over seeds. Failed: not above "
-            "what the most frequent class scores.",
-            "Differences have 95% intervals, paired by seed; * excludes zero.",
-            *([ROUGH] if is_rough(results) else []),
-            *(f"{each.method.title} failed: {each.failure}" for each in methods if each.failure),
+            f"After the last epoch, on {_name_examples(results)}; {count_seeds(results)} of the recipe's "
+            f"{len(results.recipe.seeds)} seeds. ±: standard deviation over seeds. Failed: not above what the most "
+            "frequent class scores.",
+            f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
+            *_describe_paper(methods),
         ]
+        if any(each.time() is not None for each in methods):
+            columns["step, ms"] = [_format_step(results, each) for each in methods]
+            notes.append(f"Step: of runs that had the device to themselves; in brackets, in {first.method.title}'s.")
+            notes += [ROUGH] if is_rough(results) else []
+        notes += [f"{each.method.title} failed: {each.failure}" for each in methods if each.failure]
+        absent = [each.method.title for each in results.methods if each not in methods]
+        notes += [f"Not run: {'; '.join(absent)}."] if absent else []
         title = f"{self._name(results)}: {self.metric}, {results.heading}"
-        return make_table(title, columns, notes, bold_largest(papers, 1) | bold_largest(spreads, 2))
+        largest = bold_largest(_keep_complete(spreads), 2)
+        return make_table(title, columns, notes, bold_largest(papers, 1) | largest)
 
     def _list_halves(self, results: Results) -> Table:
-        first, bold = results.methods[0].method, frozenset[tuple[int, int]]()
-        columns = {"": [each.method.title for each in results.methods]}
+        methods, first, bold = results.done, results.methods[0].method, frozenset[tuple[int, int]]()
+        columns = {"": [each.method.title for each in methods]}
         for when, read in (("last epoch", _read_half), ("chosen epoch", read_chosen)):
-            scores = {each.method.name: _read_all(each, read) for each in results.methods}
-            plain = scores[first.name]
+            scores = {each.method.name: _read_all(each, read) for each in methods}
+            plain = scores.get(first.name)
             spreads = [Spread.of(each.values()) if each else None for each in scores.values()]
-            bold |= bold_largest(spreads, len(columns))
+            bold |= bold_largest(_keep_complete(spreads), len(columns))
             columns[f"{when}, %"] = list(map(format_points, spreads))
             columns[f"{when}, against {first.title}"] = [
                 format_difference(Difference.of(each, plain) if each and plain and name != first.name else None)
@@ -148,6 +152,28 @@ class FineTuned(Study):
         return figure
 
 
+def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tuple[int, int, int]:
+    """Count differences from the first method: all of them, those above zero, and those below, by 95% intervals.
+
+    Each interval holds by itself, or all of them do at once.
+    """
+    pairs = [
+        [dict(each.values("score")), dict(results.methods[0].values("score"))]
+        for results in several
+        for each in results.done
+        if results.methods[0].runs and each is not results.methods[0]
+    ]
+    comparisons = len(pairs) if at_once else 1
+    found = [Difference.of(*pair, comparisons=comparisons).interval or (-math.inf, math.inf) for pair in pairs]
+    return len(pairs), sum(low > 0 for low, _ in found), sum(high < 0 for _, high in found)
+
+
+def count_seeds(results: Results) -> str:
+    """Return how many seeds the methods have: one number, or the least and the most."""
+    counts = sorted({len(each.runs) for each in results.done})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
 def read_chosen(run: Run) -> float:
     """Return the score on the half to report after the epoch that was best on the half to choose by."""
     own = run.metrics[-run.settings["epochs"] :]  # of two stages, the second
@@ -168,6 +194,36 @@ def _read_all(each: MethodRuns, read: Callable[[Run], float]) -> dict[int, float
 def _count_failed(each: MethodRuns) -> int:
     """Count the runs that are not above the most frequent class; none that predicts one class only is."""
     return sum(run.value("score") <= run.value("dev_majority") for run in each.runs)
+
+
+def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
+    """Return a note on the paper's numbers, if there are any."""
+    known = ", ".join(f"{each.method.title} {each.method.paper}" for each in methods if each.method.paper)
+    return [f"Paper: BERT-base, 9 seeds; {known}."] if known else []
+
+
+def _describe_exceptions(results: Results) -> str:
+    """Tell how many differences exclude zero, if there are several."""
+    (count, *alone), (_, *at_once) = (count_exceptions([results], at_once=each) for each in (False, True))
+    return (
+        f": {sum(alone)} of {count} here, where chance alone gives 1 in 20. With intervals that hold for all at once "
+        f"(Bonferroni): {sum(at_once)}"
+        if count > 1
+        else ""
+    )
+
+
+def _format_step(results: Results, each: MethodRuns) -> str:
+    step, price = each.time("milliseconds_per_step"), measure_price(results, each)
+    if step is None:
+        return NOTHING
+    return f"{step:,.1f}" + ("" if price is None else f" ({format_price(price)})")
+
+
+def _keep_complete(spreads: Sequence[Spread | None]) -> list[Spread | None]:
+    """Leave out means over fewer seeds than others have: they may be the largest for the seeds that they lack."""
+    most = max((spread.count for spread in spreads if spread), default=0)
+    return [spread if spread and spread.count == most else None for spread in spreads]
 
 
 def _name_examples(results: Results) -> str:

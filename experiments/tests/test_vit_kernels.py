@@ -16,7 +16,7 @@ ON_GPU = torch.cuda.is_available()
 if not (ON_GPU or os.environ.get("TRITON_INTERPRET") == "1"):
     pytest.skip("needs a CUDA GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from effdeg_lab.models import kernels
+from effdeg_lab.models import vit_kernels as kernels
 
 if ON_GPU and not kernels.ON_LARGE_CHIP:
     pytest.skip("needs a GPU with room for the tiles", allow_module_level=True)

@@ -1,0 +1,73 @@
+"""How long the parts of PPO on Procgen take: an action, an update of a minibatch, a rollout; with which kernels."""
+
+import time
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+
+from effdeg_lab.models.impala import Agent
+from effdeg_lab.recipe import find_recipe
+from effdeg_lab.rl.games import ACTIONS, TRAINING, check_backend
+from effdeg_lab.rl.players import RewardScale, open_halves
+from effdeg_lab.rl.ppo_procgen import PPO, Learner, play_rollout
+
+Record = dict[str, Any]
+GAME = "starpilot"
+
+
+def ppo_parts() -> Record:
+    """Time the parts of plain PPO, of mixreg and of PPO with the penalty, with our kernels and without.
+
+    Rollouts are timed where the package procgen is installed. Steps per second are those of rollouts and updates,
+    without the evaluation along training.
+    """
+    torch.backends.cudnn.benchmark = True
+    rows = [{"method": method, "fused": fused, **_time_parts(method, fused)} for method, fused in _VARIANTS]
+    plain = {row["fused"]: row["update, ms"] for row in rows if row["method"] == "plain"}
+    for row in rows:
+        row["ratio"] = row["update, ms"] / plain[row["fused"]]
+    return {"name": "parts of PPO on Procgen", "rows": rows}
+
+
+_VARIANTS = list(product(("plain", "mixreg", "ed"), (True, False)))
+
+
+def _time_parts(method: str, fused: bool) -> Record:
+    recipe = find_recipe(f"procgen-{GAME}")
+    settings = recipe.resolve(recipe.method(method), {"fused": fused})
+    assert isinstance(settings, PPO)
+    torch.cuda.reset_peak_memory_stats()
+    agent = Agent((64, 64), actions=ACTIONS).cuda()
+    agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    learner = Learner(agent, settings, (64, 64))
+    learner.prepare()
+    graphs = learner._graphs
+    updates = settings.epochs * settings.minibatches
+    row: Record = {f"{name}, ms": _time(graphs[name], 24) for name in ("choose", "estimate", "update")}
+    try:
+        check_backend("procgen")
+        halves = open_halves(GAME, TRAINING, count=settings.games, backend="procgen", seeds=(0,))
+        scale = RewardScale(settings.games, settings.discount)
+        row["rollout, ms"] = _time(lambda: play_rollout(learner, halves, scale), 3)
+        seconds = (row["rollout, ms"] + row["estimate, ms"] + updates * row["update, ms"]) / 1e3
+        row["steps per second"] = settings.batch / seconds
+    except ImportError as error:
+        row["rollout, ms"] = str(error)
+    row["peak_GiB"] = torch.cuda.max_memory_allocated() / 2**30
+    learner.close()
+    torch._dynamo.reset()
+    torch.cuda.empty_cache()
+    return row
+
+
+def _time(act: Callable[[], object], repeats: int) -> float:
+    """Return the milliseconds that something takes, on average after a first time."""
+    act()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        act()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - begin) / repeats
