@@ -25,8 +25,8 @@ def main() -> None:
     cases: dict[str, Callable[..., Any]] = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("case", nargs="*", help=f"on this machine ({kind}): {', '.join(cases)}; by default all")
-    some_of = ("engine_speedups", "imagenet_throughput")
-    text = f"of {' or '.join(some_of)}; the rows of others are kept"
+    some_of = ("engine_speedups", "imagenet_throughput", "ppo_parts")
+    text = f"of {', '.join(some_of)}; the rows of others are kept"
     parser.add_argument("--variants", nargs="+", default=[], help=text)
     names, variants = (given := parser.parse_args()).case, given.variants
     if unknown := [name for name in names if name not in cases]:

@@ -1,8 +1,7 @@
 """How long the parts of PPO on Procgen take: an action, an update of a minibatch, a rollout; with which kernels."""
 
 import time
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -15,23 +14,30 @@ from effdeg_lab.rl.ppo_procgen import PPO, Learner, play_rollout
 
 Record = dict[str, Any]
 GAME = "starpilot"
+VARIANTS = {
+    f"{method}-{'fused' if fused else 'pytorch'}": (method, fused)
+    for fused in (True, False)
+    for method in ("plain", "mixreg", "ed")
+}
 
 
-def ppo_parts() -> Record:
-    """Time the parts of plain PPO, of mixreg and of PPO with the penalty, with our kernels and without.
+def ppo_parts(variants: Collection[str] = ()) -> Record:
+    """Time the parts of plain PPO, of mixreg and of PPO with the penalty, with our kernels and with PyTorch's.
 
     Rollouts are timed where the package procgen is installed. Steps per second are those of rollouts and updates,
     without the evaluation along training.
+
+    Args:
+        variants: The names of those to time, such as ``ed-fused``; by default all.
     """
+    if unknown := [name for name in variants if name not in VARIANTS]:
+        raise ValueError(f"{', '.join(unknown)}: not a variant of ppo_parts, which has {', '.join(VARIANTS)}.")
     torch.backends.cudnn.benchmark = True
-    rows = [{"method": method, "fused": fused, **_time_parts(method, fused)} for method, fused in _VARIANTS]
-    plain = {row["fused"]: row["update, ms"] for row in rows if row["method"] == "plain"}
-    for row in rows:
-        row["ratio"] = row["update, ms"] / plain[row["fused"]]
+    rows = []
+    for name in variants or VARIANTS:
+        method, fused = VARIANTS[name]
+        rows.append({"variant": name, "method": method, **_time_parts(method, fused)})
     return {"name": "parts of PPO on Procgen", "rows": rows}
-
-
-_VARIANTS = list(product(("plain", "mixreg", "ed"), (True, False)))
 
 
 def _time_parts(method: str, fused: bool) -> Record:
@@ -43,9 +49,8 @@ def _time_parts(method: str, fused: bool) -> Record:
     agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     learner = Learner(agent, settings, (64, 64))
     learner.prepare()
-    graphs = learner._graphs
     updates = settings.epochs * settings.minibatches
-    row: Record = {f"{name}, ms": _time(graphs[name], 24) for name in ("choose", "estimate", "update")}
+    row: Record = {f"{name}, ms": _time(graph, 24) for name, graph in learner._graphs.items()}
     try:
         check_backend("procgen")
         halves = open_halves(GAME, TRAINING, count=settings.games, backend="procgen", seeds=(0,))
