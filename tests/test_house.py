@@ -45,6 +45,7 @@ COVERED_BY = {
     "integrations/test_huggingface.py": ["integrations/_calls.py"],
     "ranking/test_rank.py": ["ranking/_pool.py", "ranking/_result.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
+    "train/test_points.py": ["train/_batch.py"],
 }
 
 
