@@ -175,7 +175,7 @@ def _prepare_convolution(kernel: str, given: dict[str, int], frames: int) -> lis
 
     if name in ("convolve", "sum_weights"):
         x, dy, out = (draw(frames, side, side, channels) for _ in range(3))
-        weight = draw(channels, channels, 3, 3).contiguous(memory_format=torch.channels_last)
+        weight = draw(channels, channels, 3, 3).float().contiguous(memory_format=torch.channels_last)
         bias, count = torch.zeros(channels, device="cuda"), x[..., 0].numel() // tiles["PIXELS"]
         sizes = (count, side, side, channels, channels)
         if name == "convolve":
@@ -190,7 +190,7 @@ def _prepare_convolution(kernel: str, given: dict[str, int], frames: int) -> lis
     side, channels = (64, 16) if "look" in name else (32, 32)
     pooled = draw(frames, side // 2, side // 2, channels)
     places = torch.randint(9, pooled.shape, device="cuda", dtype=torch.uint8)
-    seen, weight = draw(frames, 64, 64, 3), draw(16, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+    seen, weight = draw(frames, 64, 64, 3), draw(16, 3, 3, 3).float().contiguous(memory_format=torch.channels_last)
     count = pooled[..., 0].numel() // tiles["PIXELS"]
     bias, sums = torch.zeros(16, device="cuda"), torch.zeros(max(programs, 1), 33, 16, device="cuda")
     x = seen if "look" in name else draw(frames, side, side, channels)

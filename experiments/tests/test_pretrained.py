@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
 from effdeg.baselines import method
 from effdeg_lab.data import load
-from effdeg_lab.engine import Training, classify, train
+from effdeg_lab.engine import Training, classify, pretrained, train
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples, resize
 from effdeg_lab.engine.step import Objective
@@ -128,6 +128,23 @@ def test_the_head_is_fitted_to_images_as_they_are_evaluated():
     assert torch.equal(other.head.weight, model.head.weight)  # no random number decides
     heads = [make_network(tune(start_from="pretrained", seed=seed), examples, CPU).head.weight for seed in (0, 1)]
     assert not torch.equal(*heads)
+
+
+def test_a_head_is_fitted_once_to_the_same_features(tmp_path, pictures, monkeypatch):
+    fits = []
+    monkeypatch.setattr(pretrained, "_heads", {})
+    monkeypatch.setattr(
+        pretrained, "fit_logistic", lambda *given, **options: fits.append(1) or fit_logistic(*given, **options)
+    )
+    alone = carry_out(tmp_path / "a", tune(proxies=("distance",)))
+    again = carry_out(tmp_path / "b", tune(proxies=("distance",), seed=1))
+    assert len(fits) == 1
+    start = make_network(tune(), DeviceExamples(pictures, tune(), CPU), CPU).state_dict()
+    for done in (alone, again):  # from the head that fits, not from a random one
+        moved = sum(float((done.weights[name] - start[name]).square().sum()) for name in start) ** 0.5
+        assert done.summary["proxies"]["distance"]["value"] == pytest.approx(moved, rel=1e-5)
+    make_network(tune(limit=50), DeviceExamples(pictures, tune(limit=50), CPU), CPU)
+    assert len(fits) == 2
 
 
 def count_right(weights, images, labels):

@@ -52,16 +52,16 @@ def finish(
     settings, shows = job.settings, progress and loop.first_process
     assert isinstance(settings, Training)
     if settings.start_from != "scratch" and not settings.held_out:
-        start = make_network(settings, examples, job.device, job.data)
-        summary |= measure_interpolated(task.model, start, examples, settings)
+        # All of its weights will be replaced: it needs no head that fits.
+        network = make_network(settings.change({"start_from": "pretrained"}), examples, job.device, job.data)
+        summary |= measure_interpolated(network, loop.first_weights, task.model.state_dict(), examples, settings)
     if settings.proxies or settings.test_proxies:
         loop.save()
     if settings.test_proxies:
         summary |= evaluation.measure_test_proxies(task.model, examples, settings, progress=shows)
     if settings.proxies:
         summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(task.model, examples, settings)
-        untrained = make_network(settings, examples, job.device, job.data)
-        summary |= evaluation.measure_proxies(task.model, untrained, examples, settings, progress=shows)
+        summary |= evaluation.measure_proxies(task.model, loop.first_weights, examples, settings, progress=shows)
     loop.finish(summary)
 
 

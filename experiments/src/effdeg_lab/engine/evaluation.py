@@ -141,16 +141,16 @@ def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Train
 
 
 def measure_proxies(
-    model: nn.Module, untrained: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
+    model: nn.Module, first: dict[str, Tensor], examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
-    """Evaluate the chosen proxies on training examples, and the effective degree on the same."""
+    """Evaluate the chosen proxies on training examples, and the effective degree on the same; ``first`` are weights."""
     split = examples.train.first(settings.proxy_examples).load()
     table = proxies.evaluate(
         model,
         (examples.normalize(split.inputs), split.labels),
         cross_entropy,
         names=None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies])),
-        reference=untrained.state_dict(),
+        reference=first,
         progress=progress,
         paths=settings.measure_paths,
         nodes=settings.measure_nodes,

@@ -78,8 +78,7 @@ class Loop:
                 f"{self._job.file} was started with other data: give its data folder, or delete {self._job.folder} to "
                 "start again."
             )
-        model = {name: value.clone() for name, value in self._task.model.state_dict().items()}
-        self._fresh: State = {"model": model, "optimizer": {}, "penalties": torch.zeros(())}
+        self.first_weights = {name: value.clone() for name, value in self._task.model.state_dict().items()}
 
     def train(self) -> None:
         """Train to the end, evaluating and saving on the way, or until the run is asked to stop."""
@@ -158,7 +157,8 @@ class Loop:
     def _restore(self) -> None:
         torch.manual_seed(self._job.settings.seed + 1_000_003 * self._rank)
         state, self._checkpoint = self._checkpoint, None
-        self._step.restore(self._fresh if state is None else state)
+        fresh: State = {"model": self.first_weights, "optimizer": {}, "penalties": torch.zeros(())}
+        self._step.restore(fresh if state is None else state)
         if self._task.source is not None:
             self._task.source.restore(None if state is None else state["source"])
         if state is None:

@@ -1,5 +1,6 @@
 """Where a fine-tuned network starts from: a head that fits its features, and the weights between start and end."""
 
+import hashlib
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ TestImages = tuple[Tensor, Tensor] | TestSet
 _CHUNK, _TEST = 500, "test"
 ALONG = 2000
 """How many images of each test set, if there are as many, weights between start and end are tested on."""
+_heads: dict[str, tuple[Tensor, Tensor]] = {}
 
 
 @torch.no_grad()
@@ -44,10 +46,22 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     device = split.labels.device
     share = tuple(torch.cat(each).cpu() for each in zip(*found, strict=True))
     features, labels = (torch.cat(each).to(device) for each in zip(*evaluation.collect(split, share), strict=True))
-    with torch.enable_grad():
-        weight, bias = fit_logistic(features, labels, examples.classes, decay=1 / len(labels))
+    weight, bias = _fit_once(features, labels, examples.classes)
     model.head.weight.copy_(weight)
     model.head.bias.copy_(bias)
+
+
+def _fit_once(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Fit a head unless this process has fitted one to the same features: it can take longer than training."""
+    found = hashlib.sha256(str(classes).encode())
+    for each in (features, labels):
+        found.update(each.cpu().contiguous().numpy().data)
+    key = found.hexdigest()
+    if key not in _heads:
+        with torch.enable_grad():
+            weight, bias = fit_logistic(features, labels, classes, decay=1 / len(labels))
+        _heads[key] = weight.cpu(), bias.cpu()
+    return _heads[key]
 
 
 def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> dict[str, TestSet]:
@@ -60,20 +74,23 @@ def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> d
 
 
 def measure_interpolated(
-    model: nn.Module, start: nn.Module, examples: DeviceExamples, settings: Training
+    network: nn.Module,
+    first: dict[str, Tensor],
+    last: dict[str, Tensor],
+    examples: DeviceExamples,
+    settings: Training,
 ) -> dict[str, Any]:
     """Test the weights between the start of a run and its end, on some images of each test set.
 
     Each entry has its α, the test accuracy and, if there are shifted images, the accuracy on each kind and their mean.
-    ``start`` is overwritten.
+    The weights of ``network`` are overwritten.
     """
-    first, last = {name: value.clone() for name, value in start.state_dict().items()}, model.state_dict()
     sets = _take_some(examples)
 
     def evaluate(weights: dict[str, Tensor]) -> dict[str, Any]:
-        start.load_state_dict(weights)
+        network.load_state_dict(weights)
         found = {
-            name: statistics.fmean(evaluation.score_set(start, examples, each, settings.precision) for each in parts)
+            name: statistics.fmean(evaluation.score_set(network, examples, each, settings.precision) for each in parts)
             for name, parts in sets.items()
         }
         test = found.pop(_TEST)
@@ -87,7 +104,8 @@ def measure_interpolated(
 
 
 def _take_some(examples: DeviceExamples) -> dict[str, list[TestImages]]:
-    """Return some images of each test set; those of all corruptions together are as many."""
+    """Return some images of each test set, decoded or on the device; those of all corruptions together are as many."""
+    device = examples.test.labels.device
     test = examples.test.first(ALONG).load()
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}
     for name, each in examples.shifted.items():
@@ -95,10 +113,11 @@ def _take_some(examples: DeviceExamples) -> dict[str, list[TestImages]]:
             part = each.take(ALONG)
             found[name] = [replace(part, images=KeptImages(part.images))]
         else:
-            found[name] = [(each[0][:ALONG], each[1][:ALONG])]
+            found[name] = [(each[0][:ALONG].to(device), each[1][:ALONG].to(device))]
     if examples.corrupted is not None:
         kinds = examples.corrupted.images.values()
         found["corruptions"] = [
-            (images[: ALONG // len(kinds)], labels[: ALONG // len(kinds)]) for images, labels in kinds
+            (images[: ALONG // len(kinds)].to(device), labels[: ALONG // len(kinds)].to(device))
+            for images, labels in kinds
         ]
     return found

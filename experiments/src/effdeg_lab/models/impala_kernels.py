@@ -4,9 +4,11 @@ With 16 and 32 channels, a convolution is bound by memory, and a library's kerne
 kernel does all that it can with what it has read: ReLU before a convolution; the bias, what is passed around and the
 mask of a ReLU after it; and the first convolution, on the largest frames, with the pooling that follows.
 
-Frames and features have channels last. Everything is in bf16 with sums in float32, as under autocast. The three taps of
-a row read neighboring pixels, which lie side by side in memory: they are one tile, with room for a fourth tap, of
-zeros, because tiles have power-of-two sides.
+Frames and features have channels last. Everything is in bf16 with sums in float32, as under autocast. Weights
+are rounded by the kernels that use them, and their gradients are not.
+
+The three taps of a row read neighboring pixels, which lie side by side in memory: they are one tile, with room for a
+fourth tap, of zeros, because tiles have power-of-two sides.
 """
 
 import torch
@@ -67,9 +69,9 @@ def convolve(
     """Convolve x, with ReLU before, after, or both, or take a gradient back; then mask by a ReLU, and add a tensor."""
     kind = x.dtype.element_ty
     output = tl.arange(0, OUTPUTS)
-    upper = _load_weights(weight, 0, INPUTS, OUTPUTS, BACKWARD)
-    middle = _load_weights(weight, 1, INPUTS, OUTPUTS, BACKWARD)
-    lower = _load_weights(weight, 2, INPUTS, OUTPUTS, BACKWARD)
+    upper = _load_weights(weight, 0, INPUTS, OUTPUTS, BACKWARD).to(kind)
+    middle = _load_weights(weight, 1, INPUTS, OUTPUTS, BACKWARD).to(kind)
+    lower = _load_weights(weight, 2, INPUTS, OUTPUTS, BACKWARD).to(kind)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         pixels = tile * PIXELS + tl.arange(0, PIXELS)
         row, column = pixels // WIDTH % HEIGHT, pixels % WIDTH
@@ -138,7 +140,7 @@ def look(
     row, column = pixels // (WIDTH // 2) % (HEIGHT // 2), pixels % (WIDTH // 2)
     frame = pixels // (WIDTH // 2 * (HEIGHT // 2))
     part, output = tl.arange(0, 32), tl.arange(0, OUTPUTS)
-    weights = tl.load(weight + part[:, None] + output[None, :] * 27, mask=(part < 27)[:, None], other=0.0)
+    weights = tl.load(weight + part[:, None] + output[None, :] * 27, mask=(part < 27)[:, None], other=0.0).to(kind)
     biases = tl.load(bias + output)[None, :]
     best = tl.full((PIXELS, OUTPUTS), float("-inf"), tl.float32)
     where = tl.zeros((PIXELS, OUTPUTS), tl.int32)
@@ -237,8 +239,7 @@ def see(frames: Tensor, parameters: list[Tensor]) -> Tensor:
     """
     kind = torch.bfloat16 if frames.is_cuda else torch.float32  # a CPU is there for tests
     frames = frames.to(kind).permute(0, 2, 3, 1).contiguous()
-    order = torch.channels_last
-    given = [each.to(kind).contiguous(memory_format=order) if each.dim() > 1 else each for each in parameters]
+    given = [each.contiguous(memory_format=torch.channels_last) if each.dim() > 1 else each for each in parameters]
     return _see(frames, given)[-1].permute(0, 3, 1, 2)
 
 
@@ -263,7 +264,7 @@ def _convolve(
     return out
 
 
-def _sum_weights(x: Tensor, dy: Tensor, weight: Tensor, *, rectify: bool) -> tuple[Tensor, Tensor]:
+def _sum_weights(x: Tensor, dy: Tensor, *, rectify: bool) -> tuple[Tensor, Tensor]:
     """Return the gradients of a convolution's weight and bias."""
     count, height, width, inputs = x.shape
     outputs = dy.shape[3]
@@ -273,12 +274,12 @@ def _sum_weights(x: Tensor, dy: Tensor, weight: Tensor, *, rectify: bool) -> tup
     sums = torch.empty(programs, 3, 4 * inputs + 1, outputs, device=x.device)
     sum_weights[(3, programs)](x, dy, sums, tiles, height, width, inputs, outputs, rectify, **options)
     total = sums.sum(0)
-    return _shape(total[:, : 3 * inputs].reshape(3, 3, inputs, outputs), weight), total[0, -1].clone()
+    return _reorder(total[:, : 3 * inputs].reshape(3, 3, inputs, outputs)), total[0, -1].clone()
 
 
-def _shape(total: Tensor, weight: Tensor) -> Tensor:
-    """Order a gradient, rows × columns × inputs × outputs, as the weight is ordered."""
-    return total.permute(3, 0, 1, 2).to(weight.dtype).contiguous().permute(0, 3, 1, 2)
+def _reorder(total: Tensor) -> Tensor:
+    """Order a gradient, rows × columns × inputs × outputs, as a weight with channels last is ordered."""
+    return total.permute(3, 0, 1, 2).contiguous().permute(0, 3, 1, 2)
 
 
 @torch.library.custom_op("effdeg_lab::see", mutates_args=())
@@ -315,9 +316,9 @@ def _see_backward(frames: Tensor, dy: Tensor, parameters: list[Tensor], kept: li
         for first in (2, 0):
             start, hidden = features[first : first + 2]
             one, two = residual[2 * first], residual[2 * first + 2]
-            gradients += reversed(_sum_weights(hidden, dy, two, rectify=False))
+            gradients += reversed(_sum_weights(hidden, dy, rectify=False))
             dhidden = _convolve(dy, two, None, mask=hidden)
-            gradients += reversed(_sum_weights(start, dhidden, one, rectify=True))
+            gradients += reversed(_sum_weights(start, dhidden, rectify=True))
             dy = _convolve(dhidden, one, None, mask=start, added=dy)
         count, height, width, outputs = dy.shape
         if stage == 0:
@@ -326,12 +327,12 @@ def _see_backward(frames: Tensor, dy: Tensor, parameters: list[Tensor], kept: li
             sums = torch.empty(programs, 33, outputs, device=dy.device)
             sum_look[(programs,)](frames, dy, places, sums, tiles, 2 * height, 2 * width, outputs, **SUM_LOOK)
             total = sums.sum(0)
-            gradients += [total[-1].clone(), _shape(total[:27].view(3, 3, 3, outputs), weight)]
+            gradients += [total[-1].clone(), _reorder(total[:27].view(3, 3, 3, outputs))]
         else:
             dconvolved = dy.new_empty(count, 2 * height, 2 * width, outputs)
             tiles = 4 * count * height * width // POOL["PIXELS"]
             unpool[(tiles,)](dy, places, dconvolved, 2 * height, 2 * width, outputs, **POOL)
-            gradients += reversed(_sum_weights(kept[stage * _KEPT - 1], dconvolved, weight, rectify=False))
+            gradients += reversed(_sum_weights(kept[stage * _KEPT - 1], dconvolved, rectify=False))
             dy = _convolve(dconvolved, weight, None)
     return gradients[::-1]
 

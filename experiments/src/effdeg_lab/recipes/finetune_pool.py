@@ -38,10 +38,11 @@ RECIPE = Recipe(
         model="deit-tiny",
         start_from="probe",
         pixels=128,
-        optimizer="adamw",
         batch=128,
         epochs=10,
         augment="none",
+        compile=False,  # which would take longer than training, and anew for every smoothing of the labels
+        measure_paths=200,
         **MEASURES,
     ),
     run=train,
@@ -52,8 +53,7 @@ RECIPE = Recipe(
         "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 128 pixels instead of CLIP ViT-B/32 on "
         "ImageNet. The head starts as a logistic regression on its features, as in model soups. Ranges are those of "
         "model soups, except that learning rates are ten times as high, for there are far fewer steps. Images are not "
-        "augmented. "
-        "`effdeg-lab clip-pool` measures the paper's own pool."
+        "augmented. `effdeg-lab clip-pool` measures the paper's own pool."
     ),
     seeds=(0,),
     search=draw_points(draw, 72, seed=0),

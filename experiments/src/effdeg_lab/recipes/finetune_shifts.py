@@ -19,6 +19,7 @@ SETTINGS = Training(
     warm_up=0.05,
     augment="resized-crop",
     crop_scale=0.9,
+    compile=False,  # which would take longer than training
     evaluate_every=5,
     measure_paths=200,
     measure_nodes=64,
