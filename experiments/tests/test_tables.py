@@ -64,3 +64,21 @@ def test_the_largest_stands_out_if_there_are_several():
     one, three = Reported(1.0), Reported(3.0)
     assert bold_largest([one, None, three, three], 2) == {(2, 2), (3, 2)}
     assert bold_largest([one, None], 2) == frozenset()
+
+
+def test_columns_without_room_follow_with_the_names_again():
+    heads = ("", *(f"shift {number}" for number in range(14)))
+    rows = tuple((name, *(f"{row}{number:02d}.5 ± 1.17" for number in range(14))) for row, name in enumerate(NAMES[1:]))
+    table = Table("Shifts", heads, rows, bold=frozenset({(1, 0), (0, 13)}))
+    console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(to_terminal(table, 80))
+    text = console.file.getvalue()
+    for cell in (f"{row}{number:02d}.5" for row in range(2) for number in range(14)):
+        assert text.count(cell) == 1
+    parts = text.count("sharpness")
+    assert parts == text.count("(continued)") + 1 > 1
+    assert text.count("\x1b[1mBaseline") == parts
+    assert "\x1b[1m012.5" in text
+    console = Console(width=80, file=io.StringIO())
+    console.print(to_terminal(table, 80))
+    assert max(map(len, console.file.getvalue().splitlines())) <= 80

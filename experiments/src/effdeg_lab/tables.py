@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import rich.table
+from rich.console import Group, RenderableType
 from rich.markup import escape
 
 NOTHING = "–"
@@ -38,8 +39,11 @@ def bold_largest(spreads: Sequence[Any], column: int) -> frozenset[tuple[int, in
     return frozenset((row, column) for row, mean in means.items() if len(means) > 1 and mean == max(means.values()))
 
 
-def to_terminal(table: Table, width: int) -> rich.table.Table:
-    """Format a table for a terminal, without its notes; no number is broken, and names get the room that is left."""
+def to_terminal(table: Table, width: int) -> RenderableType:
+    """Format a table for a terminal, without its notes; no number is broken, and names get the room that is left.
+
+    A table that is too wide even so is divided: the columns that have no room follow, with the names again.
+    """
     # Where there is little room, intervals go below their numbers, and then everything is broken at spaces.
     for breaks, padding in (("(?!)", 1), (r" (?=\()", 0), (" ", 0)):
         rows = tuple((name, *(re.sub(breaks, "\n", cell) for cell in cells)) for name, *cells in table.rows)
@@ -47,8 +51,14 @@ def to_terminal(table: Table, width: int) -> rich.table.Table:
         columns = list(zip(heads, *rows, strict=True))
         widths = [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
         names = widths[0] if padding else min(widths[0], 12)
-        if names + sum(widths[1:]) + (2 * padding + 1) * len(widths) < width:
+        ends = [names + sum(widths[1:last]) + (2 * padding + 1) * last for last in range(len(widths) + 1)]
+        if ends[-1] < width:
             break
+    else:
+        last = max(2, sum(end < width for end in ends[2:]) + 1)
+        if last < len(widths):
+            rest = replace(_take_columns(table, last, None), title=f"{table.title} (continued)")
+            return Group(to_terminal(_take_columns(table, 1, last), width), to_terminal(rest, width))
     found = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, padding))
     for number, head in enumerate(table.columns):
         fixed = widths[number] if number else None
@@ -56,6 +66,14 @@ def to_terminal(table: Table, width: int) -> rich.table.Table:
     for row in _format_cells(replace(table, rows=rows), escape, "[bold]{}[/]"):
         found.add_row(*row)
     return found
+
+
+def _take_columns(table: Table, first: int, last: int | None) -> Table:
+    """Return the column of names, and some of the others."""
+    columns, *rows = ((row[0], *row[first:last]) for row in (table.columns, *table.rows))
+    bold = {(row, column - first + 1) for row, column in table.bold if first <= column < len(columns) + first - 1}
+    names = {(row, column) for row, column in table.bold if column == 0}
+    return replace(table, columns=columns, rows=tuple(rows), bold=frozenset(bold | names))
 
 
 def to_markdown(table: Table) -> str:
