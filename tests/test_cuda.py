@@ -114,7 +114,7 @@ def train_captured(penalty, compiled, steps=60):
     model = norm_mlp()
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-2, device="cuda"), capturable=True)
-    count = torch.zeros((), device="cuda")
+    count, last = (torch.zeros((), device="cuda") for _ in range(2))
     weight = effdeg.SineRamp(0.1, steps=10)
 
     def loss_of(x, y):
@@ -130,21 +130,13 @@ def train_captured(penalty, compiled, steps=60):
         loss.backward()
         optimizer.step()
         count.add_(1)
-        return loss.detach()
+        last.copy_(loss.detach())
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
+    replay = CapturedStep(model, step)
     losses = []
     for _ in range(steps):
-        graph.replay()
-        losses.append(loss.item())
+        replay()
+        losses.append(last.item())
     return losses
 
 

@@ -9,11 +9,11 @@ import typer
 from toy_results import METHODS, POOL, PRICES, make_run
 from typer.testing import CliRunner
 
-import effdeg_lab.cli
 import effdeg_lab.recipe
 from effdeg.io import to_json
 from effdeg.plots import THEMES
 from effdeg.ranking import read_table
+from effdeg_lab.cli import _results
 from effdeg_lab.report import draw, format_code, render_page, report_on, to_dict, to_text
 from effdeg_lab.runs import FORMAT
 
@@ -122,7 +122,7 @@ def call(tmp_path, runs, monkeypatch):
 
     def call(command, *arguments):
         app = typer.Typer()
-        app.command()(getattr(effdeg_lab.cli, command))
+        app.command()(getattr(_results, command))
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

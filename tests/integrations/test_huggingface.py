@@ -7,13 +7,13 @@ from torch.nn.functional import cross_entropy, l1_loss, mse_loss
 
 import effdeg
 from effdeg import Penalty
-from effdeg.train._points import OwnLossError
+from effdeg.train._batch import OwnLossError
 from tests import batches
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from effdeg.integrations.huggingface import MeasureCallback, PenaltyTrainer  # noqa: E402
-from effdeg.train import _penalty  # noqa: E402
+from effdeg.train import _settings  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SHAPE = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -96,7 +96,7 @@ def neighbours(monkeypatch):
     def draw(examples, pairs, *, device, generator):
         return torch.arange(2 * pairs, device=device).view(-1, 2)
 
-    monkeypatch.setattr(_penalty, "draw_pairs_of_batch", draw)
+    monkeypatch.setattr(_settings, "draw_pairs_of_batch", draw)
 
 
 def assert_same_weights(one, other):

@@ -14,7 +14,7 @@ from torch import nn
 from effdeg import measure_pool, ranking
 from effdeg.measure import IllConditionedFit
 from effdeg.pools import _checkpoint
-from effdeg.pools._pool import name_checkpoints
+from effdeg.pools._files import name_checkpoints
 from tests.models import mlp
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}

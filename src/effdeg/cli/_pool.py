@@ -106,7 +106,7 @@ def pool(
     console = Console()
     console.print(_make_table(rows))
     console.print(escape(f"written: {out}"))
-    from effdeg.pools._pool import name_checkpoints
+    from effdeg.pools._files import name_checkpoints
 
     if len(rows) < len(name_checkpoints(weights)):
         raise typer.Exit(1)

@@ -12,8 +12,8 @@ from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.paths import is_mask
 from effdeg._utils.tree import named_tensors
+from effdeg.train._batch import TrainingBatch
 from effdeg.train._penalty import Penalty
-from effdeg.train._points import TrainingBatch
 
 
 @contextmanager

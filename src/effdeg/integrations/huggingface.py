@@ -11,8 +11,8 @@ from effdeg._models.layers import base_model
 from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.integrations._frameworks import shifts_labels
 from effdeg.measure import measure
+from effdeg.train._batch import OwnLossError
 from effdeg.train._penalty import Penalty
-from effdeg.train._points import OwnLossError
 from effdeg.train._schedules import Schedule, as_schedule
 
 try:

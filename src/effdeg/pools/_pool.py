@@ -2,9 +2,8 @@
 
 import copy
 import hashlib
-import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,13 @@ from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.distributed import rank_and_size
-from effdeg._utils.files import checksum, list_weights
-from effdeg._utils.imports import require
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabelledExamples, RowSettings
+from effdeg.pools._files import File, find_checksum, name_checkpoints
+from effdeg.pools._runners import find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import PoolTable, Row
-
-_SUFFIXES = {".pt", ".pth", ".safetensors"}
-File = str | os.PathLike[str]
 
 
 def measure_pool(
@@ -120,24 +116,20 @@ def measure_pool(
         >>> list(rows[0])
         ['model', 'effective_degree', 'effective_degree_normalized', 'parameter_norm', 'test_accuracy', 'sha256']
     """
-    files = name_checkpoints(weights)
-    target = _check_target(out)
-    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    files, target = name_checkpoints(weights), _check_target(out)
     settings = RowSettings(
-        paths=path_settings,
+        paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed),
         degree=degree,
         components=tuple(components),
         proxies=(proxies,) if isinstance(proxies, str) else tuple(proxies),
         proxy_examples=proxy_examples,
         dtype=dtype,
     )
-    check_count("workers", workers, least=0)
-    _check_run(model, dtype=dtype, device=device, ray=ray)
+    _check_run(model, dtype=dtype, workers=workers, device=device, ray=ray)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
-    own = copy.deepcopy(model)
+    own, where = copy.deepcopy(model), device
     if ray is not None:
-        device = _find_gpu(model, device)
-        own = own.cpu()
+        own, where = own.cpu(), find_gpu(model, device)
     measurer = CheckpointMeasurer(
         model=own,
         data=LabelledExamples(data, "data"),
@@ -147,48 +139,16 @@ def measure_pool(
         settings=settings,
         batch_size=batch_size,
         workers=workers,
-        device=device,
+        device=where,
     )
     # With Ray, it is other machines that have the device.
     columns = (measurer if ray is None else replace(measurer, device=None)).try_out()
     table = PoolTable(target, _describe(measurer, reference), columns)
-    _fill(table, files, measurer, ray=ray, progress=progress)
+    names = _name_by_checksum(files, progress=progress)
+    _drop_changed(table, names)
+    _reuse_rows(table, names, files)
+    _add_missing(table, names, files, measurer, ray=ray, progress=progress)
     return [table.rows[name] for name in files if name in table.rows]
-
-
-def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, Path]:
-    """Return the files of checkpoints by name; without given names, by the shortest that differ."""
-    if isinstance(weights, str | os.PathLike):
-        weights = [weights]
-    if isinstance(weights, Mapping):
-        named = {str(name): Path(file) for name, file in weights.items()}
-    else:
-        files = list(dict.fromkeys(file for path in weights for file in _list_files(Path(path))))
-        names = [file.name if file.is_dir() else file.stem for file in files]
-        named = dict(zip(names if len(set(names)) == len(names) else map(str, files), files, strict=True))
-    if not named:
-        raise ValueError("weights= names no checkpoints.")
-    for name, file in named.items():
-        if not (file.is_file() or _is_model_folder(file)):
-            raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
-    return named
-
-
-def _list_files(path: Path) -> list[Path]:
-    if not path.is_dir() or _is_model_folder(path):
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
-    if not found:
-        raise ValueError(f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).")
-    return found
-
-
-def _is_model_folder(path: Path) -> bool:
-    return (path / "config.json").is_file() and bool(list_weights(path))
-
-
-def _find_checksum(path: Path) -> str:
-    return checksum(*(list_weights(path) if path.is_dir() else [path]))
 
 
 def _check_target(out: File | None) -> Path | None:
@@ -202,7 +162,8 @@ def _check_target(out: File | None) -> Path | None:
     return file
 
 
-def _check_run(model: object, *, dtype: torch.dtype | None, device: Device, ray: str | None) -> None:
+def _check_run(model: object, *, dtype: torch.dtype | None, workers: int, device: Device, ray: str | None) -> None:
+    check_count("workers", workers, least=0)
     if rank_and_size()[1] > 1:
         raise ValueError("a pool is measured by one process, not under torchrun. Use ray= to distribute checkpoints.")
     check_runnable(model, device=None, dtype=dtype)
@@ -211,14 +172,7 @@ def _check_run(model: object, *, dtype: torch.dtype | None, device: Device, ray:
     if ray is None:
         check_device(device)
     else:
-        _import_ray()
-
-
-def _find_gpu(model: nn.Module, device: Device) -> str | None:
-    """Return the kind of device that a task of Ray runs on, which has only the GPUs that Ray gave it; None for CPUs."""
-    own = next((each.device for each in model.parameters()), torch.device("cpu"))
-    kind = torch.device(device).type if device is not None else own.type
-    return None if kind == "cpu" else kind
+        import_ray()
 
 
 def _read_labelled(data: Any, name: str) -> LabelledExamples | None:
@@ -248,39 +202,58 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
-        "reference": None if reference is None else _find_checksum(Path(reference)),
+        "reference": None if reference is None else find_checksum(Path(reference)),
         **measurer.settings.to_dict(),
     }
 
 
-def _fill(
-    table: PoolTable, files: Mapping[str, Path], measurer: CheckpointMeasurer, *, ray: str | None, progress: bool
-) -> None:
-    """Measure the checkpoints that are not in the table yet."""
-    names: dict[str, list[str]] = {}  # by checksum
+def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:
+    """Return the names of the checkpoints by their checksums; those with the same weights share one."""
+    names: dict[str, list[str]] = {}
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):
-            names.setdefault(_find_checksum(file), []).append(name)
+            names.setdefault(find_checksum(file), []).append(name)
             update(number, name)
+    return names
+
+
+def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
+    """Drop the rows of checkpoints whose weights have changed."""
     changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
     if changed:
         warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
         table.drop(changed)
-    waiting: dict[str, Path] = {}
+
+
+def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path]) -> None:
+    """Add the rows of checkpoints whose weights have been measured under another name."""
     for digest, same in names.items():
         known = table.find(digest)
-        if known is None:
-            waiting[digest] = files[same[0]].absolute()
-        elif missing := [name for name in same if name not in table.rows]:
-            if known["model"] not in files:
-                table.drop([known["model"]])  # the file was renamed
-            table.add(missing, digest, known)
-    if not waiting:
+        missing = [name for name in same if name not in table.rows]
+        if known is None or not missing:
+            continue
+        if known["model"] not in files:
+            table.drop([known["model"]])  # the file was renamed
+        table.add(missing, digest, known)
+
+
+def _add_missing(
+    table: PoolTable,
+    names: Mapping[str, list[str]],
+    files: Mapping[str, Path],
+    measurer: CheckpointMeasurer,
+    *,
+    ray: str | None,
+    progress: bool,
+) -> None:
+    """Measure the checkpoints that are not in the table yet."""
+    missing = {digest: files[same[0]].absolute() for digest, same in names.items() if table.find(digest) is None}
+    if not missing:
         return
     reason = ""
-    done = _run_here(measurer, waiting) if ray is None else _run_on_ray(measurer, waiting, ray)
-    with progress_bar("checkpoints", len(waiting), enabled=progress) as update:
-        for number, (digest, measures) in enumerate(done, start=1):
+    outcomes = run_here(measurer, missing) if ray is None else run_on_ray(measurer, missing, ray)
+    with progress_bar("checkpoints", len(missing), enabled=progress) as update:
+        for number, (digest, measures) in enumerate(outcomes, start=1):
             if isinstance(measures, str):
                 reason = measures
                 warnings.warn(f"{', '.join(names[digest])} left out: {reason}", stacklevel=3)
@@ -289,50 +262,3 @@ def _fill(
             update(number, names[digest][0])
     if not files.keys() & table.rows.keys():
         raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}). The last one: {reason}")
-
-
-def _measure(measurer: CheckpointMeasurer, file: Path) -> dict[str, float] | str:
-    """Return the measures of a checkpoint, or why there are none."""
-    try:
-        return measurer.measure(file)
-    except Exception as error:
-        return " ".join(str(error).split()) or type(error).__name__
-
-
-def _run_here(measurer: CheckpointMeasurer, files: Mapping[str, Path]) -> Iterator[tuple[str, dict[str, float] | str]]:
-    return ((digest, _measure(measurer, file)) for digest, file in files.items())
-
-
-def _run_on_ray(
-    measurer: CheckpointMeasurer, files: Mapping[str, Path], address: str
-) -> Iterator[tuple[str, dict[str, float] | str]]:
-    """Measure each checkpoint in a task of Ray, in any order; the model and the examples are sent only once."""
-    ray: Any = _import_ray()
-    connects = not ray.is_initialized()
-    if connects:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
-    pending: dict[Any, str] = {}
-    try:
-        needed = {"CPU": 1 + measurer.workers, "GPU": int(measurer.device is not None)}
-        for kind, number in needed.items():
-            if (there := ray.cluster_resources().get(kind, 0)) < number:
-                raise ValueError(f"ray={address!r} has {there:g} {kind}s, and a checkpoint needs {number}.")
-        task = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(_measure)
-        shared = ray.put(measurer)
-        pending = {task.remote(shared, file): digest for digest, file in files.items()}
-        while pending:
-            (ready,), _ = ray.wait(list(pending))
-            digest = pending.pop(ready)
-            try:
-                yield digest, ray.get(ready)
-            except ray.exceptions.RayError as error:  # errors of the model come back as values: its process died
-                yield digest, f"its process died: {str(error).strip().splitlines()[0]}"
-    finally:
-        for each in pending:
-            ray.cancel(each)
-        if connects:
-            ray.shutdown()
-
-
-def _import_ray() -> Any:
-    return require("ray", extra="ray", purpose="measuring a pool on several machines (ray=)")

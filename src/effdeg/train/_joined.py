@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from effdeg._models.layers import Layer, as_module, eager, find_layer, named_layers, refuse_checkpoint, replace_output
 from effdeg.train._points import Points
-
-BatchNorm = Literal["joint", "frozen"]
-"""Whether the points share in the batch's statistics, or are normalized with those of the batch alone."""
+from effdeg.train._settings import BatchNorm
 
 
 def run_joined(run: Callable[[], Any], model: object, points: Points, *, at: Layer | None, batchnorm: BatchNorm) -> Any:

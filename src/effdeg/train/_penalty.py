@@ -2,26 +2,27 @@
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.labels import as_targets, check_rows_of_labels, check_soft_labels
-from effdeg._models.layers import Layer, advice_for_integers, as_module
+from effdeg._models.labels import check_soft_labels
+from effdeg._models.layers import Layer, as_module
 from effdeg._models.outputs import Output, shaped_values
-from effdeg._models.paths import Sampling, check_interpolable, check_real, draw_pairs_of_batch
+from effdeg._models.paths import Sampling
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
 from effdeg.functional._bases import Basis, Weights
+from effdeg.train._anchors import check_labels, check_teacher, find_ends, run_teacher
+from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
-from effdeg.train._joined import BatchNorm, run_joined
-from effdeg.train._points import Points, TrainingBatch, check_no_loss
-from effdeg.train._settings import TRAINING_DAMPING, Anchor, PenaltySettings
+from effdeg.train._joined import run_joined
+from effdeg.train._points import Points, draw_points
+from effdeg.train._settings import TRAINING_DAMPING, Anchor, BatchNorm, PenaltySettings
 
 
 class Penalty(nn.Module):
@@ -251,9 +252,10 @@ class Penalty(nn.Module):
         if unlabeled is not None:
             batch = batch.append(as_arguments(unlabeled))
         self._check(batch, model, at)
-        ends = None if teacher is None else self._run_teacher(teacher, batch)
+        ends = None if teacher is None else run_teacher(teacher, batch, self.settings)
         # A layer's output for the unlabeled examples is needed where paths join it; else only their values are.
-        points = self._points(batch, at, riding=batch.unlabeled if teacher is None or at is not None else 0)
+        riding = batch.unlabeled if teacher is None or at is not None else 0
+        points = draw_points(batch, self.settings, between=at is None, riding=riding)
         arguments, keywords = points.append_to((arguments, keywords))
         batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
@@ -314,7 +316,8 @@ class Penalty(nn.Module):
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
         self._check(batch, None, self.settings.at)
-        return self._points(batch, self.settings.at, pairs, alpha, riding=batch.unlabeled)
+        between, riding = self.settings.at is None, batch.unlabeled
+        return draw_points(batch, self.settings, between=between, riding=riding, pairs=pairs, alpha=alpha)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
         """Draw the pairs of examples that a call would join, for paths whose ends are made of them.
@@ -339,7 +342,7 @@ class Penalty(nn.Module):
             >>> penalty.points(ends, pairs=pairs).inputs.shape  # 4 paths of 4 nodes
             torch.Size([16, 4])
         """
-        return self._draw_pairs(count_examples(x), tensors(x)[0].device)
+        return self.settings.draw_pairs(count_examples(x), tensors(x)[0].device)
 
     def degree(self, values: Any, points: Points, *, ends: Any = None) -> Tensor:
         """Compute the effective degree from what a model returned: the second half of a call.
@@ -367,7 +370,7 @@ class Penalty(nn.Module):
         """
         settings = self.settings
         if ends is not None:
-            self._check_teacher(points.unlabeled)
+            check_teacher(settings, points.unlabeled)
         look = self._may_look(points.alpha) and not self._looked_at_outputs
         possible = (points.total, points.total - points.batch)
         rows = shaped_values(values, settings.output, points=possible, look=look)
@@ -377,10 +380,13 @@ class Penalty(nn.Module):
         along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
         if points.unlabeled:
             # The outputs for these examples or, where a teacher runs on them, those between them.
-            between = along[-self.settings.count_pairs(points.unlabeled) :].flatten(0, 1)
+            between = along[-settings.count_pairs(points.unlabeled) :].flatten(0, 1)
             self._collapse.look(rows[: -len(points)][-points.riding :] if points.riding else between)
         if along.shape[1] < nodes:
-            outer = self._ends(rows, points, ends)
+            look = points.labels is not None and self._may_look(points.labels)
+            outer = find_ends(rows, points, settings, returned=ends, look=look)
+            if look:
+                self._looked_at_labels = True
             along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
         if settings.components is not None:
             along = project(along, min(settings.components, along.shape[-1]))
@@ -400,160 +406,17 @@ class Penalty(nn.Module):
 
     def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> None:
         """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
-        settings, examples, labels = self.settings, batch.examples, batch.labels
-        check_real(examples, "x")
-        if at is None:
-            check_interpolable(examples, advice=partial(advice_for_integers, model))
-        if labels is None and settings.anchor == "labels":
-            raise ValueError(
-                "anchor='labels' puts labels at the outer nodes of each path, but none were given: call "
-                "penalty(model, x, y), or use Penalty(anchor='self') or Penalty(anchor=None)."
-            )
-        if settings.anchor == "labels" or isinstance(labels, Tensor):
-            check_rows_of_labels(labels, batch.labeled)
-        if settings.anchor != "labels":
-            return
-        if batch.unlabeled:
-            settings.check_ends("unlabeled")
-        if labels.is_complex():
-            raise TypeError(f"the labels (y) are complex ({labels.dtype}); give class ids or labels in floating point.")
-        if labels.is_floating_point() and self._may_look(labels):
-            check_soft_labels(labels, settings.output)
+        batch.check_examples(model, between=at is None)
+        check_labels(batch, self.settings)
+        anchored = self.settings.anchor == "labels"
+        if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels):
+            check_soft_labels(batch.labels, self.settings.output)
 
     def _may_look(self, values: Tensor) -> bool:
         """Return whether to read values: on a GPU, which has to be waited for, only until labels were read once."""
         if is_traced() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
             return False
         return not (values.is_cuda and self._looked_at_labels)
-
-    def _run_teacher(self, teacher: Callable[..., Any], batch: TrainingBatch) -> Any:
-        """Run a teacher on the examples whose outputs are the values at ends of paths."""
-        if not callable(teacher):
-            raise TypeError(f"the teacher is a {type(teacher).__name__}, which cannot be called.")
-        self._check_teacher(batch.unlabeled)
-        arguments, keywords = batch.inputs if self.settings.anchor == "self" else batch.take_unlabeled()
-        with torch.no_grad():
-            return teacher(*arguments, **keywords)
-
-    def _check_teacher(self, unlabeled: int) -> None:
-        """Raise unless there is something to do for a teacher."""
-        anchor = self.settings.anchor
-        if anchor is None or (anchor == "labels" and not unlabeled):
-            raise ValueError(
-                f"a teacher gives the values at the ends of paths, but with anchor={anchor!r} "
-                f"{'there are none' if anchor is None else 'and no unlabeled examples the labels do'}. "
-                "Use Penalty(anchor='self'), or leave out the teacher."
-            )
-        if self.settings.end_gradients:
-            raise ValueError("end_gradients=True has no effect with a teacher, which runs without gradients.")
-
-    def _draw_pairs(self, examples: int, device: torch.device) -> Tensor:
-        count = self.settings.count_pairs(examples)
-        return draw_pairs_of_batch(examples, count, device=device, generator=self.settings.generator)
-
-    def _points(
-        self,
-        batch: TrainingBatch,
-        at: Layer | None,
-        pairs: Tensor | None = None,
-        alpha: Tensor | None = None,
-        *,
-        riding: int,
-    ) -> Points:
-        settings = self.settings
-        device = tensors(batch.inputs)[0].device
-        own_pairs, own_alpha = pairs, alpha
-        if pairs is None:
-            pairs = self._draw_pairs(batch.labeled, device)
-        pairs = torch.as_tensor(pairs, device=device)
-        labeled = len(pairs)
-        if batch.unlabeled:
-            pairs = torch.cat([pairs, self._draw_pairs(batch.unlabeled, device) + batch.labeled])
-        if alpha is None:
-            alpha = settings.draw_alpha(len(pairs), device)
-        if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
-            raise ValueError(
-                f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; n pairs of 2 "
-                f"examples and n paths of {settings.nodes} nodes were expected."
-            )
-        # A GPU is not waited for.
-        if not pairs.is_cuda and not is_traced():
-            if own_pairs is not None:
-                _check_pairs(pairs, batch.size)
-            if own_alpha is not None:
-                _check_alpha(alpha, settings)
-        inner, labels = settings.inner, None
-        if settings.anchor == "labels":
-            labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
-        return Points(
-            inputs=batch.points(pairs, alpha[:, inner], between=at is None, riding=riding),
-            pairs=pairs,
-            alpha=alpha,
-            inner=inner,
-            labels=labels,
-            batch=batch.labeled,
-            unlabeled=batch.unlabeled,
-            riding=riding,
-        )
-
-    def _ends(self, rows: Tensor, points: Points, given: Any) -> Tensor:
-        """Return the values at the outer nodes, the first example's first: labels, a teacher's or the own outputs."""
-        settings, labeled = self.settings, 0 if points.labels is None else len(points.labels)
-        own = rows[: points.examples] if len(rows) == points.total else None
-        if own is not None and settings.anchor is not None and not settings.end_gradients:
-            own = own.detach()
-        parts = [] if points.labels is None else [self._labels(rows, points, own)]
-        if labeled < len(points.pairs):
-            source = own if given is None else self._teacher_values(given, rows, points)
-            if source is None:
-                raise ValueError(
-                    f"values have {len(rows)} rows, without those of the batch, whose outputs are the values at the "
-                    f"ends of each path (anchor={settings.anchor!r}, sampling={settings.sampling!r}): give all "
-                    f"{points.total} rows."
-                )
-            # With anchored labels a teacher is asked about the last examples only, those without.
-            places = points.pairs[labeled:] - (points.batch + points.unlabeled - len(source))
-            parts.append(source[places].reshape(len(places), 2, -1))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def _labels(self, rows: Tensor, points: Points, own: Tensor | None) -> Tensor:
-        """Return labels as values, and where there is none the own output."""
-        assert points.labels is not None
-        look, count = self._may_look(points.labels), len(points.labels)
-        missing = None if own is None else own[points.pairs[:count]].reshape(2 * count, -1)
-        labels, output = points.labels.flatten(0, 1), self.settings.output
-        targets = as_targets(labels, rows.shape[1:], output=output, missing=missing, look=look)
-        if look:
-            self._looked_at_labels = True
-        return targets.to(rows.dtype).view(count, 2, -1)
-
-    def _teacher_values(self, returned: Any, rows: Tensor, points: Points) -> Tensor:
-        """Return what a teacher returned as values, one row for each example that it was asked about."""
-        asked = points.unlabeled + (points.batch if points.labels is None else 0)
-        values = shaped_values(returned, self.settings.output, points=asked).detach()
-        if values.shape[1:] != rows.shape[1:]:
-            raise ValueError(
-                f"the teacher's outputs are of shape {tuple(values.shape[1:])} per example, the model's of "
-                f"{tuple(rows.shape[1:])}. Both must have the same outputs."
-            )
-        return values.to(rows.dtype)
-
-
-def _check_pairs(pairs: Tensor, batch: int) -> None:
-    """Raise unless pairs of the user's own are indices of examples."""
-    if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
-        raise ValueError(
-            f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
-            f"from {pairs.min()} to {pairs.max()}."
-        )
-
-
-def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
-    """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
-    if not bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all()):
-        raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
-    if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
-        raise ValueError("alpha must begin with 0 and end with 1, where labels or the batch's outputs are the values.")
 
 
 def _check_trains(degree: Tensor, model: object) -> None:

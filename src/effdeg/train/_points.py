@@ -1,19 +1,17 @@
-"""A batch, its labels, and the points on paths between its examples."""
+"""The points on paths between the examples of a batch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import count_examples, examples_only
-from effdeg._models.frameworks import framework_of
-from effdeg._models.labels import IGNORED
-from effdeg._models.layers import base_model
-from effdeg._models.paths import interpolate, join_masks
+from effdeg._models.paths import interpolate
+from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, take, tensors, tree_map
+from effdeg._utils.tree import Tree, has_rows, take, tensors, tree_map
+from effdeg.train._batch import TrainingBatch
+from effdeg.train._settings import PenaltySettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,125 +105,67 @@ class Points:
         return own
 
 
-class OwnLossError(ValueError):
-    """A model computes a loss of its own, in which the points would be counted as examples."""
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingBatch:
-    """A batch and the labels of its examples; unlabeled examples may follow these."""
-
-    inputs: Tree  # what the points are appended to: `x`, or the arguments and the keywords of a call
-    examples: Tree  # the tensors with one row per example, named as messages name them, without labels
-    model_labels: Any  # the `labels` among the inputs, from which a model may compute a loss
-    labels: Any  # for anchoring: `y`, or else the labels among the inputs
-    size: int
-    unlabeled: int = 0  # how many of the examples, the last ones, have no labels
-
-    @property
-    def labeled(self) -> int:
-        """The number of examples of the batch itself."""
-        return self.size - self.unlabeled
-
-    @classmethod
-    def of_call(cls, arguments: tuple[Any, ...], keywords: dict[str, Any], y: Tensor | None) -> "TrainingBatch":
-        """Return the batch that a model is called with."""
-        named = {f"[{position}]": argument for position, argument in enumerate(arguments)} | keywords
-        return cls.of_inputs(named, y, call=(arguments, keywords))
-
-    @classmethod
-    def of_inputs(cls, x: Tree, y: Tensor | None, call: Tree = None) -> "TrainingBatch":
-        """Return the batch that a forward pass is given, if that is not a call of the model."""
-        named, size = isinstance(x, Mapping), count_examples(x)
-        own = x.get("labels") if named else None
-        rest = {name: leaf for name, leaf in x.items() if name != "labels"} if named else x
-        return cls(x if call is None else call, examples_only(rest, size), own, own if y is None else y, size)
-
-    def append(self, unlabeled: Tree) -> "TrainingBatch":
-        """Return the batch with unlabeled examples at its end: the same tensors, but for labels."""
-        count, own = count_examples(unlabeled), self.model_labels
-        found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
-        rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
-        wanted = {name: leaf for name, leaf in rows if leaf is not own}
-        here, there = (
-            {name: f"{tuple(leaf.shape[1:])} in {leaf.dtype}" for name, leaf in each.items()}
-            for each in (wanted, found)
+def draw_points(
+    batch: TrainingBatch,
+    settings: PenaltySettings,
+    *,
+    between: bool,
+    riding: int,
+    pairs: Tensor | None = None,
+    alpha: Tensor | None = None,
+) -> Points:
+    """Draw paths between examples, but for what is given of them; their points lie between these or are stand-ins."""
+    device = tensors(batch.inputs)[0].device
+    own_pairs, own_alpha = pairs, alpha
+    if pairs is None:
+        pairs = settings.draw_pairs(batch.labeled, device)
+    pairs = torch.as_tensor(pairs, device=device)
+    labeled = len(pairs)
+    if batch.unlabeled:
+        pairs = torch.cat([pairs, settings.draw_pairs(batch.unlabeled, device) + batch.labeled])
+    if alpha is None:
+        alpha = settings.draw_alpha(len(pairs), device)
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
+        raise ValueError(
+            f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; n pairs of 2 "
+            f"examples and n paths of {settings.nodes} nodes were expected."
         )
-        if here != there:
-            raise ValueError(
-                f"unlabeled must hold what x holds, but for labels: examples of shape {' and '.join(here.values())}; "
-                f"it holds {' and '.join(there.values())}. A tensor with one row per example that was passed by "
-                "keyword belongs into x and unlabeled: two tuples, or two mappings."
-            )
-        others = [found[name] for name in wanted]
-        if isinstance(own, Tensor):
-            own = torch.cat([own, own.new_full((count, *own.shape[1:]), IGNORED)])
-
-        def join(leaf: Any) -> Any:
-            if leaf is self.model_labels:
-                return own
-            return torch.cat([leaf, others.pop(0)]) if has_rows(leaf, self.size) else leaf
-
-        joined = tree_map(join, self.inputs)
-        return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count)
-
-    def take_unlabeled(self) -> Tree:
-        """Return the inputs of the unlabeled examples alone."""
-        return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
-
-    def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, riding: int) -> Tree:
-        """Make what is appended to the batch: unlabeled examples, if they are run with it, and points.
-
-        These lie between the examples, or are, for paths that begin at a layer, stand-ins for them.
-        """
-
-        def make(name: str, leaf: Any) -> Any:
-            if not has_rows(leaf, self.size):
-                return leaf
-            made = make_points(name, leaf)
-            return torch.cat([leaf[self.labeled :], made]) if riding else made
-
-        def make_points(name: str, leaf: Tensor) -> Any:
-            if name == "labels" and leaf is self.model_labels:
-                # The model's own loss leaves out the points.
-                return torch.full((alpha.numel(), *leaf.shape[1:]), IGNORED, device=leaf.device)
-            first, second = ({name: leaf[end]} for end in pairs.to(leaf.device).unbind(1))
-            if between:
-                return interpolate(first, second, alpha)[name]
-            return join_masks(first, second)[name].repeat_interleave(alpha.shape[1], dim=0)
-
-        return named_map(make, self.inputs)
-
-    def check_model_labels(self, model: object, *, anchored: bool) -> None:
-        """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""
-        own = self.model_labels
-        if not isinstance(own, Tensor):
-            return
-        base = base_model(model)
-        framework = framework_of(base)
-        if not framework.leaves_out_ignored(base, own):
-            raise OwnLossError(
-                "x holds 'labels', of which the model may make a loss of its own that counts the points too. Take them "
-                "out of x, give them as y, and compute the loss from the outputs. If the model needs them for "
-                "something else, pass them under another name by a function around it."
-            )
-        if anchored and self.labels is own and framework.shifts_labels(base):
-            raise ValueError(
-                f"anchor='labels' puts labels where the outputs are, but {type(base).__name__} compares each "
-                "output with the label of the next position. Use anchor='self' or None, or give shifted labels as y."
-            )
+    # A GPU is not waited for.
+    if not pairs.is_cuda and not is_traced():
+        if own_pairs is not None:
+            _check_pairs(pairs, batch.size)
+        if own_alpha is not None:
+            _check_alpha(alpha, settings)
+    inner, labels = settings.inner, None
+    if settings.anchor == "labels":
+        labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
+    return Points(
+        inputs=batch.points(pairs, alpha[:, inner], between=between, riding=riding),
+        pairs=pairs,
+        alpha=alpha,
+        inner=inner,
+        labels=labels,
+        batch=batch.labeled,
+        unlabeled=batch.unlabeled,
+        riding=riding,
+    )
 
 
-def check_no_loss(returned: Any) -> None:
-    """Raise if a model returned a number for the whole batch that can be trained, which the points are counted in."""
-    for name, leaf in named_tensors(returned):
-        if leaf.requires_grad and leaf.dim() <= 1 and leaf.numel() == 1:
-            raise OwnLossError(
-                f"the model returned {entry('a single number', name)} for the whole batch, such as a loss of its own, "
-                "which counts the points as examples. Leave out the arguments it is made of and "
-                "compute the loss from the outputs. If it is no loss, leave it out by a function around the model, "
-                "such as penalty(lambda x: model(x)[0], x, y)."
-            )
+def _check_pairs(pairs: Tensor, batch: int) -> None:
+    """Raise unless pairs of the user's own are indices of examples."""
+    if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
+        raise ValueError(
+            f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
+            f"from {pairs.min()} to {pairs.max()}."
+        )
+
+
+def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
+    """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
+    if not bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all()):
+        raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
+    if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
+        raise ValueError("alpha must begin with 0 and end with 1, where labels or the batch's outputs are the values.")
 
 
 def _describe(tree: Tree) -> str:

@@ -8,14 +8,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from effdeg._models.paths import FIXED
+from effdeg._models.paths import FIXED, draw_pairs_of_batch
 from effdeg._models.settings import FitSettings, NodeSettings
 from effdeg._utils.checks import check_choice, check_count, check_degree_weights, check_flag, check_generator
-from effdeg._utils.shapes import Float
+from effdeg._utils.shapes import Float, Int
 from effdeg.functional import cosine_nodes
 from effdeg.functional._bases import Weights
 from effdeg.functional._conditioning import warn_if_ill_conditioned
-from effdeg.train._joined import BatchNorm
 
 TRAINING_DAMPING = 1e-3
 """Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
@@ -24,6 +23,9 @@ from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
 
 Anchor = Literal["labels", "self"]
 """Where the values at the ends of a path come from: labels, or the outputs of a model for the examples there."""
+
+BatchNorm = Literal["joint", "frozen"]
+"""Whether the points share in the batch's statistics, or are normalized with those of the batch alone."""
 
 _SHARE_UNIT = 2**20
 
@@ -92,6 +94,10 @@ class PenaltySettings(NodeSettings, FitSettings):
                 f"pairs={self.pairs} of a batch of {examples} rounds to none. Use a larger share or a count, pairs=2."
             )
         return count
+
+    def draw_pairs(self, examples: int, device: torch.device) -> Int[Tensor, "pairs 2"]:
+        """Draw pairs of a batch of this many examples."""
+        return draw_pairs_of_batch(examples, self.count_pairs(examples), device=device, generator=self.generator)
 
     def draw_alpha(self, pairs: int, device: torch.device) -> Float[Tensor, "pairs nodes"]:
         """Place the nodes on ``pairs`` paths.

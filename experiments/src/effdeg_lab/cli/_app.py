@@ -1,0 +1,60 @@
+"""The command ``effdeg-lab``."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from typer import Option
+
+from effdeg_lab.cli._finetuned import clip_pool, soup
+from effdeg_lab.cli._recipes import list_recipes, show
+from effdeg_lab.cli._results import report, table
+from effdeg_lab.cli._running import run, sweep
+from effdeg_lab.cli._states import status
+
+app = typer.Typer(
+    name="effdeg-lab",
+    help="The paper's experiments, to be run again: recipes, runs, sweeps, tables and a report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("list")(list_recipes)
+for _command in (show, run, sweep, status, table, clip_pool, soup, report):
+    app.command()(_command)
+
+_traceback = False
+
+
+@app.callback()
+def _options(
+    traceback: Annotated[bool, Option("--traceback", help="Show where in the code an error arose.")] = False,
+) -> None:
+    global _traceback
+    _traceback = traceback
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command. An error is printed as one clear sentence, with a traceback only under ``--traceback``."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"[bold yellow]warning:[/] {escape(' '.join(str(message).split()))}")
+
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = warn
+            app(arguments, prog_name="effdeg-lab")
+    except Exception as error:
+        if _traceback:
+            raise
+        console.print(f"[bold red]error:[/] {escape(str(error))}")
+        for note in getattr(error, "__notes__", ()):
+            console.print(escape(note))
+        if not isinstance(error, ValueError | TypeError | OSError | ImportError):  # not a message written for users
+            console.print(f"[dim]({type(error).__name__}; effdeg-lab --traceback … shows where it arose)[/]")
+        raise SystemExit(2) from error

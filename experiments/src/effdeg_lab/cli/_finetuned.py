@@ -1,0 +1,70 @@
+"""Measure networks that others or finished runs have fine-tuned: ``clip-pool`` and ``soup``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.markup import escape
+from typer import Argument, Option
+
+from effdeg_lab.cli._options import RUNS, Data, Device, Name, Runs, check_file, pick_device, read_runs
+from effdeg_lab.cli._output import print_parts, print_rich
+
+
+def clip_pool(
+    out: Annotated[Path, Argument(help="The table (.csv): what it lacks is measured.", show_default=False)],
+    checkpoints: Annotated[
+        Path | None, Option(metavar="DIR", help="Model soups; without, only the figures and correlations of the table.")
+    ] = None,
+    clip: Annotated[Path | None, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")] = None,
+    data: Data = None,
+    workers: Annotated[int, Option(help="Processes that decode images.")] = 8,
+    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
+    device: Device = None,
+) -> None:
+    """Measure the fine-tuned CLIPs of model soups, one after another, and draw the paper's Figures 3 and 8.
+
+    The folder of checkpoints holds model_1.pt to model_71.pt, hparam_info.json and individual_model_results.jsonl of
+    mlfoundations/model-soups, the data folder ImageNet. The same command continues where it was ended.
+    """
+    from effdeg.io import write_figure
+    from effdeg_lab.finetuning.clip_pool import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
+    from effdeg_lab.studies.random_pool import list_tables, plot_panels
+
+    check_file("OUT", out, {".csv"})
+    if checkpoints is not None:
+        if clip is None or data is None:
+            raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
+        where = device if ray else str(pick_device(device))  # on Ray, other machines have it
+        measure_clip_pool(out, checkpoints, clip, data, workers=workers, ray=ray, device=where, progress=True)
+    ranking = rank_clip_pool(out)
+    console = Console(highlight=False)
+    for stratum in ranking.strata:
+        file = out.with_name(f"{out.stem}-figure-{FIGURES[stratum]}.png")
+        write_figure(plot_panels(ranking, stratum, "light"), file)
+        console.print(f"written: {escape(str(file))}, {escape(stratum)}", soft_wrap=True)
+    print_parts(console, list_tables(ranking, f"{len(ranking.pool)} fine-tuned CLIPs", NOTE))
+
+
+def soup(name: Name, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:
+    """Average the weights of a fine-tuning sweep's tuning runs, and test the soups.
+
+    What enters the greedy soup is decided by the training images that these runs held out. The result is kept next to
+    the runs, where [bold]effdeg-lab table[/] finds it.
+    """
+    from effdeg.io import to_json, write_atomically
+    from effdeg_lab.finetuning.soups import measure_soups
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.studies.shifts import SOUPS, Shifts, tabulate_soups
+    from effdeg_lab.tables import to_terminal
+
+    recipe, where = find_recipe(name), pick_device(device)
+    if not isinstance(recipe.study, Shifts):
+        raise ValueError(f"{name} does not fine-tune a pretrained network: there are no soups to make.")
+    found = read_runs(runs)
+    soups = measure_soups(recipe, found, data, where)
+    file = next(run.file.parent for run in found if run.recipe == recipe.name) / SOUPS
+    write_atomically(file, f"{to_json(soups)}\n".encode())
+    console = Console(highlight=False)
+    console.print(to_terminal(tabulate_soups(soups), console.width))
+    print_rich(f"written: {escape(str(file))}")

@@ -1,0 +1,58 @@
+"""Print facts, tables and settings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Column, Table
+
+from effdeg_lab.settings import format_setting
+
+if TYPE_CHECKING:
+    from effdeg_lab import tables
+
+
+def print_rich(what: RenderableType) -> None:
+    """Print text with rich's markup, whose lines are not broken, or a table."""
+    Console(highlight=False).print(what, soft_wrap=isinstance(what, str))
+
+
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table that folds long cells."""
+    table = Table(*(Column(name, overflow="fold") for name in head), box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print facts with their labels, except for empty ones."""
+    grid = Table.grid("", Column(overflow="fold"), padding=(0, 2))
+    for label, text in facts.items():
+        if text:
+            grid.add_row(f"[dim]{label}[/]", escape(text))
+    print_rich(grid)
+
+
+def print_parts(console: Console, parts: "Iterable[str | tables.Table]") -> None:
+    """Print the sentences and tables of a report."""
+    from effdeg_lab.tables import to_terminal
+
+    for part in parts:
+        console.print(escape(part) if isinstance(part, str) else to_terminal(part, console.width))
+        for note in () if isinstance(part, str) else part.notes:
+            console.print(f"[dim]{escape(note)}[/]")
+
+
+def format_settings(values: Mapping[str, Any]) -> str:
+    """Return settings as one would type them."""
+    return " ".join(f"{key}={format_setting(value)}" for key, value in values.items())
+
+
+def format_number(value: Any) -> str:
+    """Return a value of a summary, with its standard error if it has one; nothing if it is neither number nor text."""
+    if isinstance(value, Mapping) and value.keys() >= {"value", "stderr"}:
+        return " ± ".join(filter(None, (format_number(value[key]) for key in ("value", "stderr"))))
+    return f"{value:.4g}" if isinstance(value, float) else str(value) if isinstance(value, int | str) else ""

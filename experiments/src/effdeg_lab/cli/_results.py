@@ -1,0 +1,74 @@
+"""Look at results: ``table`` and ``report``."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from rich.markup import escape
+from typer import Argument, Option
+
+from effdeg_lab.cli._options import RECIPES, RUNS, Name, Runs, check_file, read_runs
+from effdeg_lab.cli._output import print_parts, print_rich
+
+
+def table(
+    name: Name,
+    runs: Runs = RUNS,
+    changes: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Keep only such runs.")] = None,
+    format: Annotated[Literal["terminal", "markdown", "latex", "json"], Option(help="How to write it.")] = "terminal",  # noqa: A002
+    csv: Annotated[Path | None, Option(help="Write the models of a pool (.csv).")] = None,
+    plot: Annotated[Path | None, Option(help="Draw its figure (.png, .pdf, .svg).")] = None,
+) -> None:
+    """Show what was found of a recipe next to the paper's numbers."""
+    import pandas as pd
+
+    from effdeg.io import to_json, write_atomically, write_figure
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.report import report_on, to_dict, to_text
+    from effdeg_lab.studies.pool import Pool, read_models
+
+    recipe = find_recipe(name)
+    changed = recipe.settings.parse(changes or ())
+    check_file("--plot", plot, {".png", ".pdf", ".svg"})
+    check_file("--csv", csv, {".csv"})
+    if csv and not isinstance(recipe.study, Pool):
+        raise ValueError(f"--csv {csv}: {name} is not a pool of models; only pools have such a table.")
+    report = report_on(recipe, read_runs(runs), changed)
+    results = report.results[0]
+    figures = recipe.study.figures(results) if plot and results.done else []
+    if (csv and not results.done) or (plot and not figures):
+        raise ValueError(f"{csv or plot} cannot be written: the finished runs of {name} in {runs} do not suffice.")
+    if plot:
+        write_figure(figures[0].draw("light"), plot)
+    if csv:
+        write_atomically(csv, pd.DataFrame(read_models(results)).to_csv(index=False).encode())
+    if format == "json":
+        print(to_json(to_dict(report)))
+    elif format != "terminal":
+        print(to_text(report, format), end="")
+    else:
+        console = Console(highlight=False)
+        for file in filter(None, (plot, csv)):
+            console.print(f"written: {escape(str(file))}, {escape(results.heading)}", soft_wrap=True)
+        print_parts(console, report.list_parts())
+
+
+def report(
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=f"Recipes {RECIPES}; all if none.")] = None,
+    runs: Runs = RUNS,
+    out: Annotated[Path, Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
+) -> None:
+    """Write one page with all results, which needs no other file and no network."""
+    from effdeg.io import write_atomically
+    from effdeg_lab.recipe import all_recipes, find_recipe
+    from effdeg_lab.report import render_page, report_on
+
+    recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
+    check_file("--out", out, {".html"})
+    found = read_runs(runs)
+    reports = [report_on(recipe, found) for recipe in recipes]
+    write_atomically(out, render_page(reports).encode())
+    for each in reports:
+        verdict = str(each.verdicts[0]) if each.shown else "not run"
+        print_rich(f"[bold]{escape(each.recipe.name)}[/]: {escape(verdict)}")
+    print_rich(f"written: {escape(str(out))}")

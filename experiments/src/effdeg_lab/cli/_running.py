@@ -1,0 +1,175 @@
+"""Carry out runs: ``run`` and ``sweep``."""
+
+import json as json_module
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from typer import Option
+
+from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, pick_device
+from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
+from effdeg_lab.cli._states import describe_run, get_state
+
+if TYPE_CHECKING:
+    from effdeg_lab.runs import RunFolder
+    from effdeg_lab.sweep import Plan
+
+
+def run(
+    name: Name,
+    method: Annotated[str | None, Option(help="The method; the first if not given.")] = None,
+    seed: Annotated[int, Option(help="Decides everything that is random.")] = 0,
+    changes: Changes = None,
+    data: Data = None,
+    runs: Runs = RUNS,
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Carry out one run, or what is left of it; one that is finished is shown.
+
+    Tuned settings have the values that a sweep found best, if one has, and those of a random search the first that were
+    drawn, unless --set says otherwise. Under torchrun the processes share the work.
+
+    SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
+    [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]). Started again, it continues.
+    """
+    from effdeg_lab.engine.loop import gather
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError, get_rank_and_size
+    from effdeg_lab.sweep import Plan
+    from effdeg_lab.workers import execute
+
+    recipe = find_recipe(name)
+    chosen = recipe.methods[0] if method is None else recipe.method(method)
+    point = recipe.search[0] if recipe.search else {}  # without it, the run would belong to no pool
+    wanted = {**point, "seed": seed, **recipe.settings.parse(changes or ())}
+    base, where, folder = recipe.resolve(chosen), pick_device(device), RunFolder(runs)
+    recipe.check_data([recipe.resolve(chosen, wanted)], data)
+    with _join_processes():
+        # The first process decides for all: what another one sees in the folder may already be something else.
+        plan, first = Plan(recipe, [chosen.name], changes=wanted), get_rank_and_size()[0] == 0
+        tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
+        settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
+        job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
+        if speaks:
+            note = f", {format_settings(tuned)} (the best of {tried} tried)" if tuned else ""
+            print_rich(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
+        found = job.read()
+        finished = gather(found is not None and found.finished)[0]
+        try:
+            if not finished:
+                execute(recipe, job)
+        except StoppedError:
+            if speaks:
+                print_rich(f"stopped; start it again, and it continues from {escape(str(job.folder))}")
+            raise typer.Exit(REQUEUE) from None
+    found = job.read()
+    if not first or found is None:
+        return
+    if json:
+        print(json_module.dumps(describe_run(found)))
+        return
+    if finished:
+        print_rich(f"finished before; delete {escape(str(found.file))} to run it again")
+    print_rich(f"[bold]{escape(recipe.study.headline(found))}[/]")
+    numbers = {key.replace("_", " "): format_number(value) for key, value in (found.summary or {}).items()}
+    print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
+
+
+def sweep(
+    name: Name,
+    method: Annotated[list[str] | None, Option(help="A method, once for each; all if none.")] = None,
+    seeds: Annotated[str, Option(help="Seeds, as 0,1,2; the recipe's if not given.")] = "",
+    changes: Changes = None,
+    no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; what was tuned before is used.")] = False,
+    tune: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs alone.")
+    ] = None,
+    equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
+    processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
+    together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
+    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
+    data: Data = None,
+    runs: Runs = RUNS,
+    device: Device = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be run.")] = False,
+) -> None:
+    """Carry out all runs of a recipe: first those that tune, then every method with every seed.
+
+    What is finished is skipped and what was started continues, so that a sweep can be ended and started again at any
+    time. A run that fails stops no other. Several sweeps may share a folder: each run is carried out once.
+
+    SIGTERM and Ctrl-C make all runs save and stop. After SIGTERM the exit code is 75, on which job schedulers can
+    requeue the sweep (Slurm: [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]).
+    """
+    from effdeg_lab import sweep as sweeping
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.runs import REQUEUE, RunFolder, StoppedError
+
+    recipe, folder = find_recipe(name), RunFolder(runs)
+    asked, tuning = recipe.settings.parse(changes or ()), recipe.settings.parse(tune or (), option="--tune")
+    plan = sweeping.Plan(recipe, method or (), _parse_seeds(seeds), asked, not no_tune, tuning, equal_time)
+    if dry_run:
+        plan.check(data)
+        print_rich(make_table(("method", "for", "seed", "settings", "state"), _list_planned(plan, folder)))
+        return
+    where = pick_device(device)
+    try:
+        outcome = sweeping.sweep(
+            plan, runs=folder, device=where, data=data, processes=processes, together=together, ray=ray
+        )
+    except (StoppedError, KeyboardInterrupt) as stopped:
+        print_rich("stopped; start it again, and it continues")
+        raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else 130) from None
+    counts = Counter(each.ending for each in outcome)
+    print_rich(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")
+    for planned, ending, error in outcome:
+        if ending == "failed":
+            found = folder.find(planned.settings)
+            log = found.file.with_suffix("") / "log.txt" if found else runs
+            what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
+            print_rich(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(log))})")
+    if counts["failed"] or counts["stopped"]:
+        raise typer.Exit(1 if counts["failed"] else REQUEUE)
+
+
+def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
+    finals = plan.plan_final(folder.read(brief=True))
+    timed = plan.plan_equal_time(finals, folder) if plan.equal_time is not None else []
+    planned = [*plan.plan_tuning(), *finals, *timed]
+    for each, known in zip(planned, folder.find_all([each.settings for each in planned]), strict=True):
+        base = plan.recipe.resolve(plan.recipe.method(each.method), {"seed": each.settings.seed}).to_dict()
+        changed = {key: value for key, value in each.settings.to_dict().items() if value != base[key]}
+        state = "to run" if known is None else get_state(known)
+        yield [escape(each.method), each.purpose, str(each.settings.seed), escape(format_settings(changed)), state]
+
+
+def _parse_seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ValueError(f"--seeds {text} is not a list of whole numbers such as 0,1,2.") from None
+
+
+@contextmanager
+def _join_processes() -> Iterator[None]:
+    """Join the processes that ``torchrun`` started, if it did."""
+    import torch
+    from torch import distributed
+
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+        distributed.barrier()  # if a process left early, another that still waits for it could hang
+    finally:
+        distributed.destroy_process_group()

@@ -1,0 +1,84 @@
+"""How the runs of a folder are doing: ``status``."""
+
+import json as json_module
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from typer import Argument, Option
+
+from effdeg_lab.cli._options import RUNS, Json, Runs
+from effdeg_lab.cli._output import make_table, print_rich
+
+if TYPE_CHECKING:
+    from effdeg_lab.runs import Run
+
+_ALIVE = 600  # seconds after which a run that was not heard of is taken for killed; runs save about every minute
+_WATCH = 5.0  # seconds between two looks
+
+
+def status(
+    name: Annotated[str | None, Argument(metavar="[RECIPE]", help="Only its runs.")] = None,
+    runs: Runs = RUNS,
+    watch: Annotated[bool, Option("--watch", help="Look again every 5 seconds, until Ctrl-C.")] = False,
+    json: Json = False,
+) -> None:
+    """Show which runs of a folder are finished, running, stopped and failed, whoever started them, on any machine."""
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.runs import RunFolder
+
+    if name is not None:
+        find_recipe(name)
+    if not runs.is_dir():
+        raise ValueError(f"--runs {runs}: there is no such folder. Give the one that run or sweep kept runs in.")
+
+    def look() -> "list[Run]":
+        return [run for run in RunFolder(runs).read(brief=True) if name in {None, run.recipe}]
+
+    if json:
+        print(json_module.dumps([describe_run(run) for run in look()]))
+    elif watch:
+        with suppress(KeyboardInterrupt), Live(console=Console(highlight=False), auto_refresh=False) as live:
+            while True:
+                live.update(Group(*_list_states(look())), refresh=True)
+                time.sleep(_WATCH)
+    else:
+        for part in _list_states(look()):
+            print_rich(part)
+
+
+def get_state(run: "Run") -> str:
+    """Return how a run is doing; one that was killed without a trace counts as running for ten minutes."""
+    end = "finished" if run.finished else "failed" if run.failure is not None else "stopped" if run.stopped else None
+    return end or ("running" if _get_age(run) < _ALIVE else "stopped")
+
+
+def describe_run(run: "Run") -> dict[str, Any]:
+    """Return what is known of a run, for JSON."""
+    known = {key: value for key, value in asdict(run).items() if key != "metrics"}  # a brief look does not read them
+    return known | {"file": str(run.file), "state": get_state(run), "seconds_ago": round(_get_age(run))}
+
+
+def _list_states(found: "Sequence[Run]") -> Iterator[RenderableType]:
+    states = ("finished", "running", "stopped", "failed")
+    counts = Counter((run.recipe, run.method, get_state(run)) for run in found)
+    groups = dict.fromkeys((run.recipe, run.method) for run in found)
+    rows = [[*map(escape, group), *(str(counts[*group, state] or "") for state in states)] for group in groups]
+    yield make_table(("recipe", "method", *states), rows)
+    for run in found:
+        if get_state(run) == "running":
+            score = run.metrics[-1].get("test_accuracy") if run.metrics else None
+            said = "" if score is None else f"{score:.1%}, "
+            yield f"{escape(run.name)}: {said}{_get_age(run):.0f} s ago"
+        elif run.failure is not None:
+            yield f"[red]{escape(run.name)}[/]: {escape(run.failure.strip().splitlines()[-1])}"
+
+
+def _get_age(run: "Run") -> float:
+    return max(0.0, time.time() - run.file.stat().st_mtime)

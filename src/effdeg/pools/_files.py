@@ -1,0 +1,46 @@
+"""The files of checkpoints: their names in a table, and their checksums."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from effdeg._utils.files import checksum, list_weights
+
+_SUFFIXES = {".pt", ".pth", ".safetensors"}
+File = str | os.PathLike[str]
+
+
+def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, Path]:
+    """Return the files of checkpoints by name; without given names, by the shortest that differ."""
+    if isinstance(weights, str | os.PathLike):
+        weights = [weights]
+    if isinstance(weights, Mapping):
+        named = {str(name): Path(file) for name, file in weights.items()}
+    else:
+        files = list(dict.fromkeys(file for path in weights for file in _list_files(Path(path))))
+        names = [file.name if file.is_dir() else file.stem for file in files]
+        named = dict(zip(names if len(set(names)) == len(names) else map(str, files), files, strict=True))
+    if not named:
+        raise ValueError("weights= names no checkpoints.")
+    for name, file in named.items():
+        if not (file.is_file() or _is_model_folder(file)):
+            raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
+    return named
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir() or _is_model_folder(path):
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
+    if not found:
+        raise ValueError(f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).")
+    return found
+
+
+def _is_model_folder(path: Path) -> bool:
+    return (path / "config.json").is_file() and bool(list_weights(path))
+
+
+def find_checksum(path: Path) -> str:
+    """Return the SHA-256 of a checkpoint, a file or a Hugging Face model folder."""
+    return checksum(*(list_weights(path) if path.is_dir() else [path]))

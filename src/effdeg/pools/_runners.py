@@ -1,0 +1,69 @@
+"""Measure the checkpoints of a pool: here, one after another, or on Ray."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from effdeg._models.inference import Device
+from effdeg._utils.imports import require
+from effdeg.pools._checkpoint import CheckpointMeasurer
+
+Outcomes = Iterator[tuple[str, dict[str, float] | str]]
+"""By the checksums of checkpoints: their measures, or why there are none."""
+
+
+def run_here(measurer: CheckpointMeasurer, files: Mapping[str, Path]) -> Outcomes:
+    """Measure one checkpoint after another."""
+    return ((digest, _measure(measurer, file)) for digest, file in files.items())
+
+
+def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address: str) -> Outcomes:
+    """Measure each checkpoint in a task of Ray, in any order; the model and the examples are sent only once."""
+    ray: Any = import_ray()
+    connects = not ray.is_initialized()
+    if connects:
+        ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
+    pending: dict[Any, str] = {}
+    try:
+        needed = {"CPU": 1 + measurer.workers, "GPU": int(measurer.device is not None)}
+        for kind, number in needed.items():
+            if (there := ray.cluster_resources().get(kind, 0)) < number:
+                raise ValueError(f"ray={address!r} has {there:g} {kind}s, and a checkpoint needs {number}.")
+        task = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(_measure)
+        shared = ray.put(measurer)
+        pending = {task.remote(shared, file): digest for digest, file in files.items()}
+        while pending:
+            (ready,), _ = ray.wait(list(pending))
+            digest = pending.pop(ready)
+            try:
+                yield digest, ray.get(ready)
+            except ray.exceptions.RayError as error:  # errors of the model come back as values: its process died
+                yield digest, f"its process died: {str(error).strip().splitlines()[0]}"
+    finally:
+        for each in pending:
+            ray.cancel(each)
+        if connects:
+            ray.shutdown()
+
+
+def import_ray() -> Any:
+    """Import Ray, or raise and say how to install it."""
+    return require("ray", extra="ray", purpose="measuring a pool on several machines (ray=)")
+
+
+def find_gpu(model: nn.Module, device: Device) -> str | None:
+    """Return the kind of device that a task of Ray runs on, which has only the GPUs that Ray gave it; None for CPUs."""
+    own = next((each.device for each in model.parameters()), torch.device("cpu"))
+    kind = torch.device(device).type if device is not None else own.type
+    return None if kind == "cpu" else kind
+
+
+def _measure(measurer: CheckpointMeasurer, file: Path) -> dict[str, float] | str:
+    """Return the measures of a checkpoint, or why there are none."""
+    try:
+        return measurer.measure(file)
+    except Exception as error:
+        return " ".join(str(error).split()) or type(error).__name__
