@@ -36,12 +36,11 @@ TILES: dict[str, list[dict[str, int]]] = {
 }
 FRAMES = (4096, 12288)  # of an update of PPO, and of one with the penalty
 _CONVOLVE = [
-    {"PIXELS": pixels, "num_warps": warps, "num_stages": stages, "programs": programs}
-    for pixels, warps in ((64, 4), (128, 4), (128, 8), (256, 8))
+    {"PIXELS": pixels, "num_warps": 4, "num_stages": stages, "programs": programs}
+    for pixels, programs in ((64, 1056), (128, 528), (128, 1056))
     for stages in (1, 2, 3)
-    for programs in (528, 1056)
 ]
-_ONCE = [{"PIXELS": pixels, "num_warps": warps} for pixels, warps in ((32, 4), (64, 4), (64, 8), (128, 4), (128, 8))]
+_ONCE = [{"PIXELS": pixels, "num_warps": warps} for pixels, warps in ((32, 4), (64, 4), (128, 8))]
 CONVOLUTION_TILES: dict[str, list[dict[str, int]]] = {
     **{f"convolve {kind} {inputs}": _CONVOLVE for kind in ("forward", "backward") for inputs in (16, 32)},
     **{f"sum_weights {kind} {inputs}": _CONVOLVE for kind in ("rectified", "as is") for inputs in (16, 32)},
