@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import torch
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.table import Table
 
 import effdeg
 from benchmarks.cases import ON_CPU, ON_GPU
-from benchmarks.timing import device
+from benchmarks.timing import LOCK, device
 
 FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
@@ -52,12 +53,13 @@ def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{'gpu' if device().type == 'cuda' else 'cpu'}.json"
     environment = _environment()
-    kept = json.loads(file.read_text()) if file.exists() else {}
-    cases = kept["cases"] if kept.get("environment") == environment else {}
-    if join and name in cases:
-        rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
-        record = record | {"rows": list(rows.values())}
-    file.write_text(json.dumps({"environment": environment, "cases": {**cases, name: record}}, indent=1) + "\n")
+    with filelock.FileLock(LOCK):  # cases that take long to compile may run in several processes
+        kept = json.loads(file.read_text()) if file.exists() else {}
+        cases = kept["cases"] if kept.get("environment") == environment else {}
+        if join and name in cases:
+            rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
+            record = record | {"rows": list(rows.values())}
+        file.write_text(json.dumps({"environment": environment, "cases": {**cases, name: record}}, indent=1) + "\n")
 
 
 def _environment() -> dict[str, object]:

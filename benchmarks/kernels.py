@@ -1,15 +1,15 @@
 """How fast the kernels of ViT-Tiny and of IMPALA are, by the sizes of their tiles: for choosing them on another GPU."""
 
 import statistics
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import filelock
 import torch
+
+from benchmarks.timing import LOCK
 
 Record = dict[str, Any]
 ROWS = (256 * 64, 512 * 64)  # tokens of a plain step, and of one with the penalty
@@ -64,10 +64,9 @@ def convolution_tiles() -> Record:
 
 def _time_all(tiles: dict[str, list[dict[str, int]]], sizes: tuple[int, ...]) -> Record:
     """Time kernels: compiled at the same time, timed one after another."""
-    lock = str(Path(tempfile.gettempdir()) / "effdeg-benchmarks.lock")
     rows: list[Record] = []
     with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(_time_tiles, kernel, one, sizes, lock) for kernel, each in tiles.items() for one in each]
+        waiting = [pool.submit(_time_tiles, kernel, one, sizes) for kernel, each in tiles.items() for one in each]
         for done in as_completed(waiting):
             rows += done.result()
             for row in done.result():
@@ -76,7 +75,7 @@ def _time_all(tiles: dict[str, list[dict[str, int]]], sizes: tuple[int, ...]) ->
     return {"name": "microseconds of a kernel", "rows": rows}
 
 
-def _time_tiles(kernel: str, tiles: dict[str, int], sizes: tuple[int, ...], lock: str) -> list[Record]:
+def _time_tiles(kernel: str, tiles: dict[str, int], sizes: tuple[int, ...]) -> list[Record]:
     found = []
     prepare = _prepare if kernel in TILES else _prepare_convolution
     for rows in sizes:
@@ -85,7 +84,7 @@ def _time_tiles(kernel: str, tiles: dict[str, int], sizes: tuple[int, ...], lock
             for name, launch in prepare(kernel, tiles, rows):
                 launch()
                 torch.cuda.synchronize()
-                with filelock.FileLock(lock):
+                with filelock.FileLock(LOCK):
                     time = _time(launch)
                 rate = (
                     {"TFLOP/s": _PRODUCTS[kernel] * rows / 64 * 2 * 64**3 / time / 1e6} if kernel in _PRODUCTS else {}

@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+import filelock
 import torch
 
+from benchmarks.timing import LOCK
 from effdeg_lab.models.impala import Agent
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.rl.games import ACTIONS, TRAINING, check_backend
@@ -49,6 +51,16 @@ def _time_parts(method: str, fused: bool) -> Record:
     agent.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     learner = Learner(agent, settings, (64, 64))
     learner.prepare()
+    with filelock.FileLock(LOCK):
+        row = _time_prepared(learner, settings)
+    row["peak_GiB"] = torch.cuda.max_memory_allocated() / 2**30
+    learner.close()
+    torch._dynamo.reset()
+    torch.cuda.empty_cache()
+    return row
+
+
+def _time_prepared(learner: Learner, settings: PPO) -> Record:
     updates = settings.epochs * settings.minibatches
     row: Record = {f"{name}, ms": _time(graph, 24) for name, graph in learner._graphs.items()}
     try:
@@ -60,10 +72,6 @@ def _time_parts(method: str, fused: bool) -> Record:
         row["steps per second"] = settings.batch / seconds
     except ImportError as error:
         row["rollout, ms"] = str(error)
-    row["peak_GiB"] = torch.cuda.max_memory_allocated() / 2**30
-    learner.close()
-    torch._dynamo.reset()
-    torch.cuda.empty_cache()
     return row
 
 

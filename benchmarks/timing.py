@@ -1,10 +1,15 @@
 """Times taken side by side, so that a busy machine slows both."""
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+
+LOCK = Path(tempfile.gettempdir()) / "effdeg-benchmarks.lock"
+"""A file to lock while something is timed, or kept, beside other processes that compile."""
 
 
 def interleaved(*runs: Callable[[], object], repeats: int) -> list[float]:
