@@ -234,6 +234,9 @@ class _Process:
     def end(self) -> str:
         """Kill what is left of it, and return what went wrong: the last line that names an error, if there is one."""
         self.send(signal.SIGKILL)
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it may have ended without reading what was written for it
+            self._process.stdin.close()
         with self._process, self._log:
             self._reader.join()
             self._log.seek(0)

@@ -1,6 +1,7 @@
 """The benchmarks of a training step: kernels are told apart by name, and variants are timed one at a time."""
 
 import json
+import queue
 import sys
 import textwrap
 
@@ -167,6 +168,15 @@ def test_variants_are_timed_one_at_a_time_and_failures_stay_alone(monkeypatch):
     start, end = first["turn"][0], first["turn"][-1]
     assert second["before"][0] < start
     assert [beat for beat in second["before"] if start < beat < end] == []
+
+
+def test_a_variant_that_ends_before_its_turn_is_reported():
+    lines = queue.Queue()
+    process = speedups._Process([sys.executable, "-c", "print('ready'); 1 / 0"], ("gone", "plain"), lines)
+    assert [lines.get(timeout=60)[1], lines.get(timeout=60)[1]] == ["ready", None]
+    process._process.wait()
+    process.start_turn()
+    assert process.end() == "ZeroDivisionError: division by zero"
 
 
 def test_all_variants_together_have_a_limit(monkeypatch):
