@@ -27,7 +27,7 @@ def make_table(several: Sequence[Results]) -> str:
 
 
 def _describe_exceptions(several: Sequence[Results]) -> str:
-    """Tell how many differences exclude zero, and how many do with intervals that hold for all of them at once."""
+    """Describe how many differences exclude zero, and how many do with intervals that hold for all of them at once."""
     (count, above, below), (_, *at_once) = (count_exceptions(several, at_once=each) for each in (False, True))
     return (
         f"95% intervals, paired by seed; * excludes zero. Of {count} differences, each by its own interval: {above} "

@@ -207,7 +207,7 @@ def pool(
 def unpool(
     dy, places, dx, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr
 ):  # fmt: skip
-    """Give every pixel the gradients of the results, up to four, that it was the largest for."""
+    """Add up, for every pixel, the gradients of the results (up to four) that it was the largest for."""
     pixels = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     row, column, frame = pixels // WIDTH % HEIGHT, pixels % WIDTH, pixels // (WIDTH * HEIGHT)
     channel = tl.arange(0, CHANNELS)

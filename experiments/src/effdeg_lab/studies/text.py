@@ -203,7 +203,7 @@ def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
 
 
 def _describe_exceptions(results: Results) -> str:
-    """Tell how many differences exclude zero, if there are several."""
+    """Describe how many differences exclude zero, if there are several."""
     (count, *alone), (_, *at_once) = (count_exceptions([results], at_once=each) for each in (False, True))
     return (
         f": {sum(alone)} of {count} here, where chance alone gives 1 in 20. With intervals that hold for all at once "
