@@ -19,7 +19,7 @@ from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
 from effdeg_lab.results import Results, collect, matching
 from effdeg_lab.runs import Run
-from effdeg_lab.studies.methods import format_duration
+from effdeg_lab.studies.methods import count_seeds, format_duration
 from effdeg_lab.studies.pool import (
     DEGREES,
     RANDOM_PIXELS,
@@ -35,7 +35,6 @@ from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.studies.shifts import Shifts
-from effdeg_lab.studies.text import count_seeds
 from effdeg_lab.tables import escape_markdown, to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"

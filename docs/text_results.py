@@ -6,8 +6,8 @@ from statistics import median
 
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Run
-from effdeg_lab.studies.methods import format_difference, format_points
-from effdeg_lab.studies.text import count_exceptions, count_seeds
+from effdeg_lab.studies.methods import count_seeds, format_difference, format_points
+from effdeg_lab.studies.text import count_exceptions
 from effdeg_lab.tables import escape_markdown
 
 

@@ -207,6 +207,12 @@ def list_values(results: Results, each: MethodRuns) -> str:
     return format_values({**(each.values_used or {}), **fixed}) if each.runs else NOTHING
 
 
+def count_seeds(results: Results) -> str:
+    """Return how many seeds the methods have: one number, or the least and the most."""
+    counts = sorted({len(each.runs) for each in results.done})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
 def list_seeds(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
     """Return the column of seeds; none where all methods have the same, which the heading names."""
     if all([run.seed for run in each.runs] == results.seeds for each in results.done):

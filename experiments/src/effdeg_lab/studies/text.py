@@ -14,6 +14,7 @@ from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.methods import (
     ROUGH,
+    count_seeds,
     format_difference,
     format_points,
     format_price,
@@ -97,7 +98,9 @@ class FineTuned(Study):
         ]
         if any(each.time() is not None for each in methods):
             columns["step, ms"] = [_format_step(results, each) for each in methods]
-            notes.append(f"Step: of runs that had the device to themselves; in brackets, in {first.method.title}'s.")
+            notes.append(
+                f"Step: of runs that had the device to themselves; in brackets, against {first.method.title}'s."
+            )
             notes += [ROUGH] if is_rough(results) else []
         notes += [f"{each.method.title} failed: {each.failure}" for each in methods if each.failure]
         absent = [each.method.title for each in results.methods if each not in methods]
@@ -166,12 +169,6 @@ def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tu
     comparisons = len(pairs) if at_once else 1
     found = [Difference.of(*pair, comparisons=comparisons).interval or (-math.inf, math.inf) for pair in pairs]
     return len(pairs), sum(low > 0 for low, _ in found), sum(high < 0 for _, high in found)
-
-
-def count_seeds(results: Results) -> str:
-    """Return how many seeds the methods have: one number, or the least and the most."""
-    counts = sorted({len(each.runs) for each in results.done})
-    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def read_chosen(run: Run) -> float:
