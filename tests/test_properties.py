@@ -66,10 +66,15 @@ def proxy(name, model, loss=cross_entropy, **how):
     return proxies.evaluate(model, (X, Y), loss, names=[name], **needed, **PATHS, **how)[name].value
 
 
+def trace(model, **how):
+    traced = effdeg.trace(model, X, paths=17, nodes=8, **how)
+    return {name: getattr(traced, name) for name in ("outputs", "alpha", "ends", "pairs")}
+
+
 MEASURES = {
     "measure": measure,
     "measure at a layer": partial(measure, at="body.0"),
-    "trace": lambda model, **how: effdeg.trace(model, X, paths=17, nodes=8, **how).outputs,
+    "trace": trace,
     "compare": compare,
     **{name: partial(proxy, name) for name in proxies.names()},
 }

@@ -3,6 +3,7 @@ import operator
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 import effdeg
@@ -51,6 +52,42 @@ class TestFingerprint:
         mask = torch.ones(20, 6, dtype=torch.bool)
         one, same, other = (self.fingerprint((X, each), model) for each in (mask, mask.clone(), mask & (X > 0)))
         assert one == same != other
+
+
+class TestBatches:
+    def test_few_nodes_fill_a_batch_too(self):
+        sizes = []
+
+        def model(x):
+            sizes.append(len(x))
+            return x
+
+        effdeg.measure(model, X, output="identity", paths=100, nodes=4, degree=3)
+        assert sizes == [8, 8, 256, 144]  # twice 8 is the trial of whether rows are independent
+        sizes.clear()
+        effdeg.trace(model, X, paths=100, nodes=10, batch_size=330)
+        assert sizes == [8, 8, 320, 320, 320, 40]
+
+    def test_they_stop_at_the_same_path(self):
+        # The first batch of the second measurement holds all paths.
+        settings = {"paths": 500, "nodes": 4, "degree": 3, "tolerance": 0.05, "dtype": torch.float64}
+        one, other = (effdeg.measure(mlp(), X, batch_size=size, **settings) for size in (64, 2000))
+        assert 64 < len(one.per_path) < 500
+        torch.testing.assert_close(other.per_path, one.per_path, rtol=1e-10, atol=0)
+
+    def test_they_do_not_change_how_a_loader_pads(self):
+        texts = [torch.randn(length) for length in [3] * 19 + [9]]
+        loader = DataLoader(texts, collate_fn=functools.partial(pad_sequence, batch_first=True))
+        widths = []
+
+        def model(x):
+            widths.append(x.shape[1])
+            return x.mean(1)
+
+        settings = {"output": "identity", "paths": 200, "nodes": 4, "degree": 3}
+        one, other = (effdeg.measure(model, loader, batch_size=size, **settings) for size in (64, 2000))
+        assert set(widths) == {3, 9}
+        torch.testing.assert_close(other.per_path, one.per_path, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize(

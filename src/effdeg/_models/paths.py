@@ -19,7 +19,7 @@ FIXED: dict[str, Callable[..., Tensor]] = {"chebyshev": chebyshev_nodes, "unifor
 
 BLOCK = 16
 """Paths per block. Each block has its own random stream, so that no result depends on the batch size, the number of
-processes or the number of blocks that follow."""
+processes or the number of blocks that follow. A forward pass may run part of a block, or several."""
 
 
 def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"]:

@@ -1,4 +1,4 @@
-"""The estimator: runs and fits paths block by block and keeps only a few numbers per path."""
+"""The estimator: runs and fits some blocks of paths at a time and keeps only a few numbers per path."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measure._measurement import Measurement, Settings
-from effdeg.measure._path_runner import DrawnPaths, open_path_runner
+from effdeg.measure._path_runner import DrawnPaths, open_path_runner, split_rows
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""
@@ -175,11 +175,11 @@ def measure(
             enabled=bool(progress) and rank_and_size()[0] == 0,
         ) as update,
     ):
-        blocks = (
-            (each.block, summarize(each.kept.unflatten(0, (-1, nodes)), each.alpha, fit_settings))
+        groups = (
+            (each.blocks, summarize(each.kept.unflatten(0, (-1, nodes)), each.alpha, fit_settings))
             for each in runner.run(read, update=update)
         )
-        table = collect(blocks, runner.drawn, summary_widths(degree), tolerance=tolerance, update=update)
+        table = collect(groups, runner.drawn, summary_widths(degree), tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = broadcast_from_first(read.described)
     settings = Settings.of(runner.record(), fit_settings, described, tolerance=tolerance)
@@ -214,7 +214,7 @@ def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> 
 
 
 def collect(
-    blocks: Iterable[tuple[slice, PathTable]],
+    groups: Iterable[tuple[list[slice], PathTable]],
     drawn: DrawnPaths,
     widths: Mapping[str, int | None],
     *,
@@ -223,9 +223,11 @@ def collect(
 ) -> PathTable:
     """Gather the rows of all processes, and stop once the effective degree is known to the tolerance.
 
-    It stops at the same path on any number of processes. ``blocks`` are this process's share, ``drawn`` is everyone's.
+    It stops at the same path on any number of processes. ``groups`` are this process's share of the blocks, ``drawn``
+    is everyone's.
     """
-    arriving, size = _copy_to_cpu(blocks), rank_and_size()[1]
+    copied, size = _copy_to_cpu(groups), rank_and_size()[1]
+    arriving = ((block, rows[part]) for blocks, rows in copied for block, part in split_rows(blocks))
     stops = [block.stop for block in drawn.blocks()]
     own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64)
     seen = 0
@@ -247,13 +249,13 @@ def collect(
     return table
 
 
-def _copy_to_cpu(blocks: Iterable[tuple[slice, PathTable]]) -> Iterator[tuple[slice, Tensor]]:
-    """Copy each block's rows to the CPU while the next block is computed, so that a GPU is never idle."""
-    previous: tuple[slice, Callable[[], Tensor]] | None = None
-    for block, table in blocks:
+def _copy_to_cpu(groups: Iterable[tuple[list[slice], PathTable]]) -> Iterator[tuple[list[slice], Tensor]]:
+    """Copy each group's rows to the CPU while the next group is computed, so that a GPU is never idle."""
+    previous: tuple[list[slice], Callable[[], Tensor]] | None = None
+    for blocks, table in groups:
         copying = receive(table.rows)
         if previous is not None:
             yield previous[0], previous[1]()
-        previous = block, copying
+        previous = blocks, copying
     if previous is not None:
         yield previous[0], previous[1]()

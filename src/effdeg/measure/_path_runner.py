@@ -1,10 +1,11 @@
-"""The expensive half of a measurement: running a model along paths, block by block, in batches that fit the device."""
+"""The expensive half of a measurement: running a model along paths, in batches that fit the device."""
 
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby, islice
 from typing import Any
 
 import torch
@@ -14,14 +15,14 @@ from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference
 from effdeg._models.layers import as_module
-from effdeg._models.paths import BLOCK, draw_nodes, draw_pairs
+from effdeg._models.paths import BLOCK, FIXED, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.tree import Tree, concatenate, named_tensors, take
+from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take
 from effdeg.measure._measurement import PathRecord
 
 Keep = Callable[[Any, int], Tree]
@@ -45,16 +46,18 @@ class DrawnPaths:
         paths = len(self.pairs)
         return [slice(start, min(start + BLOCK, paths)) for start in range(0, paths, BLOCK)]
 
-    def alpha(self, block: slice) -> Tensor:
-        """Return the nodes of a block's paths: one row per path, or a single one for all."""
-        return draw_nodes(self.settings.sampling, self.settings.nodes, block, seed=self.settings.seed)
+    def alpha(self, *blocks: slice) -> Tensor:
+        """Return the nodes of the paths of some blocks: one row per path, or a single one for all."""
+        settings = self.settings
+        drawn = [draw_nodes(settings.sampling, settings.nodes, block, seed=settings.seed) for block in blocks]
+        return drawn[0] if settings.sampling in FIXED else torch.cat(drawn)
 
 
 @dataclass(frozen=True)
-class PathBlock:
-    """What was kept of a model's outputs along the paths of one block, path after path, node after node."""
+class PathBlocks:
+    """What was kept of a model's outputs along the paths of some blocks, path after path, node after node."""
 
-    block: slice
+    blocks: list[slice]
     alpha: Tensor
     kept: Tree
     ends: tuple[list[Tensor], list[Tensor]]
@@ -71,8 +74,8 @@ class PathRunner:
         self.model = model_name(runner.model)
         self._fingerprint = ""
 
-    def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[PathBlock]:
-        """Run the model along this process's share of the blocks, and yield what was kept, block by block.
+    def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[PathBlocks]:
+        """Run the model along this process's share of the blocks, and yield what was kept, some blocks at a time.
 
         ``watch`` is entered around the model in every forward pass of points; ``update`` gets the number of paths done.
         """
@@ -87,16 +90,17 @@ class PathRunner:
             update(min(done * size / self.drawn.settings.nodes, len(self.drawn.pairs)))
             return kept
 
-        for block in self.drawn.blocks()[rank::size]:
-            paths = self._join(block)
-            if block.start == 0:
+        for blocks, ends in self._fetch_groups(self.drawn.blocks()[rank::size]):
+            paths = self._space.join(*ends, self._run_in_batches)
+            total = sum(block.stop - block.start for block in blocks)
+            if blocks[0].start == 0:
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 warn_of_dependent_rows(
-                    self._runner, paths, keep if watch is None else None, count=block.stop, most=self._batches.size
+                    self._runner, paths, keep if watch is None else None, count=total, most=self._batches.size
                 )
-            alpha = self.drawn.alpha(block)
-            kept = self._run(paths, alpha.expand(block.stop - block.start, -1), count, watch or nullcontext())
-            yield PathBlock(block, alpha, kept, paths.ends())
+            alpha = self.drawn.alpha(*blocks)
+            kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext())
+            yield PathBlocks(blocks, alpha, kept, paths.ends())
 
     def record(self) -> PathRecord:
         """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
@@ -109,14 +113,21 @@ class PathRunner:
             fingerprint=broadcast_from_first(self._fingerprint),
         )
 
-    def _join(self, block: slice) -> InputPaths | LayerPaths:
+    def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
+        """Yield blocks with the ends of their paths, as many as have their points in one batch, but at least one."""
+        fetched = ((block, self._fetch(block)) for block in blocks)
+        # A loader may pad each block to a length of its own: then they cannot share a batch.
+        for _, alike in groupby(fetched, key=lambda each: _describe(each[1])):
+            while group := list(islice(alike, max(1, self._batches.size // (BLOCK * self.drawn.settings.nodes)))):
+                yield [block for block, _ in group], concatenate([ends for _, ends in group])
+
+    def _fetch(self, block: slice) -> tuple[Tree, Tree]:
         # Both ends in one batch, so that a loader that pads gives them the same length.
         first, second = self.drawn.pairs[block].unbind(1)
         ends = self._examples.fetch([*first.tolist(), *second.tolist()])
         if block.start == 0:
             self._fingerprint = hash_examples(ends)
-        halves = take(ends, slice(len(first))), take(ends, slice(len(first), None))
-        return self._space.join(*halves, self._run_in_batches)
+        return take(ends, slice(len(first))), take(ends, slice(len(first), None))
 
     def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
         rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
@@ -133,6 +144,23 @@ class PathRunner:
 
     def _run_in_batches(self, run: Callable[[slice], Tree], total: int) -> Tree:
         return concatenate(self._batches.run(run, total))
+
+
+def split_rows(blocks: list[slice]) -> Iterator[tuple[slice, slice]]:
+    """Yield each block with the place of its paths among those of all these blocks."""
+    start = 0
+    for block in blocks:
+        stop = start + block.stop - block.start
+        yield block, slice(start, stop)
+        start = stop
+
+
+def _describe(examples: Tree) -> list[Any]:
+    """Describe all that batches must agree on to be concatenated."""
+    return [
+        (name, leaf.shape[1:], leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else (name, id(leaf))
+        for name, leaf in named_leaves(examples)
+    ]
 
 
 def model_name(model: Model) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._models.inference import Model
 from effdeg._models.layers import Layer
 from effdeg._models.outputs import Output, OutputReader, as_values
-from effdeg._models.paths import FIXED, Sampling
+from effdeg._models.paths import BLOCK, FIXED, Sampling
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
@@ -21,7 +21,7 @@ from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measure._estimator import PathTable, as_measurement, check_finite, summarize
 from effdeg.measure._measurement import Measurement, PathRecord, Settings
-from effdeg.measure._path_runner import open_path_runner
+from effdeg.measure._path_runner import open_path_runner, split_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,19 +154,22 @@ def trace(
         open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(f"outputs of {runner.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,
     ):
-        blocks = runner.run(_keep_rows, update=update)
-        first = list(islice(blocks, 1))
-        # All processes use the plane of the very first paths, which the first process has.
-        plane = union_over_ranks({0: _Plane(*first[0].ends)} if rank_and_size()[0] == 0 else {})[0]
-        pieces: dict[int, tuple[Tree, Tensor]] = {}
-        for part in chain(first, blocks):
-            pieces[part.block.start] = part.kept, plane.locate(*part.ends)
-    pieces = union_over_ranks(pieces)
+        groups = runner.run(_keep_rows, update=update)
+        first = list(islice(groups, 1))
+        # All processes use the plane of the very first block, which the first process has.
+        plane = union_over_ranks({0: _Plane(*take(first[0].ends, slice(BLOCK)))} if rank_and_size()[0] == 0 else {})[0]
+        gathered: dict[int, tuple[list[slice], Tree, Tensor]] = {}
+        for group in chain(first, groups):
+            gathered[group.blocks[0].start] = group.blocks, group.kept, plane.locate(*group.ends)
+    pieces = {
+        block.start: (take(kept, slice(rows.start * nodes, rows.stop * nodes)), ends[rows])
+        for blocks, kept, ends in union_over_ranks(gathered).values()
+        for block, rows in split_rows(blocks)
+    }
     ordered = [pieces[start] for start in sorted(pieces)]
-    alpha = [runner.drawn.alpha(block).expand(block.stop - block.start, -1) for block in runner.drawn.blocks()]
     return Trace(
         outputs=concatenate([kept for kept, _ in ordered]),
-        alpha=torch.cat(alpha),
+        alpha=runner.drawn.alpha(*runner.drawn.blocks()).expand(paths, -1).contiguous(),
         pairs=runner.drawn.pairs,
         ends=torch.cat([ends for _, ends in ordered]),
         settings=runner.record(),

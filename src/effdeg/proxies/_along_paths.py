@@ -12,7 +12,7 @@ from effdeg._models.outputs import shaped_values
 from effdeg._models.settings import FitSettings
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.measure._estimator import PathTable, collect, summarize
-from effdeg.measure._path_runner import DrawnPaths, PathBlock, PathRunner
+from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner
 from effdeg.proxies._activations import KINKED, ActivationFlips
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 
@@ -134,8 +134,8 @@ def _run_along_paths(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotAppl
 
     drawn = DrawnPaths.draw(evaluator.count, evaluator.paths)
     path_runner = PathRunner(runner, Batch(evaluator.inputs), drawn, evaluator.batches.size)
-    blocks = ((each.block, _summarize(each, evaluator.fit, problems)) for each in path_runner.run(keep, flips))
-    table = collect(blocks, drawn, dict.fromkeys(_NAMES))
+    groups = ((each.blocks, _summarize(each, evaluator.fit, problems)) for each in path_runner.run(keep, flips))
+    table = collect(groups, drawn, dict.fromkeys(_NAMES))
     if flips is not None and flips.problem is not None:
         problems["linear_regions"] = NotApplicable(
             f"linear regions are defined for networks that are linear except for activations like ReLU "
@@ -144,10 +144,10 @@ def _run_along_paths(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotAppl
     return table, problems
 
 
-def _summarize(part: PathBlock, fit: FitSettings, problems: dict[str, NotApplicable]) -> PathTable:
-    """Return the value of each proxy on the paths of one block; zeros, and a problem, where it has none."""
-    paths, nodes = part.block.stop - part.block.start, part.alpha.shape[-1]
-    logits, *flips = (each.reshape(paths, nodes, *each.shape[1:]) for each in part.kept)
+def _summarize(part: PathBlocks, fit: FitSettings, problems: dict[str, NotApplicable]) -> PathTable:
+    """Return the value of each proxy on the paths of some blocks; zeros, and a problem, where it has none."""
+    logits, *flips = (each.unflatten(0, (-1, part.alpha.shape[-1])) for each in part.kept)
+    paths, nodes = logits.shape[:2]
     columns = dict.fromkeys(_NAMES, logits.new_zeros(paths, dtype=torch.float64))
     name = "effective_degree_normalized"
     columns[name] = summarize(logits.reshape(paths, nodes, -1), part.alpha, fit)[name]
