@@ -1,4 +1,4 @@
-"""The estimator on known functions: closed forms, runs, and what follows from their outcomes."""
+"""The estimator on known functions: runs, and what follows from their outcomes."""
 
 import inspect
 import math
@@ -25,29 +25,6 @@ FUNCTIONS = {
     "kinks": Estimation(function="kinks", units=3, **SMALL),
 }
 SETTINGS = [(*scheme, degree) for scheme in SCHEMES for degree in DEGREES if degree < scheme[1]]
-
-
-def integrate(function, first, second, degree, points):
-    """Compute Chebyshev coefficients by the midpoint rule in the angle."""
-    angles = (torch.arange(points, dtype=torch.float64) + 0.5) * (math.pi / points)
-    weights = torch.cos(torch.arange(degree + 1)[:, None] * angles) * (2 / points)
-    weights[0] /= 2
-    alpha = (1 + torch.cos(angles)[:, None]) / 2
-    return torch.stack([
-        weights @ function(torch.lerp(two, one, alpha)) for one, two in zip(first, second, strict=True)
-    ])
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_coefficients_are_those_of_a_dense_quadrature(name):
-    subject = Subject(FUNCTIONS[name], CPU)
-    first, second = subject.inputs.chunk(2)
-    # With a kink the error of the quadrature falls only as the square of its step.
-    points, close = (40_000, 1e-8) if name == "kinks" else (512, 1e-12)
-    found = subject.expand(first, second, 45)
-    expected = integrate(subject.evaluate, first, second, 45, points)
-    torch.testing.assert_close(found, expected, rtol=0, atol=close)
-    torch.testing.assert_close(subject.expand(first, second, 2), found[:, :3], rtol=0, atol=1e-15)
 
 
 @pytest.fixture(scope="module")
