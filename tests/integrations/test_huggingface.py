@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -141,12 +142,32 @@ def test_questions_with_their_own_labels_are_refused():
         Penalty(at="bert.embeddings", output=lambda returned: returned.start_logits)(model, tokens(**spans))
 
 
-@pytest.mark.parametrize("anchored", [False, True])
-def test_the_trainer_does_what_a_step_by_hand_does(anchored, tmp_path, neighbours):
-    penalty = Penalty(anchor="labels" if anchored else None, **FIXED)
+def collate(rows):
+    """Add examples without labels to a batch."""
+    return {**transformers.default_data_collator(rows), "unlabeled": UNLABELED}
+
+
+UNLABELED = {name: leaf[:6].flip(0) for name, leaf in batches.tokens(16, 7).items()}
+SEMI_SUPERVISED = {"unlabeled": UNLABELED, "teacher": bert(num_hidden_layers=1).eval()}
+
+
+@pytest.mark.parametrize(
+    ("penalty", "given", "kind"),
+    [
+        pytest.param(Penalty(**FIXED), {}, None, id="no anchors"),
+        pytest.param(Penalty(anchor="labels", **FIXED), {}, None, id="labels"),
+        pytest.param(
+            Penalty(anchor="labels", at="bert.embeddings", sampling="uniform"),
+            SEMI_SUPERVISED,
+            partial(PenaltyTrainer, data_collator=collate, penalty_teacher=SEMI_SUPERVISED["teacher"]),
+            id="unlabeled examples and a teacher",
+        ),
+    ],
+)
+def test_the_trainer_does_what_a_step_by_hand_does(penalty, given, kind, tmp_path, neighbours):
     trained, by_hand = bert(), bert()
-    trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
-    outputs, degree = penalty(by_hand, tokens(), LABELS)
+    trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0, kind=kind)
+    outputs, degree = penalty(by_hand, tokens(), LABELS, **given)
     task = cross_entropy(outputs.logits, LABELS)
     (task + 2.0 * degree).backward()
     torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
@@ -155,6 +176,16 @@ def test_the_trainer_does_what_a_step_by_hand_does(anchored, tmp_path, neighbour
     assert logged["loss"] == pytest.approx(task.item(), rel=1e-3)
     assert logged["effective_degree_penalty"] == pytest.approx(degree.item(), rel=1e-3)
     assert logged["effective_degree_weight"] == 2.0
+
+
+def test_unlabeled_examples_are_no_argument_of_the_model(tmp_path):
+    model, seen = bert(), []
+    model.register_forward_pre_hook(lambda _, __, keywords: seen.append({*keywords}), with_kwargs=True)
+    kind = partial(PenaltyTrainer, data_collator=collate)
+    trainer = train(model, tokens(labels=LABELS), Penalty(at="bert.embeddings"), tmp_path, kind=kind)
+    trainer.evaluate(Rows(tokens(labels=LABELS)))
+    assert len(seen) > 1
+    assert not any("unlabeled" in names for names in seen)
 
 
 @pytest.mark.parametrize("kind", ["classes", "regression", "several labels"])

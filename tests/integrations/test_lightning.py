@@ -69,7 +69,7 @@ class Triples(Classifier):
         return super().training_step([batch[0], batch[2]], batch_idx)
 
 
-def by_hand(penalty, weight, epochs=2, accumulated=1):
+def by_hand(penalty, weight, epochs=2, accumulated=1, unlabeled=None, teacher=None):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     torch.manual_seed(5)
@@ -79,7 +79,8 @@ def by_hand(penalty, weight, epochs=2, accumulated=1):
         if epoch:
             torch.empty((), dtype=torch.int64).random_()
         for number, (x, y) in enumerate(zip(X.split(8), Y.split(8), strict=True)):
-            logits, degree = penalty(model, x, y)
+            others = None if unlabeled is None else unlabeled.split(8)[number]
+            logits, degree = penalty(model, x, y, unlabeled=others, teacher=teacher)
             ((cross_entropy(logits, y) + weight(step) * degree) / accumulated).backward()
             if (number + 1) % accumulated == 0:
                 optimizer.step()
@@ -164,6 +165,16 @@ def test_labels_of_larger_batches_must_be_named():
     model = Triples()
     fit(model, PenaltyCallback(penalty, effdeg.SineRamp(2.0, steps=3), labels=lambda batch: batch[2]), data=data)
     expected = by_hand(penalty, effdeg.SineRamp(2.0, steps=3))
+    for parameter, other in zip(model.net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other)
+
+
+def test_unlabeled_examples_and_a_teacher_are_as_in_a_loop():
+    penalty, weight = Penalty(anchor="labels"), effdeg.SineRamp(2.0, steps=3)
+    model, teacher, unlabeled = Triples(), mlp(seed=1), X.flip(0)
+    found = {"labels": lambda batch: batch[2], "unlabeled": lambda batch: batch[1]}
+    fit(model, PenaltyCallback(penalty, weight, teacher=teacher, **found), data=TensorDataset(X, unlabeled, Y))
+    expected = by_hand(penalty, weight, unlabeled=unlabeled, teacher=teacher)
     for parameter, other in zip(model.net.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(parameter, other)
 

@@ -1,7 +1,7 @@
 """Add the points of paths to the calls of a model inside a framework's training loop."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.paths import is_mask
-from effdeg._utils.tree import named_tensors
+from effdeg._utils.tree import Tree, named_tensors
 from effdeg.train._batch import TrainingBatch
 from effdeg.train._penalty import Penalty
 
@@ -32,18 +32,28 @@ def replace_attribute(owner: object, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def join_calls(model: nn.Module, penalty: Penalty, labels: Tensor | None) -> Iterator[list[Tensor]]:
+def join_calls(
+    model: nn.Module,
+    penalty: Penalty,
+    labels: Tensor | None,
+    *,
+    unlabeled: Tree = None,
+    teacher: Callable[..., Any] | None = None,
+) -> Iterator[list[Tensor]]:
     """Let calls of the model run the points too; they return what they always do, and the list collects the degrees.
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
-    Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings.
+    Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings. Unlabeled examples
+    and a teacher are as in a call of the penalty.
     """
     degrees: list[Tensor] = []
     run = model.forward
 
     def forward(*arguments: Any, **keywords: Any) -> Any:
         at = _choose_layer(penalty, model, arguments, keywords)
-        outputs, degree = penalty.joined(run, model, arguments, keywords, labels, at=at)
+        outputs, degree = penalty.joined(
+            run, model, arguments, keywords, labels, at=at, unlabeled=unlabeled, teacher=teacher
+        )
         degrees.append(degree)
         return outputs
 

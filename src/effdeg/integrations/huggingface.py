@@ -1,6 +1,6 @@
 """Hugging Face: a ``Trainer`` with the penalty, and a callback that tracks the effective degree."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -39,6 +39,9 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     ``…ForSequenceClassification`` models of transformers run without them, and the same loss is computed here. Other
     models with such labels need a ``compute_loss_func``.
 
+    Examples without labels come from the ``data_collator``: an entry ``unlabeled`` of its batches is a mapping like the
+    batch itself but for labels, padded to the same length, and goes to the penalty, not to the model.
+
     Args:
         *arguments: As for ``Trainer``.
         penalty: The penalty. For batches of token ids its paths lie at the model's embeddings, unless it names a layer
@@ -46,6 +49,8 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             positions later at those of words. Which layer it is, is logged once (``logging.INFO``). A model without
             ``get_input_embeddings``, or with both an encoder and a decoder, needs ``at``.
         penalty_weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
+        penalty_teacher: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An
+            average of the model is updated in ``on_step_end`` of a callback.
         **options: As for ``Trainer``.
 
     Raises:
@@ -66,8 +71,16 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         torch.Size([])
     """
 
-    def __init__(self, *arguments: Any, penalty: Penalty, penalty_weight: float | Schedule, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        penalty: Penalty,
+        penalty_weight: float | Schedule,
+        penalty_teacher: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> None:
         self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
+        self.penalty_teacher = penalty_teacher
         super().__init__(*arguments, **options)
         inner = base_model(self.accelerator.unwrap_model(self.model))
         if penalty.settings.anchor == "labels" and shifts_labels(inner):
@@ -84,6 +97,8 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
         """Compute the task's loss; in training, also run the model at the points of paths."""
+        unlabeled = inputs.get("unlabeled")
+        inputs = {name: given for name, given in inputs.items() if name != "unlabeled"}
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)
         labels: Any = inputs.get("labels")
@@ -91,7 +106,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not class ids
-        with join_calls(model, self.penalty, labels) as degrees:
+        with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.penalty_teacher) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
             else:

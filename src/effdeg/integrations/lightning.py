@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from effdeg._models.examples import LABELS
 from effdeg._models.layers import find_layer
+from effdeg._utils.tree import Tree
 from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.measure import measure
 from effdeg.train._penalty import Penalty
@@ -42,6 +43,11 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         model: The name of the module that ``training_step`` calls, if it is not the LightningModule itself.
         labels: Finds the labels in a batch; by default the second entry of two, or the entry of a mapping that is named
             like labels. Only used if the penalty anchors labels.
+        unlabeled: Finds examples without labels in a batch, such as one of a ``CombinedLoader``, in the form in which
+            the model is given its examples.
+        teacher: The ``teacher`` in calls of the penalty, on the module's device. Lightning moves and saves it if it is
+            a part of the module, with ``requires_grad_(False)``. An average of the model is updated in
+            ``on_train_batch_end``.
 
     Raises:
         TypeError: If the weight is neither a number nor a function.
@@ -66,9 +72,12 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         *,
         model: str | None = None,
         labels: Callable[[Any], Tensor] | None = None,
+        unlabeled: Callable[[Any], Tree] | None = None,
+        teacher: Callable[..., Any] | None = None,
     ) -> None:
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.model, self.labels = model, labels or _find_labels
+        self.unlabeled, self.teacher = unlabeled, teacher
         self._replaced = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -92,7 +101,8 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         @wraps(step)  # Lightning looks at the signature for what to pass
         def training_step(batch: Any, *rest: Any, **keywords: Any) -> Any:
             labels = self.labels(batch) if self.penalty.settings.anchor == "labels" else None
-            with join_calls(model, self.penalty, labels) as degrees:
+            unlabeled = None if self.unlabeled is None else self.unlabeled(batch)
+            with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.teacher) as degrees:
                 result = step(batch, *rest, **keywords)
             if result is None:  # Lightning skips this step
                 return None
