@@ -157,8 +157,12 @@ class RunFolder:
                 longer = f"{name}-{each.name}={value}"
                 name = longer if len(value) <= _LONGEST_VALUE and len(longer) <= _LONGEST_NAME else name
         name = re.sub(r"[^\w.,=+@-]", "_", name, flags=re.ASCII).rstrip(".")  # Windows forbids many characters
-        file = self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII) / f"{name}.jsonl"
+        file = self.locate(recipe) / f"{name}.jsonl"
         return file.with_name(f"{name}-{settings.hash[:8]}.jsonl") if file.exists() else file
+
+    def locate(self, recipe: str) -> Path:
+        """Return the folder of what is made for a recipe."""
+        return self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII)
 
     def lock(self, name: str) -> filelock.FileLock:
         """Return a lock, which ends with its process: that of a run is named by the hash of its settings."""

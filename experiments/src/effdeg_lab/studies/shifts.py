@@ -12,7 +12,7 @@ from effdeg_lab.figures import Label, add_grid, colors_of, label_points, open_fi
 from effdeg_lab.finetuning.interpolation import Point, covers
 from effdeg_lab.recipe import Reported
 from effdeg_lab.results import Difference, MethodRuns, Results
-from effdeg_lab.runs import Run
+from effdeg_lab.runs import Run, RunFolder
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.methods import (
     format_degree,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MEAN = "shifted_accuracy"
 SOUPS = "soups.json"
-"""The file, next to the runs of a recipe, with what ``effdeg-lab soup`` found."""
+"""The file, in the folder of a recipe's runs, with what ``effdeg-lab soup`` found."""
 # WiSE-FT's advice where nothing can be tuned.
 _HALFWAY = 0.5
 Relation = Literal["above", "below", "crosses", "level"]
@@ -274,7 +274,8 @@ def _list_relations(results: Results) -> Table:
 
 def _list_soups(results: Results) -> list[Table]:
     """Tabulate the soups of the recipe's sweep, if they were made."""
-    file = next((run.file.parent / SOUPS for each in results.done for run in each.runs), Path())
+    folders = (RunFolder(run.file.parent.parent) for each in results.done for run in each.runs)
+    file = next((folder.locate(results.recipe.name) / SOUPS for folder in folders), Path())
     return [tabulate_soups(json.loads(file.read_text()))] if file.is_file() else []
 
 
