@@ -238,6 +238,7 @@ SMALL += ["measure_paths=2", "measure_nodes=8", "measure_degree=4"]
 
 
 def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("effdeg_lab.engine.pretrained.ALONG", 5)
     write_pacs(tmp_path / "pacs", tables=True)
     (tmp_path / "deit-tiny").symlink_to(deit.parent)
