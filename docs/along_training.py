@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from effdeg.plots import open_figure
-from effdeg_lab.figures import colors_of
+from effdeg_lab.figures import styles_of
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Run
 
@@ -77,9 +77,9 @@ def plot(results: Results, theme: str) -> Figure:
     methods = find_methods(results)
     with open_figure(theme, (3.4 * len(methods) + 0.6, 4.6)) as (colors, figure):
         grid = figure.subplots(2, len(methods), sharex=True, sharey="row", squeeze=False)
-        inks = colors_of(results.recipe, theme)
+        styles = styles_of(results.recipe, theme)
         for (above, below), each in zip(grid.T, methods, strict=True):
-            ink = inks[each.method.name]
+            ink = styles[each.method.name].color
             for course in find_courses(each):
                 above.errorbar(course.epochs, course.degrees, course.stderrs, fmt="o-", ms=3, lw=1.2, color=ink)
                 below.plot(course.epochs, course.gaps, "o-", ms=3, lw=1.2, color=ink)

@@ -232,26 +232,34 @@ def test_a_dry_run_lists_the_runs_and_carries_out_none(run, folder, tmp_path):
     assert [row[-1] for row in rows] == ["failed", "finished"]
 
 
-def test_the_status_of_all_runs(run, folder, tmp_path):
+def test_the_status_of_all_runs(run, folder, monkeypatch):
     finish(folder, Toy())
     finish(folder, Toy(seed=1))
     make_job(folder, Toy(regularizer="broken"), "broken").fail("Traceback\nValueError: [/] no")
-    jobs = [make_job(folder, Toy(seed=seed)) for seed in (2, 3, 4)]
-    for job in jobs:
-        job.start()
+    jobs = {seed: make_job(folder, Toy(seed=seed)) for seed in range(2, 7)}
+    for seed, job in jobs.items():
+        with monkeypatch.context() as patched:
+            if seed > 4:
+                patched.setattr("effdeg_lab.runs._identify_machine", lambda: "another")
+            job.start()
         job.log({"test_accuracy": 0.5})
         job.save({})
-    jobs[1].fail(None)
-    os.utime(jobs[2].file, (0, 0))  # it was killed long ago
+    jobs[3].fail(None)
+    for killed in (4, 5, 6):
+        jobs[killed].close()
+    for silent in (2, 6):
+        os.utime(jobs[silent].file, (0, 0))
     code, out, _ = run("status")
     assert code == 0
     rows = {line.split()[1]: line.split()[2:] for line in out.splitlines() if line.strip().startswith("toy ")}
-    assert rows == {"plain": ["2", "1", "2"], "broken": ["1"]}
+    assert rows == {"plain": ["2", "2", "3"], "broken": ["1"]}
     assert "toy/plain-2: 50.0%, " in out
     assert "toy/broken-0: ValueError: [/] no" in out
     found = json.loads(run("status", "--json", "--runs", folder.folder)[1])
     states = {Path(each["file"]).stem: each["state"] for each in found}
-    assert [states[f"plain-{seed}"] for seed in range(5)] == ["finished"] * 2 + ["running", "stopped", "stopped"]
+    # The silent run of this machine still has its lock; of other machines only the time is known.
+    expected = ["finished"] * 2 + ["running", "stopped", "stopped", "running", "stopped"]
+    assert [states[f"plain-{seed}"] for seed in range(7)] == expected
 
 
 def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):

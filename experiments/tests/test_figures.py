@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.text import Text
 from toy_results import METHODS, PRICES
 
 from effdeg.plots import THEMES, open_figure
-from effdeg_lab.figures import Label, colors_of, label_ends, label_points, spread_apart
+from effdeg_lab.figures import Label, Style, label_ends, label_points, spread_apart, styles_of
+from effdeg_lab.recipe import Method
 
 
 def test_places_keep_their_distance_and_their_order():
@@ -39,10 +42,20 @@ def test_labels_of_points_do_not_overlap():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_methods_have_one_color_each(theme):
-    colors = colors_of(METHODS, theme)
-    assert (colors["plain"], colors["ed"]) == (THEMES[theme].ink, THEMES[theme].simple)
-    assert colors_of(PRICES, theme)["all"] == THEMES[theme].simple
-    assert len(set(colors.values())) == len(colors)
-    grey = colors_of(METHODS, theme, ["mixup", "sam"])
-    assert grey["mixup"] == grey["sam"] not in {*colors.values()}
-    assert {name: grey[name] for name in ("plain", "ed")} == {name: colors[name] for name in ("plain", "ed")}
+    styles = styles_of(METHODS, theme)
+    assert (styles["plain"], styles["ed"]) == (Style(THEMES[theme].ink), Style(THEMES[theme].simple))
+    assert styles_of(PRICES, theme)["all"].color == THEMES[theme].simple
+    assert len({style.color for style in styles.values()}) == len(styles)
+    assert {(style.line, style.marker) for style in styles.values()} == {("-", "o")}
+    grey = styles_of(METHODS, theme, ["mixup", "sam"])
+    assert grey["mixup"].color == grey["sam"].color not in {style.color for style in styles.values()}
+    assert {name: grey[name] for name in ("plain", "ed")} == {name: styles[name] for name in ("plain", "ed")}
+
+
+@pytest.mark.parametrize("grey", [(), ("3", "4", "5", "20")])
+def test_methods_that_share_a_color_differ_in_line_and_marker(grey):
+    methods = tuple(Method(str(place), "", {"batch": 1 + place}) for place in range(40))
+    styles = styles_of(replace(METHODS, methods=methods, equal_time=None), "light", grey).values()
+    assert len({style.color for style in styles}) == 10 + bool(grey)
+    for shape in ("line", "marker"):
+        assert len({(style.color, getattr(style, shape)) for style in styles}) == 40

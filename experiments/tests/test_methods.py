@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from toy_results import METHODS, make_run, make_seeds
 
-from effdeg_lab.figures import colors_of
+from effdeg_lab.figures import styles_of
 from effdeg_lab.recipe import Reported
 from effdeg_lab.results import collect
 from effdeg_lab.studies.methods import Methods, format_degree, format_duration, measure_price
@@ -148,7 +148,7 @@ def test_curves_are_means_over_seeds(results, theme):
     text = "Test accuracy by epochs, by time, and effective degree on fewer paths than at the end."
     assert figure.caption == f"{text} Thin lines are single seeds."
     by_epoch, by_time, degrees = figure.draw(theme).axes
-    color = colors_of(METHODS, theme)["ed"]
+    color = styles_of(METHODS, theme)["ed"].color
     for axes, height in ((by_epoch, 8.45), (degrees, 0.05)):
         lines = [line for line in axes.lines if line.get_color() == color and line.get_linewidth() > 1]
         assert lines[0].get_xydata()[-1].tolist() == [10, pytest.approx(10 * height)]

@@ -8,7 +8,7 @@ import torch
 from toy_results import BASE, ED, Toy, make_run
 
 from effdeg_lab.engine.suspicion import DEGREES
-from effdeg_lab.figures import colors_of
+from effdeg_lab.figures import styles_of
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import collect
 from effdeg_lab.studies.noisy_labels import SCORES, NoisyLabels, draw_suspicious
@@ -128,7 +128,7 @@ def test_the_figure_shows_the_fall_after_the_best_epoch(theme):
     assert [axes.get_title("left") for axes in (one, two)] == [
         f"test accuracy, %: {name}" for name in (AGGREGATE, WORST)
     ]
-    color = colors_of(RECIPE, theme)["ed"]
+    color = styles_of(RECIPE, theme)["ed"].color
     (line,) = [line for line in two.lines if line.get_color() == color and line.get_linewidth() > 1]
     np.testing.assert_allclose(line.get_xydata(), [[5, 85], [10, 80], [15, 75], [20, 70]])
     assert two.get_ylim()[0] < 70 < 85 < two.get_ylim()[1]

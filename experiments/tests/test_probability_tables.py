@@ -7,7 +7,7 @@ import pytest
 from engine_runs import carry_out, small
 from toy_results import METHODS, PRICES, make_run
 
-from effdeg_lab.figures import colors_of
+from effdeg_lab.figures import styles_of
 from effdeg_lab.recipe import Method
 from effdeg_lab.report import list_tables, render_page, report_on, to_dict, to_text
 from effdeg_lab.results import collect
@@ -133,7 +133,7 @@ def test_the_figure_has_a_row_for_each_method(theme, corrupted):
     panels = {axes.get_title(loc="left"): axes for axes in figure.draw(theme).axes if axes.get_visible()}
     assert ("corrupted, %" in panels) == (corrupted is not None)
     assert [text.get_text() for text in panels["NLL"].get_yticklabels()] == ["Baseline", "Mixup", "ED"]
-    color = colors_of(METHODS, theme)["ed"]
+    color = styles_of(METHODS, theme)["ed"].color
     seeds, mean = [line.get_xydata() for line in panels["Brier"].lines if line.get_color() == color]
     np.testing.assert_allclose(seeds, [(value, 2) for value in BRIERS["ed"]])
     np.testing.assert_allclose(mean, [(0.2, 2)])

@@ -6,9 +6,12 @@ import math
 import os
 import resource
 import shutil
+import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import filelock
 import pytest
 import torch
 from toys import Toy, finish, make_job
@@ -148,6 +151,53 @@ def test_only_one_process_works_on_a_run(tmp_path):
         with pytest.raises(FinishedError, match=r"plain-0.jsonl is finished; to run it again, delete that file"):
             job.start()
     assert len(RunFolder(tmp_path).read()) == 1
+
+
+def test_whether_a_process_works_on_a_run_is_told_by_its_lock(tmp_path, monkeypatch, job):
+    folder = RunFolder(tmp_path)
+    (run,) = folder.read()
+    os.utime(job.file, (0, 0))
+    assert folder.is_running(run) is True
+    job.close()  # as the end of its process does, whatever the reason
+    assert folder.is_running(run) is False
+    job.claim()
+    assert folder.is_running(run) is True
+    with monkeypatch.context() as patched:
+        patched.setattr("effdeg_lab.runs._identify_machine", lambda: "another")
+        assert folder.is_running(run) is None
+        job.close()
+        job.claim()
+    assert folder.is_running(run) is None
+    job.finish({})
+    assert folder.is_running(run) is None
+    assert not (tmp_path / ".locks" / "toy@plain-0.txt").exists()
+
+
+def test_a_look_at_the_lock_of_a_run_does_not_keep_it_from_starting(tmp_path, monkeypatch, job):
+    job.close()
+    (run,), lock, waits = RunFolder(tmp_path).read(), RunFolder.lock, threading.Event()
+    starting = threading.Thread(target=job.claim)
+
+    def start_run(release):
+        """Start the run while the look has its lock, and release that when the run waits for the end of the look."""
+        with pytest.raises(filelock.Timeout):
+            lock(RunFolder(tmp_path), "looking").acquire(timeout=0)
+        starting.start()
+        assert waits.wait(10)
+        release()
+
+    def watch(folder, name):
+        found, ours = lock(folder, name), threading.current_thread() is not starting
+        if name == "looking" and not ours:
+            waits.set()
+        elif name != "looking" and ours:
+            monkeypatch.setattr(found, "release", partial(start_run, found.release))
+        return found
+
+    monkeypatch.setattr(RunFolder, "lock", watch)
+    assert RunFolder(tmp_path).is_running(run) is False
+    starting.join()
+    assert job.claimed
 
 
 def test_a_run_is_found_by_its_settings_alone(tmp_path):

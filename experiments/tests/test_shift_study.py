@@ -207,12 +207,13 @@ def test_soups_are_means_of_the_models_that_tuned(tmp_path, sweep):
     assert greedy["greedy soup"] >= greedy["best model"]
 
 
-def test_the_command_keeps_soups_next_to_the_runs(tmp_path, sweep, monkeypatch, capsys):
-    recipe, _, done = sweep
+@pytest.mark.parametrize(("name", "folder"), [("tests", "tests"), ("mine:RECIPE", "mine_RECIPE")])
+def test_the_command_keeps_soups_for_the_table(tmp_path, sweep, monkeypatch, capsys, name, folder):
+    recipe = replace(sweep[0], name=name)  # of runs that were made for "tests"
     monkeypatch.setattr("effdeg_lab.recipe.find_recipe", lambda _: recipe)
-    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu")
+    command("soup", name, "--runs", str(tmp_path), "--device", "cpu")
     assert "Plain: greedy soup" in capsys.readouterr().out
-    kept = json.loads((done[0].file.parent / "soups.json").read_text())
+    kept = json.loads((tmp_path / folder / "soups.json").read_text())
     assert len(kept["rows"]) == 3
     final = carry_out(tmp_path, tune(lr=0.001))
     results = collect(recipe, RunFolder(tmp_path).read())[0]
@@ -237,6 +238,7 @@ SMALL += ["measure_paths=2", "measure_nodes=8", "measure_degree=4"]
 
 
 def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("effdeg_lab.engine.pretrained.ALONG", 5)
     write_pacs(tmp_path / "pacs", tables=True)
     (tmp_path / "deit-tiny").symlink_to(deit.parent)

@@ -22,6 +22,11 @@ NUMBERS = {each.wnid: number for number, each in enumerate(ALL)}
 CROP = Crop(4)
 
 
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+
+
 def encode(color, size=(4, 4), kind="PNG"):
     stream = io.BytesIO()
     Image.new("RGB", size, color).save(stream, kind)
@@ -243,13 +248,13 @@ def test_kept_images_are_decoded_once(tmp_path):
     assert all(torch.equal(kept[index], expected[index]) for index in range(2))
 
 
-def write_pacs(folder, *, tables):
+def write_pacs(folder, *, tables, brighter=0):
     for place, domain in enumerate(DOMAINS):
         rows = [(f"{each}/{file}.png", label) for label, each in enumerate(CLASSES) for file in range(3 + place)]
         if tables:
             folder.mkdir(parents=True, exist_ok=True)
             rows = rows[::-1]
-            cells = [{"bytes": encode((label, place, int(path[-5]))), "path": path} for path, label in rows]
+            cells = [{"bytes": encode((label, place + brighter, int(path[-5]))), "path": path} for path, label in rows]
             pq.write_table(
                 pa.table({"image": cells, "label": [label for _, label in rows]}),
                 folder / f"{domain}-00000-of-00001.parquet",
@@ -257,7 +262,7 @@ def write_pacs(folder, *, tables):
         else:
             for path, label in rows:
                 (folder / domain / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / domain / path).write_bytes(encode((label, place, int(path[-5]))))
+                (folder / domain / path).write_bytes(encode((label, place + brighter, int(path[-5]))))
 
 
 def test_pacs_is_the_same_in_both_layouts(tmp_path):
@@ -273,6 +278,24 @@ def test_pacs_is_the_same_in_both_layouts(tmp_path):
         assert bool((images[:, 1] == place).all())
         assert labels.bincount().tolist() == [3 + place] * 7
         assert not torch.equal(labels, labels.sort().values)
+
+
+@pytest.mark.parametrize("tables", [False, True])
+def test_pacs_is_decoded_once_unless_it_changes(tmp_path, monkeypatch, tables):
+    decoded, decode = [], Images.decode
+    monkeypatch.setattr(Images, "decode", lambda images: decoded.append(images.name) or decode(images))
+    write_pacs(tmp_path / "pacs", tables=tables)
+    first = find_pacs(tmp_path, CROP)()
+    first["photo"][0].zero_()  # does not reach what is kept
+    for again in (find_pacs(tmp_path, CROP)(), find_pacs(tmp_path, CROP)()):
+        assert torch.equal(again["photo"][0][:, 0, 0, 0].long(), again["photo"][1])
+        assert torch.equal(again["sketch"][0], first["sketch"][0])
+    assert decoded == [*DOMAINS]
+    assert find_pacs(tmp_path, Crop(5))()["photo"][0].shape[-1] == 5
+    assert len(decoded) == 8
+    write_pacs(tmp_path / "pacs", tables=tables, brighter=9)
+    assert find_pacs(tmp_path, CROP)()["photo"][0][0, 1, 0, 0] == 9
+    assert len(decoded) == 12
 
 
 def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
@@ -299,8 +322,7 @@ def write_cifar10(folder):
         pq.write_table(table, folder / "cifar10" / f"{split}-00000-of-00001.parquet")
 
 
-def test_conflicting_cues_are_labelled_by_their_shape(tmp_path, monkeypatch):
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+def test_conflicting_cues_are_labelled_by_their_shape(tmp_path):
     write_cifar10(tmp_path)
     assert load("cifar10", tmp_path, 12).shifted == {}
     paths = ["cat/cat7-dog2.png", "knife/knife1-cat1.png", "boat/boat10-cat12.png", "cat/cat1-cat3.png"]

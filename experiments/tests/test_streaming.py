@@ -21,10 +21,9 @@ import torch
 from engine_runs import assert_close, assert_same_end, break_off, carry_out, make_job
 from PIL import Image
 
-from effdeg_lab.data import Labelled, check, decoding, load
+from effdeg_lab.data import check, decoding, load
 from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, draw_crop, find_center, read_crops
-from effdeg_lab.engine import classify, train
-from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine import train
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.runs import RunFolder
 
@@ -280,30 +279,23 @@ def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, f
     assert whole.metrics[-1]["train_accuracy"] > 0.2
 
 
-def decode_to_device(data, settings, device, **_):
-    """Put on the device what is streamed without random crops."""
-    splits = (getattr(StreamedExamples(data, settings, device), name) for name in ("train", "test"))
-    tensors = [each for split in splits for each in (split.inputs, split.labels)]
-    return DeviceExamples(Labelled(*tensors, data.classes, data.mean, data.std), settings, device)
-
-
-def test_a_streamed_run_is_that_of_the_same_images_on_the_device(tmp_path, folder, monkeypatch):
+def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tmp_path, folder):
     settings = small(augment="crop-flip", epochs=1, accumulate=2)
     streamed = carry_out(tmp_path / "streamed", settings, data=folder)
-    monkeypatch.setattr(classify, "make_examples", decode_to_device)
-    resident = carry_out(tmp_path / "resident", settings, data=folder)
+    resident = carry_out(tmp_path / "resident", settings.change({"resident": True}), data=folder)
     del streamed.summary["broken_images"]
     assert_same_end(streamed, resident)
 
 
-def test_held_out_images_and_a_limit(folder):
-    data, settings = load("imagenet", folder), small(limit=50, held_out=30)
+@pytest.mark.parametrize("resident", [False, True])
+def test_held_out_images_and_a_limit(folder, resident):
+    data, settings = load("imagenet", folder), small(limit=50, held_out=30, resident=resident)
     examples = make_examples(data, settings, CPU)
     assert (examples.count, len(examples.train), len(examples.test)) == (50, 50, 30)
     assert examples.test.labels.tolist() == data.train.labels[-30:].tolist()
     assert torch.equal(examples.test.first(3).inputs, StreamedExamples(data, small(), CPU).train.inputs[-30:-27])
     with pytest.raises(ValueError, match="batch=40 is more than the 30 training examples"):
-        make_examples(data, small(held_out=100), CPU)
+        make_examples(data, small(held_out=100, resident=resident), CPU)
 
 
 def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_on(folder):
@@ -410,7 +402,7 @@ def test_many_broken_images_are_refused(tmp_path, folder):
 
 
 def test_the_whole_set_on_the_device_is_decoded_once(tmp_path, folder, monkeypatch):
-    settings = small(resident=True, augment="crop-flip")
+    settings = small(resident=True)
     first = carry_out(tmp_path / "one", settings, data=folder)
     kept_file, *others = [
         file for file in (tmp_path / "cache" / "data").glob("*.bytes") if file.stat().st_size > 30_000

@@ -1,4 +1,4 @@
-"""What the studies' figures share: one color for each method, and labels next to what they name.
+"""What the studies' figures share: one style for each method, and labels next to what they name.
 
 Importing this does not load matplotlib; drawing does.
 """
@@ -6,7 +6,7 @@ Importing this does not load matplotlib; drawing does.
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -19,18 +19,38 @@ if TYPE_CHECKING:
 
     from effdeg.plots import Theme
 
+Line = str | tuple[int, tuple[float, ...]]  # as matplotlib has it: a name, or an offset and dashes
 # After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.
 _COLORS = {
     "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
     "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
 }
 _GREY = {"light": "#68717a", "dark": "#98a2ad"}
+# The lines and markers of methods that share a color; squares are left to the numbers of the paper.
+_SHAPES: tuple[tuple[Line, str], ...] = (
+    ("-", "o"),
+    ((0, (5, 2)), "^"),
+    ((0, (1, 1.2)), "D"),
+    ((0, (6, 2, 1, 2)), "v"),
+    ((0, (2, 2)), "p"),
+    ((0, (8, 3)), "<"),
+    ((0, (3, 1, 1, 1, 1, 1)), ">"),
+)
 _SIZE = 8.5
 _LINE_HEIGHT = 1.3 * _SIZE
 # Where a label may be, from its point: one at the height of its point is read most easily.
 _OFFSETS = sorted(
     product((7, -7, 24, -24, 44, -44), (0, 8, -8, 16, -16, 24, -24)), key=lambda at: np.hypot(at[0], 2 * at[1])
 )
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn; methods that share a color have other lines and markers."""
+
+    color: str
+    line: Line = "-"
+    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -50,8 +70,8 @@ def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManage
     return plots.open_figure(theme, size)
 
 
-def colors_of(recipe: Recipe, theme: str, grey: Collection[str] = ()) -> dict[str, str]:
-    """Return a color for each method, the same in all figures; ``equal_time`` or else the second is blue.
+def styles_of(recipe: Recipe, theme: str, grey: Collection[str] = ()) -> dict[str, Style]:
+    """Return the style of each method, the same in all figures; ``equal_time`` or else the second is blue.
 
     Methods that are ``grey`` leave the colors, of which there are nine, to the others.
     """
@@ -59,15 +79,25 @@ def colors_of(recipe: Recipe, theme: str, grey: Collection[str] = ()) -> dict[st
 
     first, *others = [method.name for method in recipe.methods]
     others.sort(key=lambda name: name != recipe.equal_time)
-    cycle, colored = [THEMES[theme].simple, *_COLORS[theme]], [name for name in others if name not in grey]
-    colors = {name: cycle[index % len(cycle)] for index, name in enumerate(colored)}
-    return {first: THEMES[theme].ink} | dict.fromkeys(others, _GREY[theme]) | colors
+    looks = [Style(color, *shape) for shape in _SHAPES for color in (THEMES[theme].simple, *_COLORS[theme])]
+    greys = [Style(_GREY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
+    colored, greyed = [name for name in others if name not in grey], [name for name in others if name in grey]
+    return {first: Style(THEMES[theme].ink)} | dict(zip(colored, cycle(looks))) | dict(zip(greyed, cycle(greys)))
 
 
 def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:
     """Draw faint grid lines behind everything else."""
     axes.grid(axis=axis, color=theme.faint, lw=0.6)
     axes.set_axisbelow(True)
+
+
+def plot_seeds(axes: "Axes", curves: np.ndarray, style: Style) -> np.ndarray:
+    """Plot the curves of all seeds, seeds × points × 2, and their mean with a marker at its end; return the mean."""
+    for seed in curves:
+        axes.plot(*seed.T, color=style.color, ls=style.line, lw=0.6, alpha=0.4)
+    mean: np.ndarray = curves.mean(0)
+    axes.plot(*mean.T, color=style.color, ls=style.line, lw=1.6, marker=style.marker, markevery=[-1], ms=5)
+    return mean
 
 
 def name_rows(axes: "Axes", theme: "Theme", titles: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ REQUEUE = 75
 
 _ENDS = ({"summary"}, {"failure"}, {"stopped"})  # the keys of last lines; all other lines are evaluations
 _LONGEST_VALUE, _LONGEST_NAME = 24, 150
+_LOOKING = "looking"  # the lock under which the locks of runs are tried, only to see whether they are free
 
 
 class BusyError(OSError):
@@ -157,8 +158,32 @@ class RunFolder:
                 longer = f"{name}-{each.name}={value}"
                 name = longer if len(value) <= _LONGEST_VALUE and len(longer) <= _LONGEST_NAME else name
         name = re.sub(r"[^\w.,=+@-]", "_", name, flags=re.ASCII).rstrip(".")  # Windows forbids many characters
-        file = self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII) / f"{name}.jsonl"
+        file = self.locate(recipe) / f"{name}.jsonl"
         return file.with_name(f"{name}-{settings.hash[:8]}.jsonl") if file.exists() else file
+
+    def locate(self, recipe: str) -> Path:
+        """Return the folder of what is made for a recipe."""
+        return self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII)
+
+    def is_running(self, run: Run) -> bool | None:
+        """Return whether a process works on a run, by the run's lock; None if it was not started on this machine.
+
+        Only within a machine are locks certain to be seen: some network file systems keep them from other machines.
+        """
+        try:
+            machine, lock = self.name_claim(run.file).read_text().split()
+            if machine != _identify_machine():
+                return None
+            with self.lock(_LOOKING), self.lock(lock).acquire(timeout=0):
+                return False
+        except filelock.Timeout:
+            return True
+        except (OSError, ValueError):  # never claimed, or a folder in which locks cannot be tried
+            return None
+
+    def name_claim(self, file: Path) -> Path:
+        """Name the file that says by which machine and under which lock a run was claimed last."""
+        return self.folder / ".locks" / f"{file.parent.name}@{file.stem}.txt"
 
     def lock(self, name: str) -> filelock.FileLock:
         """Return a lock, which ends with its process: that of a run is named by the hash of its settings."""
@@ -211,7 +236,11 @@ class Job:
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
-            raise BusyError(f"another process works on the run {self.file}: wait for it, or end it.") from None
+            try:
+                with self.runs.lock(_LOOKING):  # perhaps somebody only looked whether the lock is free
+                    lock.acquire(timeout=0)
+            except filelock.Timeout:
+                raise BusyError(f"another process works on the run {self.file}: wait for it, or end it.") from None
         self._lock = lock
         known = self._find()  # only under the lock is it certain that no other process has finished the run
         if known is not None and known.finished:
@@ -221,6 +250,8 @@ class Job:
             with self.runs.lock("names"):  # another run may be about to take the same name
                 self._find()
                 self._write([], {})
+        claim = f"{_identify_machine()} {self.settings.hash}\n"
+        write_atomically(self.runs.name_claim(self.file), claim.encode())
 
     def start(self, **environment: Any) -> dict[str, Any] | None:
         """Start the run or continue it: return the state of the newest good checkpoint, None if there is none."""
@@ -272,6 +303,7 @@ class Job:
         with suppress(OSError):  # the run is finished, whether or not its traces can be removed
             for file in self._list_checkpoints():
                 file.unlink()
+            self.runs.name_claim(self.file).unlink(missing_ok=True)
             if self._lock is not None:  # whoever takes this lock from now on finds the run finished
                 Path(self._lock.lock_file).unlink(missing_ok=True)
             self.folder.rmdir()  # if it is empty
@@ -347,6 +379,13 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         name = f"CPU ({models[0] if models else platform.machine()}, {torch.get_num_threads()} threads)"
     versions = {"torch": torch.__version__, "python": platform.python_version(), "effdeg": effdeg.__version__}
     return {"device": name, **versions, "processes": get_rank_and_size()[1]}
+
+
+@cache
+def _identify_machine() -> str:
+    """Return a word that is another one on every machine, in every container and after every restart."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return _hash(f"{platform.node()} {boot.read_text() if boot.exists() else ''}".encode())
 
 
 def _read_lines(file: Path) -> list[bytes]:

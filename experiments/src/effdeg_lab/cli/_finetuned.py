@@ -49,21 +49,23 @@ def clip_pool(
 def soup(name: Name, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:
     """Average the weights of a fine-tuning sweep's tuning runs, and test the soups.
 
-    What enters the greedy soup is decided by the training images that these runs held out. The result is kept next to
-    the runs, where [bold]effdeg-lab table[/] finds it.
+    What enters the greedy soup is decided by the training images that these runs held out. The result is kept in the
+    recipe's folder of runs, where [bold]effdeg-lab table[/] finds it.
     """
     from effdeg.io import to_json, write_atomically
     from effdeg_lab.finetuning.soups import measure_soups
     from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.runs import RunFolder
     from effdeg_lab.studies.shifts import SOUPS, Shifts, tabulate_soups
     from effdeg_lab.tables import to_terminal
 
     recipe, where = find_recipe(name), pick_device(device)
     if not isinstance(recipe.study, Shifts):
         raise ValueError(f"{name} does not fine-tune a pretrained network: there are no soups to make.")
-    found = read_runs(runs)
-    soups = measure_soups(recipe, found, data, where)
-    file = next(run.file.parent for run in found if run.recipe == recipe.name) / SOUPS
+    soups = measure_soups(recipe, read_runs(runs), data, where)
+    # By the recipe's name: runs with equal settings that another recipe made may have tuned its methods.
+    file = RunFolder(runs).locate(recipe.name) / SOUPS
+    file.parent.mkdir(exist_ok=True)
     write_atomically(file, f"{to_json(soups)}\n".encode())
     console = Console(highlight=False)
     console.print(to_terminal(tabulate_soups(soups), console.width))

@@ -19,7 +19,8 @@ from effdeg_lab.cli._output import make_table, print_rich
 if TYPE_CHECKING:
     from effdeg_lab.runs import Run
 
-_ALIVE = 600  # seconds after which a run that was not heard of is taken for killed; runs save about every minute
+# Seconds after which a run on another machine that was not heard of is taken for killed; runs save about every minute.
+_ALIVE = 600
 _WATCH = 5.0  # seconds between two looks
 
 
@@ -54,9 +55,13 @@ def status(
 
 
 def get_state(run: "Run") -> str:
-    """Return how a run is doing; one that was killed without a trace counts as running for ten minutes."""
-    end = "finished" if run.finished else "failed" if run.failure is not None else "stopped" if run.stopped else None
-    return end or ("running" if _get_age(run) < _ALIVE else "stopped")
+    """Return how a run is doing; one that was killed on another machine counts as running for ten minutes."""
+    from effdeg_lab.runs import RunFolder
+
+    if run.finished or run.failure is not None or run.stopped:
+        return "finished" if run.finished else "stopped" if run.stopped else "failed"
+    running = RunFolder(run.file.parent.parent).is_running(run)
+    return "running" if running or (running is None and _get_age(run) < _ALIVE) else "stopped"
 
 
 def describe_run(run: "Run") -> dict[str, Any]:
@@ -67,12 +72,13 @@ def describe_run(run: "Run") -> dict[str, Any]:
 
 def _list_states(found: "Sequence[Run]") -> Iterator[RenderableType]:
     states = ("finished", "running", "stopped", "failed")
-    counts = Counter((run.recipe, run.method, get_state(run)) for run in found)
+    current = [get_state(run) for run in found]
+    counts = Counter((run.recipe, run.method, state) for run, state in zip(found, current, strict=True))
     groups = dict.fromkeys((run.recipe, run.method) for run in found)
     rows = [[*map(escape, group), *(str(counts[*group, state] or "") for state in states)] for group in groups]
     yield make_table(("recipe", "method", *states), rows)
-    for run in found:
-        if get_state(run) == "running":
+    for run, state in zip(found, current, strict=True):
+        if state == "running":
             score = run.metrics[-1].get("test_accuracy") if run.metrics else None
             said = "" if score is None else f"{score:.1%}, "
             yield f"{escape(run.name)}: {said}{_get_age(run):.0f} s ago"

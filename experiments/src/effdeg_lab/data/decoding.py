@@ -219,11 +219,20 @@ def count_decoders(device: torch.device) -> int:
 
 
 def decode_all(
-    data: ImageSet, size: int, *, decoders: int, margin: float = _MARGIN, decoder: Decoder = "pillow", progress: bool
+    data: ImageSet,
+    size: int,
+    *,
+    decoders: int,
+    margin: float = _MARGIN,
+    train_margin: float = 1.0,
+    decoder: Decoder = "pillow",
+    progress: bool,
 ) -> Labelled:
-    """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side."""
-    # A training image keeps its whole short side, of which crops are taken later; a test image only its middle.
-    splits = (("training", data.train, 1.0), ("test", data.test, margin))
+    """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side.
+
+    By default, training images keep their whole short side, of which crops are taken later; test images do not.
+    """
+    splits = (("training", data.train, train_margin), ("test", data.test, margin))
     tensors = list[tuple[Tensor, Tensor]]()
     for name, images, kept in splits:
         crops = Crops(images, size, margin=kept, decoder=decoder)

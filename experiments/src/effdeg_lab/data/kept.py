@@ -5,7 +5,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,11 @@ Buffer = bytes | memoryview
 def get_cache() -> Path:
     """Return the folder for what can be made again."""
     return Path(os.environ.get("EFFDEG_CACHE") or "~/.cache/effdeg").expanduser() / "data"
+
+
+def identify_files(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Return what changes when one of the files is replaced, for keys of what is made from them."""
+    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def keep_bytes(

@@ -6,7 +6,6 @@ A ``find_…`` function checks that the files of a data set are there, and retur
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from effdeg.io import ImageList, ImageOptions, load_data, write_atomically
+from effdeg_lab.data.kept import get_cache, identify_files
 
 if TYPE_CHECKING:
     from effdeg_lab.finetuning.shifts import TestSet
@@ -166,9 +166,8 @@ def read_all(read: Callable[[Path], Split], files: Sequence[Path]) -> Split:
 
 def read_tables(files: Sequence[Path]) -> Split:
     """Read Parquet files, or what was decoded from them before: kept in EFFDEG_CACHE or else ``~/.cache/effdeg``."""
-    seen = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    name = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:32]
-    kept = Path(os.environ.get("EFFDEG_CACHE") or "~/.cache/effdeg").expanduser() / "data" / f"{name}.npz"
+    name = hashlib.sha256(json.dumps(identify_files(files)).encode()).hexdigest()[:32]
+    kept = get_cache() / f"{name}.npz"
     # Whatever is wrong with the file, from missing to damaged: it can be made again.
     with suppress(Exception), kept.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         return stored["inputs"], stored["labels"]

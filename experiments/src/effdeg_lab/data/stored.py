@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from effdeg_lab.data.kept import Buffer, Notes, keep_bytes
+from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
 from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
 
 _IMAGES = (".jpeg", ".jpg", ".png", ".webp")
@@ -63,7 +63,7 @@ class StoredImages:
         if self.places is None:
             folders = {os.fsdecode(name).rpartition("/")[0] for name in self.names}
             files = tuple(self.files[0] / name for name in sorted(folders))
-        return [_see(files), self.hash()]
+        return [identify_files(files), self.hash()]
 
     def hash(self) -> str:
         """Return a hash of the names and the labels, in their order."""
@@ -191,7 +191,7 @@ def _read_tars(files: Sequence[Path]) -> StoredImages:
         notes |= {"names": _encode(names), "labels": np.array(labels), "places": np.array(places, dtype=np.int64)}
         yield b""
 
-    _, notes = keep_bytes(["tar index", _see(files)], "the index of tars", make, size=0)
+    _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
     return StoredImages(tuple(files), **notes)
 
 
@@ -228,7 +228,7 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
         notes |= {"names": _encode(names), "labels": np.array(labels, dtype=np.int64), "places": places}
 
     size = sum(file.stat().st_size for file in files)
-    file, notes = keep_bytes(["unpacked", _see(files)], f"the images of {files[0].parent}", make, size=size)
+    file, notes = keep_bytes(["unpacked", identify_files(files)], f"the images of {files[0].parent}", make, size=size)
     return StoredImages((file,), **notes)
 
 
@@ -246,7 +246,3 @@ def _read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
                 # An image of no bytes is a broken one, which is reported when it is needed.
                 yield cell["bytes"] or b"", cell.get("path") or f"row {row} of {file.name}", label
                 row += 1
-
-
-def _see(files: Sequence[Path]) -> list[Any]:
-    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -69,6 +69,7 @@ class Training(Settings):
     ] = "crop-flip"
     crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area that a resized crop covers
     # Images in files: decode all of them once and keep their middle on the device, instead of decoding every batch.
+    # Training images are kept with their whole short side if random resized crops are taken of them.
     resident: bool = False
     decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32

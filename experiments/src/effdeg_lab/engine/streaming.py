@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from itertools import cycle
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,16 +44,27 @@ def make_examples(
     check_decoder(settings.decoder)
     if not settings.resident:
         return StreamedExamples(data, settings, device)
+    kept, _ = count_examples(len(data.train), settings)
+    if settings.held_out:  # decoded again, as test images are: they may keep less of their short side
+        data = replace(data, test=data.train[kept:])
     size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
     if device.type == "cuda" and size > (memory := torch.cuda.get_device_properties(device).total_memory):
         raise ValueError(
             f"resident=true puts {size / 1e9:.3g} GB of pixels on a device of {memory / 1e9:.3g} GB: lower pixels, or "
             "set resident=false."
         )
-    decoders = count_decoders(device)
-    how: dict[str, Any] = {"decoders": decoders, "decoder": settings.decoder, "margin": get_margin(settings.model)}
-    decoded = decode_all(data, settings.pixels, **how, progress=progress)
-    return DeviceExamples(decoded, settings, device)
+    margin = get_margin(settings.model)
+    decoded = decode_all(
+        data,
+        settings.pixels,
+        decoders=count_decoders(device),
+        margin=margin,
+        train_margin=1.0 if settings.augment in RESIZED else margin,
+        decoder=settings.decoder,
+        progress=progress,
+    )
+    trained = replace(decoded, train_inputs=decoded.train_inputs[:kept], train_labels=decoded.train_labels[:kept])
+    return DeviceExamples(trained, settings.change({"held_out": 0}), device)
 
 
 class StreamedSplit(Split):

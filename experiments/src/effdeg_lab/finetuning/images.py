@@ -1,9 +1,11 @@
 """Images in files of any size, decoded when they are needed, as bytes of one size."""
 
 import io
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
 from effdeg_lab.data.layouts import explain_errors
 
 CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -76,6 +79,18 @@ class Images(Dataset[Tensor]):
                 found[index] = image
         return found
 
+    def decode_once(self) -> Tensor:
+        """Return all images as :meth:`decode` does, and keep them in the cache, from which they are read next time."""
+
+        def make(_: Notes) -> Iterator[Buffer]:
+            yield self.decode().numpy().data
+
+        shape = (len(self), 3, self.crop.size, self.crop.size)
+        key = ["decoded", asdict(self.crop), [*map(_identify, self.sources)]]
+        file, _ = keep_bytes(key, f"the images of {self.name}", make, size=math.prod(shape), verify=True)
+        # Copied on writing: a map for reading alone makes torch warn.
+        return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
+
 
 class KeptImages(Images):
     """Images that are decoded once, for those that look at them again and again."""
@@ -86,6 +101,10 @@ class KeptImages(Images):
 
     def __getitem__(self, index: int) -> Tensor:
         return self._kept[index]
+
+
+def _identify(source: Path | bytes) -> object:
+    return sha256(source).hexdigest() if isinstance(source, bytes) else identify_files([source])
 
 
 def is_image(file: Path) -> bool:

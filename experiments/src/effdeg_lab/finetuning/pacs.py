@@ -62,6 +62,6 @@ def _load(domains: Mapping[str, Mapping[str, Path | bytes]], crop: Crop) -> dict
             raise ValueError(f"{domain} of PACS has {wrong[0]}, which is in none of {', '.join(CLASSES)}.")
         paths = sorted(sources)
         order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0)).tolist()
-        images = Images([sources[paths[place]] for place in order], crop, domain).decode()
+        images = Images([sources[paths[place]] for place in order], crop, domain).decode_once()
         found[domain] = images, torch.tensor([CLASSES.index(paths[place].split("/")[0]) for place in order])
     return found

@@ -31,6 +31,6 @@ def find_cue_conflict(folder: Path, pixels: int) -> Callable[[], Mapping[str, tu
             if shape in CLASSES and shape != texture:
                 sources.append(image)
                 labels.append(CLASSES[shape])
-        return {NAME: (Images(sources, Crop(pixels), NAME).decode(), torch.tensor(labels))} if sources else {}
+        return {NAME: (Images(sources, Crop(pixels), NAME).decode_once(), torch.tensor(labels))} if sources else {}
 
     return load

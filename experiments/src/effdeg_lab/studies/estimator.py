@@ -17,7 +17,7 @@ import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.measure import IllConditionedFit
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
+from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Job, Run
@@ -332,13 +332,14 @@ def _draw_degrees(results: Results, theme: str) -> "Figure":
     with open_figure(theme, (8.5, 4.2)) as (colors, figure):
         axes, labels = figure.subplots(), []
         for each in results.done:
-            ink = colors_of(results.recipe, theme)[each.method.name]
+            style = styles_of(results.recipe, theme)[each.method.name]
             exact = pd.DataFrame([read_exact(run) for run in each.runs])
             share = exact.div(exact[40], axis=0).mean().drop(0)
-            axes.plot(share.index, share, color=ink, lw=1.6)
+            axes.plot(share.index, share, color=style.color, ls=style.line, lw=1.6)
             found = average(each.runs).query("sampling == 'cosine' and nodes == 200")
-            axes.plot(found["degree"], (1 + found["bias"]) * found["degree"].map(share), "o", ms=4.5, color=ink)
-            labels.append(Label(each.method.title, float(share.index[-1]), float(share.iloc[-1]), ink))
+            estimates = (1 + found["bias"]) * found["degree"].map(share)
+            axes.plot(found["degree"], estimates, style.marker, ms=4.5, color=style.color)
+            labels.append(Label(each.method.title, float(share.index[-1]), float(share.iloc[-1]), style.color))
         axes.axvline(40, color=colors.ink, lw=0.8, ls=":")
         axes.set(title="effective degree up to K, relative to K = 40", xlabel="degree K", xscale="log", ylim=(0, None))
         axes.xaxis.set_major_formatter("{x:g}")
@@ -377,9 +378,10 @@ def _draw_warnings(results: Results, theme: str) -> "Figure":
                 found = read_outcomes(each.runs)
                 blind = found["nodes"] == found["degree"] + 1
                 x, y = found[column].clip(1e-7), found["whole_bias"].abs().clip(1e-5)  # below is only rounding
-                style = {"ms": 3.6, "color": colors_of(results.recipe, theme)[each.method.name], "alpha": 0.75}
-                axes.plot(x[~blind], y[~blind], "o", **style, label=each.method.title)
-                axes.plot(x[blind], y[blind], "o", **style, mfc="none")
+                style = styles_of(results.recipe, theme)[each.method.name]
+                dots = {"ms": 3.6, "color": style.color, "alpha": 0.75}
+                axes.plot(x[~blind], y[~blind], style.marker, **dots, label=each.method.title)
+                axes.plot(x[blind], y[blind], style.marker, **dots, mfc="none")
             axes.axvline(limit, color=colors.ink, lw=0.9, ls=":")
             axes.axhline(WRONG, color=colors.ink, lw=0.9, ls=":")
             axes.set_yscale("log")

@@ -329,7 +329,7 @@ def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
 
 def _plot_curves(results: Results, theme: str) -> "Figure":
     from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, add_grid, colors_of, label_ends
+    from effdeg_lab.figures import Label, add_grid, label_ends, plot_seeds, styles_of
 
     minutes = max(each.time() or 0.0 for each in results.done) > 120
     time = f"{'minutes' if minutes else 'seconds'} of training on {results.machines[0]}"
@@ -344,15 +344,12 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
         ):
             labels = []
             for each in results.done:
-                curve, color = read_curve(each, along, what), colors_of(results.recipe, theme)[each.method.name]
+                curve, style = read_curve(each, along, what), styles_of(results.recipe, theme)[each.method.name]
                 if curve is not None and (along == "epoch" or each.time() is not None):
-                    for seed in curve / units:
-                        axes.plot(*seed.T, color=color, lw=0.6, alpha=0.4)
-                    mean = (curve / units).mean(0)
-                    axes.plot(*mean.T, "o-", color=color, markevery=[-1], ms=5, lw=1.6)
-                    labels.append(Label(f"{each.method.title} {mean[-1, 1]:.2f}", mean[-1, 0], mean[-1, 1], color))
+                    x, y = plot_seeds(axes, curve / units, style)[-1]
+                    labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
                     if what == "test_accuracy" and each.method.paper and _name_paper(results) == "paper":
-                        axes.plot(mean[-1, 0], each.method.paper.mean, "s", mec=color, mfc=look.ground, zorder=3)
+                        axes.plot(x, each.method.paper.mean, "s", mec=style.color, mfc=look.ground, zorder=3)
             if what == "test_accuracy" and labels:  # show where training ends, not the rise from nothing
                 low, high = min(label.y for label in labels), max(label.y for label in labels)
                 axes.set_ylim(max(axes.get_ylim()[0], low - max(2.5 * (high - low), 4.0)))

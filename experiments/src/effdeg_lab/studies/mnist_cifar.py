@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import pandas as pd
 from scipy.stats import t as student
 
-from effdeg_lab.figures import Label, add_grid, colors_of, label_points, name_rows, open_figure
+from effdeg_lab.figures import Label, add_grid, label_points, name_rows, open_figure, styles_of
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
@@ -154,10 +154,10 @@ def _plot_cost(results: Results, theme: str) -> "Figure":
         for each in results.done:
             x, y = each.spread(_KEYS[TEST]), each.spread(_KEYS[SIMPLE])
             if x and y:
-                color = colors_of(results.recipe, theme)[each.method.name]
-                label = Label(each.method.title, 100 * x.mean, 100 * y.mean, color)
+                style = styles_of(results.recipe, theme)[each.method.name]
+                label = Label(each.method.title, 100 * x.mean, 100 * y.mean, style.color)
                 stds = 100 * (y.std or 0.0), 100 * (x.std or 0.0)
-                axes.errorbar(label.x, label.y, *stds, fmt="o", ms=6, color=color, elinewidth=1)
+                axes.errorbar(label.x, label.y, *stds, fmt=style.marker, ms=6, color=style.color, elinewidth=1)
                 labels.append(label)
         axes.axhline(_CHANCE, color=look.ink, ls=":", lw=1)
         axes.axline((75, 75), slope=1, color=look.ink, ls=":", lw=1)

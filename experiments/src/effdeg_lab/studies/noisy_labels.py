@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
+from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
@@ -172,16 +172,14 @@ def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> "Figure":
     with open_figure(theme, (5.2 * len(parts), 3.9)) as (look, figure):
         for axes, (name, results) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts.items(), strict=True):
             labels, lowest = list[Label](), list[float]()
-            colors = colors_of(results.recipe, theme)
+            styles = styles_of(results.recipe, theme)
             for each in results.done:
                 if (curve := read_curve(each, "epoch", LAST)) is None:
                     continue
-                color, points = colors[each.method.name], curve * (1, 100)
-                for seed in points:
-                    axes.plot(*seed.T, color=color, lw=0.6, alpha=0.4)
-                mean = points.mean(0)
-                axes.plot(*mean.T, "o-", color=color, markevery=[-1], ms=5, lw=1.6)
-                labels.append(Label(f"{each.method.title} {mean[-1, 1]:.2f}", mean[-1, 0], mean[-1, 1], color))
+                style = styles[each.method.name]
+                mean = plot_seeds(axes, curve * (1, 100), style)
+                x, y = mean[-1]
+                labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
                 lowest.append(float(mean[len(mean) // 2 :, 1].min()))
             # Show the fall after the best epoch, not the rise from nothing.
             axes.set_ylim(max(axes.get_ylim()[0], min(lowest) - 0.5 * (axes.get_ylim()[1] - min(lowest)) - 1))

@@ -16,7 +16,7 @@ from torch import Tensor
 import effdeg
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
+from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Job, Run
@@ -296,11 +296,12 @@ def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figur
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []
         for axes, (title, name) in zip(panels, quantities.items(), strict=True):
             for method in results.done:
-                found, color = _combine_seeds(method), colors_of(results.recipe, theme)[method.method.name]
+                found, style = _combine_seeds(method), styles_of(results.recipe, theme)[method.method.name]
                 stderr = found[name.replace("value", "stderr")] if name.endswith("value") else None
-                axes.errorbar(found.index, found[name], stderr, color=color, lw=1.5, marker="o", ms=4)
+                shape = {"color": style.color, "ls": style.line, "marker": style.marker}
+                axes.errorbar(found.index, found[name], stderr, **shape, lw=1.5, ms=4)
                 if axes is panels[0]:
-                    labels.append(Label(method.method.title, found.index[-1], found[name].iloc[-1], color))
+                    labels.append(Label(method.method.title, found.index[-1], found[name].iloc[-1], style.color))
             axes.set(title=title, xlabel="total degree")
             add_grid(axes, look)
         panels[0].set_ylim(0, 1.05 * panels[0].get_ylim()[1])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from effdeg_lab.figures import colors_of, name_rows, open_figure
+from effdeg_lab.figures import Style, name_rows, open_figure, styles_of
 from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.tables import NOTHING, Table
@@ -125,7 +125,7 @@ def _plot(results: Results, methods: Sequence[MethodRuns], theme: str) -> "Figur
         grid = figure.subplots(2, 4)
         for row, measures in zip(grid, _PANELS, strict=True):
             for axes, measure in zip(row, measures, strict=True):
-                _plot_panel(axes, measure, methods, look, colors_of(results.recipe, theme))
+                _plot_panel(axes, measure, methods, look, styles_of(results.recipe, theme))
                 axes.tick_params(labelleft=axes is row[0])
         for upper, lower in list(zip(*grid, strict=True))[:3]:  # one scale for before and after
             limits = [*upper.get_xlim(), *lower.get_xlim()]
@@ -135,11 +135,11 @@ def _plot(results: Results, methods: Sequence[MethodRuns], theme: str) -> "Figur
 
 
 def _plot_panel(
-    axes: "Axes", measure: Measure, methods: Sequence[MethodRuns], look: "Theme", colors: dict[str, str]
+    axes: "Axes", measure: Measure, methods: Sequence[MethodRuns], look: "Theme", styles: dict[str, Style]
 ) -> None:
     scored = {place: each.values(measure.key) / measure.unit for place, each in enumerate(methods)}
     for place, values in scored.items():
-        color = colors[methods[place].method.name]
+        color = styles[methods[place].method.name].color
         axes.plot(values, [place] * len(values), "o", ms=3, color=color, alpha=0.45, mew=0)
         axes.plot(values.mean(), place, "o", ms=6, color=color)
     axes.axvline(scored[0].mean(), color=look.ink, ls=":", lw=1)

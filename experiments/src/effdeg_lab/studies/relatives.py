@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, cycle
+from itertools import chain
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, name_rows, open_figure
+from effdeg_lab.figures import Label, add_grid, label_ends, name_rows, open_figure, styles_of
 from effdeg_lab.results import Difference, MethodRuns, Results
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.methods import Methods, tested_on
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # Along an axis of the grid: accuracy, and the likelihood after scaling.
 _ALONG = (MEASURES[0], MEASURES[2])
 _AXIS_TITLES = {"labelled": "labelled training examples"}
-_DASHES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (2, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
 
 
 @dataclass(frozen=True)
@@ -84,21 +83,21 @@ class Relatives(Methods):
         return [StudyFigure(f"by-{name}", caption, lambda theme: self._plot_along(name, parts, theme))]
 
     def _plot_along(self, axis: str, parts: list[Results], theme: str) -> "Figure":
-        recipe, others = parts[0].recipe, self._name_others(parts[0])
-        colors, dashes = colors_of(recipe, theme, others), dict(zip(others[1:], cycle(_DASHES)))
+        recipe = parts[0].recipe
+        styles = styles_of(recipe, theme, self._name_others(parts[0]))
         with open_figure(theme, (11, 4.4)) as (look, figure):
             for axes, measure in zip(figure.subplots(1, 2), _ALONG, strict=True):
                 labels = []
                 for method in recipe.methods:
                     found = [(part.find(method.name), part) for part in parts]
                     done = [(each, _read_axis(part, axis)) for each, part in found if each.spread(measure.key)]
-                    color, scores = colors[method.name], [each.values(measure.key) / measure.unit for each, _ in done]
+                    style, scores = styles[method.name], [each.values(measure.key) / measure.unit for each, _ in done]
                     for (_, place), seeds in zip(done, scores, strict=True):
-                        axes.plot([place] * len(seeds), seeds, "o", ms=3, color=color, alpha=0.45, mew=0)
+                        axes.plot([place] * len(seeds), seeds, "o", ms=3, color=style.color, alpha=0.45, mew=0)
                     if done:
                         places, means = [place for _, place in done], [float(seeds.mean()) for seeds in scores]
-                        axes.plot(places, means, color=color, lw=1.7, ls=dashes.get(method.name, "-"))
-                        labels.append(Label(method.title, places[0], means[0], color))
+                        axes.plot(places, means, color=style.color, lw=1.7, ls=style.line)
+                        labels.append(Label(method.title, places[0], means[0], style.color))
                 axes.set_xscale("log")
                 ticks = [_read_axis(part, axis) for part in parts]
                 axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
@@ -124,13 +123,13 @@ class Relatives(Methods):
         ours = [each for each in parts[0].recipe.methods if each.name in self.with_ed]
         rows = [(part, each) for part in parts for each in ours if part.find(each.name).runs]
         titles = [f"{each.title} · {part.point}" if len(parts) > 1 else each.title for part, each in rows]
-        colors = colors_of(parts[0].recipe, theme, self._name_others(parts[0]))
+        styles = styles_of(parts[0].recipe, theme, self._name_others(parts[0]))
         with open_figure(theme, (11, 1.6 + 0.46 * len(rows))) as (look, figure):
             grid = figure.subplots(2, 4)
             for axes, measure in zip(chain(*grid), MEASURES, strict=True):
                 best = {part.point: pair[1] for part in parts if (pair := self._find_best(part, measure))}
                 shown = [
-                    (place, colors[each.name], find_lead(measure, part.find(each.name), best[part.point]))
+                    (place, styles[each.name].color, find_lead(measure, part.find(each.name), best[part.point]))
                     for place, (part, each) in enumerate(rows)
                     if part.point in best and part.find(each.name).spread(measure.key)
                 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from effdeg_lab.figures import Label, add_grid, colors_of, label_ends, open_figure
+from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.results import MethodRuns, Results, Spread
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
@@ -159,22 +159,22 @@ def _plot(several: Sequence[Results], theme: str) -> "Figure":
 def _plot_game(axes: "Axes", results: Results, look: "Theme", theme: str) -> None:
     """Plot the returns of one game's agents, those of training levels behind."""
     # ED is blue, as in other figures.
-    labels, colors = [], colors_of(replace(results.recipe, equal_time="ed"), theme)
+    labels, styles = [], styles_of(replace(results.recipe, equal_time="ed"), theme)
     for each in results.done:
-        color = colors[each.method.name]
+        own = styles[each.method.name]
         for what, style, layer in (("train_return", _TRAINING, 2.0), ("test_return", _UNSEEN, 3.0)):
             curve = read_curve(each, "step", what)
             if curve is None:
                 continue
             steps, smooth = curve[0, :, 0] / 1e6, smoothen(curve[..., 1])
             mean = smooth.mean(0)
-            axes.plot(steps, mean, color=color, zorder=layer, **style)
+            axes.plot(steps, mean, color=own.color, ls=own.line, zorder=layer, **style)
             if len(curve) > 1 and what == "test_return":
                 stderr = smooth.std(0, ddof=1) / math.sqrt(len(curve))
-                axes.fill_between(steps, mean - stderr, mean + stderr, color=color, alpha=0.18, lw=0, zorder=layer)
+                axes.fill_between(steps, mean - stderr, mean + stderr, color=own.color, alpha=0.18, lw=0, zorder=layer)
         end, value = _read_millions(results)[0], each.values("test_return").mean()
-        axes.plot(end, value, "o", ms=5, color=color, zorder=4)
-        labels.append(Label(f"{each.method.title} {value:.2f}", end, value, color))
+        axes.plot(end, value, own.marker, ms=5, color=own.color, zorder=4)
+        labels.append(Label(f"{each.method.title} {value:.2f}", end, value, own.color))
     axes.set_title(name_panel(results))
     axes.set_xlim(left=0)
     add_grid(axes, look)

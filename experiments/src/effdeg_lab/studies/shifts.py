@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from effdeg_lab.figures import Label, add_grid, colors_of, label_points, open_figure
+from effdeg_lab.figures import Label, Style, add_grid, label_points, open_figure, styles_of
 from effdeg_lab.finetuning.interpolation import Point, covers
 from effdeg_lab.recipe import Reported
 from effdeg_lab.results import Difference, MethodRuns, Results
-from effdeg_lab.runs import Run
+from effdeg_lab.runs import Run, RunFolder
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.methods import (
     format_degree,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MEAN = "shifted_accuracy"
 SOUPS = "soups.json"
-"""The file, next to the runs of a recipe, with what ``effdeg-lab soup`` found."""
+"""The file, in the folder of a recipe's runs, with what ``effdeg-lab soup`` found."""
 # WiSE-FT's advice where nothing can be tuned.
 _HALFWAY = 0.5
 Relation = Literal["above", "below", "crosses", "level"]
@@ -131,17 +131,19 @@ class Shifts(Study):
         return make_table(title, columns, notes, bold)
 
     def _plot(self, results: Results, theme: str) -> "Figure":
-        colors = colors_of(replace(results.recipe, equal_time=self.candidate), theme)  # ED is blue, as elsewhere
+        styles = styles_of(replace(results.recipe, equal_time=self.candidate), theme)  # ED is blue, as elsewhere
         with open_figure(theme, (7.2, 5.2)) as (look, figure):
             axes, labels, kept = figure.subplots(), list[Label](), list[np.ndarray]()
             for each in _get_curved(results):
-                curves, color = 100 * read_curves(each), colors[each.method.name]
-                mean = _plot_curves(axes, curves, color)
-                labels.append(Label(each.method.title, mean[-1, 0], mean[-1, 1], color))
+                curves, style = 100 * read_curves(each), styles[each.method.name]
+                mean = _plot_curves(axes, curves, style)
+                labels.append(Label(each.method.title, mean[-1, 0], mean[-1, 1], style.color))
                 kept.append(mean if _starts(each) == _starts(results.done[0]) else mean[-1:])
                 reported = self.paper.get(each.method.name, {}).get("mean")
                 if reported is not None and each.method.paper is not None:
-                    axes.plot(each.method.paper.mean, reported.mean, "*", ms=9, mec=color, mfc=look.ground, zorder=4)
+                    axes.plot(
+                        each.method.paper.mean, reported.mean, "*", ms=9, mec=style.color, mfc=look.ground, zorder=4
+                    )
             _show(axes, np.concatenate(kept), look)
             axes.set(xlabel=f"{tested_on(results)} accuracy, %", ylabel="mean accuracy under shifts, %")
             label_points(axes, labels)
@@ -274,7 +276,8 @@ def _list_relations(results: Results) -> Table:
 
 def _list_soups(results: Results) -> list[Table]:
     """Tabulate the soups of the recipe's sweep, if they were made."""
-    file = next((run.file.parent / SOUPS for each in results.done for run in each.runs), Path())
+    folders = (RunFolder(run.file.parent.parent) for each in results.done for run in each.runs)
+    file = next((folder.locate(results.recipe.name) / SOUPS for folder in folders), Path())
     return [tabulate_soups(json.loads(file.read_text()))] if file.is_file() else []
 
 
@@ -297,18 +300,18 @@ def tabulate_soups(found: Mapping[str, Any]) -> Table:
     return make_table("Soups of sweeps", columns, notes)
 
 
-def _plot_curves(axes: "Axes", curves: np.ndarray, color: str) -> np.ndarray:
+def _plot_curves(axes: "Axes", curves: np.ndarray, style: Style) -> np.ndarray:
     """Plot the curves of all seeds and their mean, with standard errors; return the mean."""
     mean: np.ndarray = curves.mean(0)
     for curve in curves if len(curves) > 1 else ():
-        axes.plot(*curve.T, color=color, lw=0.6, alpha=0.35)
-    axes.plot(*mean.T, color=color, lw=1.7)
+        axes.plot(*curve.T, color=style.color, ls=style.line, lw=0.6, alpha=0.35)
+    axes.plot(*mean.T, color=style.color, ls=style.line, lw=1.7)
     if len(curves) > 1:
         errors = curves.std(0, ddof=1) / np.sqrt(len(curves))
-        style: dict[str, Any] = {"fmt": "none", "ecolor": color, "elinewidth": 0.8, "alpha": 0.7}
-        axes.errorbar(mean[:, 0], mean[:, 1], xerr=errors[:, 0], yerr=errors[:, 1], **style)
-    axes.plot(*mean[0], "s", ms=5, color=color)
-    axes.plot(*mean[-1], "o", ms=6, color=color)
+        bars: dict[str, Any] = {"fmt": "none", "ecolor": style.color, "elinewidth": 0.8, "alpha": 0.7}
+        axes.errorbar(mean[:, 0], mean[:, 1], xerr=errors[:, 0], yerr=errors[:, 1], **bars)
+    axes.plot(*mean[0], "s", ms=5, color=style.color)
+    axes.plot(*mean[-1], style.marker, ms=6, color=style.color)
     return mean
 
 

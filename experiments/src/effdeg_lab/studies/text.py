@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from effdeg_lab.figures import colors_of, name_rows, open_figure
+from effdeg_lab.figures import name_rows, open_figure, styles_of
 from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
@@ -131,11 +131,11 @@ class FineTuned(Study):
     def _plot(self, results: Results, theme: str) -> "Figure":
         methods = results.done
         others = [each.name for each in results.recipe.methods if each.changes.get("regularizer") != "ed"]
-        colors = colors_of(results.recipe, theme, others)
+        styles = styles_of(results.recipe, theme, others)
         with open_figure(theme, (11, 1.4 + 0.45 * len(methods))) as (look, figure):
             left, right = figure.subplots(1, 2, width_ratios=(3, 2))
             for place, each in enumerate(methods):
-                color, scores = colors[each.method.name], each.values("score")
+                color, scores = styles[each.method.name].color, each.values("score")
                 heights = place + (np.linspace(0.32, -0.32, len(scores)) if len(scores) > 1 else np.zeros(1))
                 left.plot(100 * np.sort(scores), heights, "o", ms=3.5, color=color, alpha=0.5, mew=0)
                 mean = Difference.of(dict(scores), dict.fromkeys(scores.index, 0.0))
