@@ -125,8 +125,8 @@ def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) ->
     measured = trace.fit(**fit_settings)
     settings = measured.settings
     values = trace.values(fit_settings.get("output", "softmax")).double()
-    if settings.components is not None:
-        values = project(values, min(settings.components, values.shape[-1]))
+    if (components := settings.count_components(values.shape[-1])) is not None:
+        values = project(values, components)
     sample = measured.per_path
     simple, complex_ = (int((sample - sample.quantile(share)).abs().argmin()) for share in (0.1, 0.9))
     with open_figure(theme, (13, 5)) as (colors, figure):

@@ -194,10 +194,37 @@ class TestHowTheModelIsRun:
         assert torch.equal(one.per_path, other.per_path)
 
 
-def test_there_are_no_more_components_than_outputs():
+@pytest.mark.parametrize(("output", "most", "reason"), [("identity", 3, ""), ("softmax", 2, " that sum to 1")])
+def test_there_are_no_more_components_than_outputs(output, most, reason):
     model, inputs = mlp(outputs=3).double(), data()
-    three, ten = (effdeg.measure(model, inputs, components=components, **FAST) for components in (3, 10))
-    torch.testing.assert_close(three.per_path, ten.per_path)
+    all_of_them, ten = (
+        effdeg.measure(model, inputs, components=components, output=output, **FAST) for components in (most, 10)
+    )
+    assert torch.equal(all_of_them.per_path, ten.per_path)
+    assert torch.equal(all_of_them.per_path_normalized, ten.per_path_normalized)
+    assert f"first {most} principal components" in str(ten)
+    note = f"components=10, but 3 outputs{reason} can have no more than {most}: the value is that of components={most}"
+    assert note in str(ten)
+    assert "can have no more" not in str(all_of_them)
+
+
+# On paths where a classifier is sure, some components are smaller than the noise of others, and count after it.
+@pytest.mark.parametrize(("scale", "tolerance"), [(1.0, 1e-6), (30.0, 0.02)])
+def test_components_that_are_rounding_noise_do_not_count_in_the_normalized_value(scale, tolerance):
+    """Four probabilities vary in three directions, and six outputs of two features in two."""
+    classifier = nn.Sequential(mlp(), nn.Softmax(-1))
+    with torch.no_grad():
+        classifier[0][-1].weight.mul_(scale)
+    torch.manual_seed(0)
+    bottleneck = nn.Sequential(mlp(outputs=2), nn.Linear(2, 6))
+    for model, directions, components in ((classifier, 3, 4), (bottleneck, 2, 6)):
+        for dtype in (torch.float32, torch.float64):
+            few, many = (
+                effdeg.measure(model, data(), dtype=dtype, output="identity", components=each, **FAST)
+                for each in (directions, components)
+            )
+            assert many.normalized == pytest.approx(few.normalized, rel=tolerance)
+            assert many.value == pytest.approx(few.value * directions / components, rel=1e-6)
 
 
 class TestProgress:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tests.oracles.reference import damped_fit, effective_degree, principal_scores
+from tests.oracles.reference import damped_fit, drop_missing, effective_degree, principal_scores
 
 
 def nodes_of_path(sampling, shares, *, anchored):
@@ -46,6 +46,7 @@ def penalty_of_batch(
         values = np.stack(outputs)
         if components is not None:
             values = principal_scores(values, components)
+            values = drop_missing(values) if normalized else values
         coefficients = damped_fit(values, alpha, degree, basis, damping)
         total += effective_degree(coefficients, normalized=normalized)
     return total / len(pairs)

@@ -24,6 +24,12 @@ def principal_scores(values, components):
     return left[:, :components] * singular[:components]
 
 
+def drop_missing(scores):
+    """Leave out components in which a path does not vary, which have no normalized degree; of a constant keep one."""
+    varies = scores.any(0)
+    return scores[:, varies] if varies.any() else scores[:, :1]
+
+
 def effective_degree(coefficients, normalized=False):
     """Definition 3.2 for one path, output by output."""
     per_output = []
@@ -49,4 +55,7 @@ def effective_degree_of_path(
     if components is not None:
         values = principal_scores(values, components)
     coefficients = damped_fit(values, alpha, degree, basis, damping)
-    return effective_degree(coefficients), effective_degree(coefficients, normalized=True)
+    raw = effective_degree(coefficients)
+    if components is not None:
+        coefficients = damped_fit(drop_missing(values), alpha, degree, basis, damping)
+    return raw, effective_degree(coefficients, normalized=True)

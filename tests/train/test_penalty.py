@@ -91,6 +91,21 @@ def test_gradcheck_through_the_components(anchored, components, outputs):
     assert torch.autograd.gradcheck(lambda v: penalty.degree(v, points), values)
 
 
+@pytest.mark.parametrize("normalized", [False, True])
+def test_components_that_cannot_exist_change_neither_value_nor_gradient(normalized):
+    """Four probabilities vary in three directions; what float32 leaves in the fourth is rounding."""
+    model, found = mlp(), []
+    for components, output in ((3, "softmax"), (4, "softmax"), (4, lambda logits: logits.softmax(-1))):
+        penalty = Penalty(nodes=6, components=components, output=output, normalized=normalized)
+        torch.manual_seed(0)
+        degree = penalty(model, X.float())[1]
+        found.append((degree, *torch.autograd.grad(degree, model.parameters())))
+    assert all(map(torch.equal, found[0], found[1]))
+    # That a function returns probabilities is not known: raw, the fourth component counts as zero.
+    for one, other in zip(found[0], found[2], strict=True):
+        torch.testing.assert_close(one, other if normalized else other * 4 / 3, rtol=1e-4, atol=1e-6)
+
+
 def coinciding():
     """Values whose kept eigenvalues are equal: an orthonormal basis along the path."""
     return torch.eye(4, 6, dtype=torch.float64).repeat(3, 1)

@@ -63,6 +63,14 @@ class FitSettings:
         if self.components is not None:
             check_components(self.components, nodes)
 
+    def count_components(self, outputs: int) -> int | None:
+        """Return how many principal components of this many outputs are used; None if outputs are not reduced.
+
+        There are no more components than outputs, and one less of probabilities that sum to 1. Zeros in place of those
+        that cannot exist would only lower the mean over components.
+        """
+        return None if self.components is None else min(self.components, outputs - (self.output == "softmax"))
+
 
 def _set(settings: object, name: str, value: int) -> None:
     """Set a field of frozen settings, such as a numpy integer converted to Python's."""

@@ -24,7 +24,8 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
     (nodes × nodes) and Yᵀ Y (outputs × outputs), in float64: with 4 nodes and 1,000 outputs the cost is that of one
     matrix product and a 4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are
     distinct, gradients are exact; where eigenvalues coincide or vanish, and PCA has no derivative, they are finite. A
-    path that varies in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest.
+    path that varies in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest, but
+    for the rounding of the values themselves.
 
     Args:
         values: The model's outputs along each path, of shape ``(…, nodes, outputs)``.
@@ -53,6 +54,35 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
     check_components(components, nodes)
     scores: Tensor = _Scores.apply(values, min(components, outputs))  # type: ignore[no-untyped-call]
     return torch.nn.functional.pad(scores, (0, components - scores.shape[-1]))
+
+
+def drop_noise(
+    scores: Float[Tensor, "*paths nodes components"], values: Float[Tensor, "*paths nodes outputs"]
+) -> Float[Tensor, "*paths nodes components"]:
+    """Set scores of :func:`project` to zero where the rounding of the values, in their dtype, may have made them.
+
+    Rounding changes values y by up to eps |y|, whatever their mean, and so the scores along a direction v by about
+    eps ‖Y diag(v)‖. Noise of m outputs at n nodes adds up to 1 + √(m/n) times as much in the direction that fits it
+    best. A component is kept if its singular value is larger.
+    """
+    with torch.no_grad():
+        nodes, outputs = values.shape[-2:]
+        exact, left = values.double(), scores.double()
+        singular = torch.linalg.vector_norm(left, dim=-2)[..., None]
+        centred = exact - exact.mean(-2, keepdim=True)
+        directions = _divide(_divide(left.mT, singular) @ centred, singular)
+        squares = directions.square() @ exact.square().sum(-2)[..., None]
+        noise = torch.finfo(values.dtype).eps * (1 + (outputs / nodes) ** 0.5) * squares.sqrt()
+    return torch.where((singular > noise).mT, scores, 0)
+
+
+def share_of_components(scores: Float[Tensor, "*paths nodes components"]) -> Float[Tensor, "*paths"]:
+    """Return the share of the components that a path varies in; if it is constant, the share of a single one.
+
+    The mean of normalized degrees over all components, divided by it, is the mean over those that exist.
+    """
+    exists = (scores != 0).any(-2)
+    return exists.sum(-1).clamp(min=1).to(scores.dtype) / scores.shape[-1]
 
 
 class _Scores(torch.autograd.Function):

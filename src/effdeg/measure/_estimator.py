@@ -21,6 +21,7 @@ from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
+from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.measure._measurement import Measurement, Settings
 from effdeg.measure._path_runner import DrawnPaths, open_path_runner, split_rows
 
@@ -54,17 +55,19 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
     ``variation``, the sum of squares around the mean; ``spectrum``, |c_k| averaged over outputs, for each degree k.
     """
     # Fit on the device of the values, unless it has no float64.
-    values = values.to("cpu" if values.device.type == "mps" else values.device).double()
+    values = values.to("cpu" if values.device.type == "mps" else values.device)
     broken = ~values.isfinite().all(-1).all(-1)
     values = values.masked_fill(broken[:, None, None], 0.0)
     alpha = send(alpha, values.device)
-    if settings.components is not None:
-        # There are no more components than outputs, and zeros in their place would only lower the mean.
-        values = project(values, min(settings.components, values.shape[-1]))
+    given, values = values, values.double()
+    components = settings.count_components(values.shape[-1])
+    if components is not None:
+        values = drop_noise(project(values, components), given)
     coefficients = fit(values, alpha, settings.degree, settings.basis, settings.damping)
+    normalized = effective_degree(coefficients, normalized=True)
     table = PathTable.of({
         "effective_degree": effective_degree(coefficients),
-        "effective_degree_normalized": effective_degree(coefficients, normalized=True),
+        "effective_degree_normalized": normalized if components is None else normalized / share_of_components(values),
         "missed": (values - evaluate(coefficients, alpha, settings.basis)).square().sum((-2, -1)),
         "variation": (values - values.mean(-2, keepdim=True)).square().sum((-2, -1)),
         "spectrum": coefficients.abs().mean(-1),
@@ -124,7 +127,9 @@ def measure(
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
             model returned.
-        components: Reduce each path's values to this many principal components first; for hundreds of outputs.
+        components: Reduce each path's values to this many principal components first; for hundreds of outputs. If
+            there are fewer (as many as outputs; of softmax's probabilities, which sum to 1, one less), all are used.
+            The normalized value is the mean over those components of a path that are not rounding noise.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
         seed: Determines pairs and nodes.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from effdeg._models.outputs import Described, output_name
 from effdeg._models.settings import FitSettings, PathSettings
-from effdeg._utils.checks import shorten
+from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
@@ -129,7 +129,8 @@ class Settings(FitSettings, PathRecord):
             what = transformed.get(str(self.output), "raw values")
             what += f" of {self.tensor}" if self.tensor != "output" else ""
         size = " × ".join(map(str, self.outputs)) or "1"
-        reduced = f", first {self.components} principal components" if self.components else ""
+        components = self.count_components(math.prod(self.outputs))
+        reduced = f", first {pluralize(components, 'principal component')}" if components else ""
         return f"{what}, {size} {'output' if size == '1' else 'outputs'}{reduced}"
 
 
@@ -341,6 +342,14 @@ class Measurement:
             yield (
                 f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
                 "features and not logits, use output='identity'."
+            )
+        components = settings.count_components(math.prod(settings.outputs))
+        if components != settings.components:
+            outputs = pluralize(math.prod(settings.outputs), "output")
+            outputs += " that sum to 1" if settings.output == "softmax" else ""
+            yield (
+                f"components={settings.components}, but {outputs} can have no more than {components}: the value is "
+                f"that of components={components}."
             )
         # No more than the rounding of the outputs and of the damped fit.
         eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps

@@ -17,6 +17,7 @@ from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
 from effdeg.functional._bases import Basis, Weights
+from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.train._anchors import check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
@@ -77,6 +78,7 @@ class Penalty(nn.Module):
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
+            Where there are fewer, all are used, as by :func:`effdeg.measure`.
         normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
@@ -388,10 +390,14 @@ class Penalty(nn.Module):
             if look:
                 self._looked_at_labels = True
             along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
-        if settings.components is not None:
-            along = project(along, min(settings.components, along.shape[-1]))
+        components = settings.count_components(along.shape[-1])
+        if components is not None:
+            along = drop_noise(project(along, components), along)
         coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
-        return effective_degree(coefficients, normalized=settings.normalized, weights=settings.weights).mean()
+        degrees = effective_degree(coefficients, normalized=settings.normalized, weights=settings.weights)
+        if components is not None and settings.normalized:
+            degrees = degrees / share_of_components(along)
+        return degrees.mean()
 
     def extra_repr(self) -> str:
         """Show the settings that matter most and those that are not the defaults."""
