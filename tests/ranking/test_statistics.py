@@ -1,13 +1,14 @@
 """Every statistic against numbers worked out by hand, loops that follow the definitions, and SciPy."""
 
 import math
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from effdeg.ranking import Pool, _statistics, rank
+from effdeg.ranking._rows import MIN_RESAMPLED
 from effdeg.ranking._statistics import Evaluation, tally
 from effdeg.ranking._tables import as_columns
 from tests.oracles import ranking as oracle
@@ -226,14 +227,13 @@ def test_intervals_are_percentiles_of_resampled_tables():
 @pytest.mark.parametrize(
     ("clusters", "legend"),
     [
-        (None, "intervals resample the 9 configurations, with all their models, 100 times"),
-        (["lr"], "intervals resample the 3 combinations of lr, with all their models, 100 times"),
+        (None, "intervals resample the 27 configurations, with all their models, 100 times"),
         (["batch", "lr"], "intervals resample the 9 combinations of batch and lr, with all their models, 100 times"),
     ],
 )
 def test_models_of_one_configuration_are_resampled_together(clusters, legend):
-    rows = grid_pool(axes=2, copies=3)
-    by = list(AXES)[:2]
+    rows = grid_pool(copies=2)
+    by = list(AXES)
     ranking = rank(rows, measures=["noise 1"], hyperparameters=by, clusters=clusters, resamples=100, seed=3)
     together = {}
     for row in rows:
@@ -251,16 +251,50 @@ def test_models_of_one_configuration_are_resampled_together(clusters, legend):
 
 
 def test_few_configurations_cannot_be_resampled():
-    rows = [
-        {"lr": lr, "m": m, "gap": gap} for lr, m, gap in zip([1, 1, 1, 2, 2], [1, 3, 2, 5, 4], range(5), strict=True)
-    ]
-    ranking = rank(rows, hyperparameters=["lr"], resamples=100)
-    score = ranking.scores["m"]
+    ranking = rank(grid_pool(axes=1, copies=9), hyperparameters=["lr"], resamples=100)
+    score = ranking.scores["noise 1"]
     assert score.kendall.interval is score.pearson.interval is score.psi.interval is None
-    assert "note: 2 configurations cannot be resampled: there are no intervals. Name every" in str(ranking)
-    few = rank(grid_pool(axes=1, copies=9), hyperparameters=["lr"], resamples=100)
-    assert "note: 3 configurations are few to resample: intervals are rough. Name every" in str(few)
+    note = "3 configurations are too few to resample: intervals would be too narrow, and are left out. Name every"
+    assert f"note: {note}" in str(ranking)
+    assert "95% intervals are left out; " in ranking.legend()
+    rows = [row for row in grid_pool(axes=2, copies=2) if row["lr"] < 0.3]
+    few = rank(rows, hyperparameters=list(AXES)[:2], resamples=100)
+    assert few.scores["noise 1"].kendall.interval is not None
+    assert "note: 6 configurations are few to resample: intervals are rough. Name every" in str(few)
     assert "few" not in str(rank(grid_pool(axes=2, copies=2), hyperparameters=list(AXES)[:2], resamples=100))
+
+
+def test_few_models_have_no_resampled_intervals():
+    """Three measures that know nothing are in perfect order with the gap by chance, and so are all their resamples."""
+    for models in range(3, 8):
+        table = {"m": list(range(models)), "other": [*range(1, models), 0], "gap": list(range(models))}
+        ranking = rank(table, resamples=100)
+        score, few = ranking.scores["m"], models < 6
+        assert (score.kendall.interval is None) == (score.spearman.interval is None) == few
+        assert (ranking.compare("m", "other").interval is None) == few
+        assert score.pearson.interval is not None
+        note = f"note: {models} models are too few to resample: intervals would be too narrow, and are left out, except"
+        assert (note in str(ranking)) == few
+        assert ("resamples" in ranking.legend()) != few
+
+
+def test_few_models_of_a_stratum_have_no_intervals_of_their_own():
+    table = {"m": list(range(14)), "s": [0] * 5 + [1] * 9, "gap": [*range(1, 14), 0]}
+    ranking = rank(table, measures=["m"], strata=["s"], resamples=100)
+    assert ranking.scores["m"].kendall.interval is not None
+    assert ranking.strata["0"].scores["m"].kendall.interval is None
+    assert ranking.strata["1"].scores["m"].kendall.interval is not None
+    assert "fewer than 6 configurations to resample in s 0: intervals would be too narrow, and are" in str(ranking)
+
+
+def test_intervals_that_are_given_hold_their_level():
+    """All orders of the fewest models that have intervals: at most one in twenty may look related to the gap."""
+    orders = list(permutations(range(MIN_RESAMPLED)))
+    table = {f"m{number}": order for number, order in enumerate(orders)} | {"gap": orders[0]}
+    scores = rank(table, resamples=200).scores.values()
+    for statistic in ("kendall", "spearman"):
+        intervals = np.array([getattr(score, statistic).interval for score in scores])
+        assert ((intervals > 0).all(1) | (intervals < 0).all(1)).mean() < 0.05
 
 
 def test_no_information_is_exactly_none():

@@ -10,7 +10,7 @@ from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
-from effdeg.ranking._rows import FEW_CLUSTERS, MIN_CLUSTERS, Indices
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED, Indices
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 from effdeg.ranking._variants import choose_best, find_variants
@@ -39,8 +39,9 @@ def rank(
     one configuration are not independent models: where several share all their hyperparameters, configurations are
     drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
     hardly matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as
-    ``clusters``. Without hyperparameters every model counts as independent. Rows that are the same in all columns of
-    numbers and in all that are named here are one model, and count once.
+    ``clusters``. Without hyperparameters every model counts as independent. Fewer than 6 models or configurations are
+    not resampled: intervals would be too narrow, and only that of Pearson's r, by Fisher's z, is left. Rows that are
+    the same in all columns of numbers and in all that are named here are one model, and count once.
 
     **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
     models of several recipes then shows the recipe. With ``strata`` each stratum is ranked by itself, in
@@ -139,7 +140,7 @@ def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Map
     evaluation = Evaluation(pool)
     found = evaluation(np.ones((1, len(pool))))
     resampled = evaluation(counts)
-    if pool.cluster_count < MIN_CLUSTERS:
+    if pool.cluster_count < MIN_RESAMPLED:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
     scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)

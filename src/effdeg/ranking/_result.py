@@ -11,7 +11,7 @@ import numpy as np
 from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool, join
-from effdeg.ranking._rows import FEW_CLUSTERS, MIN_CLUSTERS
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED
 from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import Array
 from effdeg.ranking._variants import BestVariant
@@ -36,7 +36,10 @@ _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
 
 @dataclass(frozen=True)
 class Statistic:
-    """A number and its interval, which is None where more than half of the resamples leave the number undefined.
+    """A number and its interval.
+
+    The interval is None if there are too few models to resample, or more than half of the resamples leave the number
+    undefined.
 
     Example:
         >>> from effdeg.ranking import Statistic
@@ -126,8 +129,9 @@ class Advantage:
     Attributes:
         values: The statistic of the measure and of the other.
         value: The advantage: positive where the measure ranks better, also for sign errors, where lower is better.
-        interval: Its interval from the resamples; None where more than half of them leave it undefined.
-        p_value: (k + 1) / (B + 1) for k of B resamples without an advantage; 1 for a measure against itself.
+        interval: Its interval from the resamples; None as that of a :class:`Statistic`.
+        p_value: (k + 1) / (B + 1) for k of B resamples without an advantage; 1 for a measure against itself; None
+            without an interval.
     """
 
     measure: str
@@ -328,13 +332,25 @@ class Ranking:
                 "those that describe how a model was trained with hyperparameters=…, to leave them out"
             )
         found += self._describe_neighbors()
-        if rough := [name for name, inside in self.strata.items() if inside.pool.cluster_count < FEW_CLUSTERS]:
-            them = f"{join(pool.strata_by)} {', '.join(rough)}"
-            found.append(f"fewer than {FEW_CLUSTERS} configurations to resample in {them}: intervals are rough")
-        elif self.resampled and pool.clustered and (count := pool.cluster_count) < FEW_CLUSTERS:
-            few, none = "are few to resample: intervals are rough", "cannot be resampled: there are no intervals"
-            problem = few if count >= MIN_CLUSTERS else none
-            found.append(f"{pool.describe_clusters()} {problem}. Name every hyperparameter in which models differ")
+        found += self._describe_few()
+        return found
+
+    def _describe_few(self) -> list[str]:
+        """Describe where there are few models or configurations to resample."""
+        pool, count = self.pool, self.pool.cluster_count
+        rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
+        found = []
+        for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):
+            if few := [name for name, inside in self.strata.items() if least <= inside.pool.cluster_count < limit]:
+                them = f"{join(pool.strata_by)} {', '.join(few)}"
+                found.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
+        if not self.resampled or self.strata:
+            return found
+        if pool.clustered and count < FEW_CLUSTERS:
+            problem = f"few to resample: {rough}" if count >= MIN_RESAMPLED else f"too few to resample: {narrow}"
+            found.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
+        elif count < MIN_RESAMPLED:
+            found.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
         return found
 
     def _describe_neighbors(self) -> list[str]:
@@ -402,6 +418,8 @@ class Ranking:
         text = f"{self.level * 100:g}% intervals"
         if self.strata:
             text = f"models are compared within {join(self.pool.strata_by)} only; {text}"
+        if self.pool.cluster_count < MIN_RESAMPLED:
+            return f"{text} are left out" if self.pool.clustered else f"{text}: Pearson's by Fisher's z"
         if self.pool.clustered:
             return f"{text} resample the {self.pool.describe_clusters()}, with all their models, {self.resamples} times"
         return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
