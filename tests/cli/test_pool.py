@@ -83,6 +83,17 @@ def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labelled, 
     assert "--train holds no labels" in run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")[2]
 
 
+def test_rows_of_checkpoints_that_are_gone_are_named(run, data, weights, tmp_path):
+    out = tmp_path / "pool.csv"
+    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", data, "--out", out, *FAST, "--quiet"]
+    assert "also has rows" not in run(*command)[1]
+    weights[1].unlink()
+    code, printed, _ = run(*command)
+    assert code == 0
+    assert "pool.csv also has rows of checkpoints that --weights does not name: scale4." in " ".join(printed.split())
+    assert ranking.read_table(out)["model"] == ["scale1", "scale4", "scale8"]
+
+
 @pytest.mark.filterwarnings("default")
 def test_pool_ends_with_1_if_a_checkpoint_was_left_out(run, data, weights, tmp_path):
     (tmp_path / "damaged.pt").write_bytes(b"nothing")

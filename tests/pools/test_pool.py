@@ -66,6 +66,23 @@ def test_the_same_weights_are_measured_once(folder, data, tmp_path, loaded):
     assert len(loaded) == 3
 
 
+def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    shutil.copy(folder / "a.pt", folder / "twin.pt")
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    head, *lines = out.read_text().splitlines()
+    out.write_text("\n".join([f"{head},lr", *(f"{line},of {line.split(',')[0]}" for line in lines)]) + "\n")
+    shutil.move(folder / "twin.pt", folder / "renamed.pt")
+    torch.save(mlp(seed=9).state_dict(), folder / "b.pt")
+    (folder / "c.pt").unlink()
+    with pytest.warns(UserWarning, match="measured again, since the weights have changed: b$"):
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    expected = {"a": "of a", "renamed": "of twin", "b": "of b"}
+    assert {row["model"]: row["lr"] for row in rows} == expected
+    table = ranking.read_table(out)
+    assert dict(zip(table["model"], table["lr"], strict=True)) == {**expected, "c": "of c"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

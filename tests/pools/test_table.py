@@ -43,8 +43,13 @@ def test_rows_are_found_by_their_checkpoints(file):
     assert table.is_stale("one", "2b")
     assert not table.is_stale("one", "1a")
     assert not table.is_stale("four", "1a")
-    table.drop(["one", "four"])
-    assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["two", "three, really"]
+    assert table.find_names("2b") == ["two", "three, really"]
+    table.rename("two", "four")
+    table.drop("one")
+    # A row that is measured again is lost only when that has failed.
+    assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["one", "four", "three, really"]
+    table.write()
+    assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["four", "three, really"]
 
 
 def test_other_settings_are_refused_and_named(file):

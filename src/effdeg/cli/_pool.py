@@ -1,5 +1,6 @@
 """``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
 
+import csv
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import effdeg
+from effdeg._utils.checks import shorten
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_target
+from effdeg.cli._output import check_target, print_notes
 
 if TYPE_CHECKING:
     from effdeg.io import LoadedData
@@ -106,10 +108,18 @@ def pool(
     console = Console()
     console.print(_make_table(rows))
     console.print(escape(f"written: {out}"))
+    if others := _list_models(out) - {row["model"] for row in rows}:
+        them = shorten(sorted(others), 5)
+        print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
     from effdeg.pools._files import name_checkpoints
 
     if len(rows) < len(name_checkpoints(weights)):
         raise typer.Exit(1)
+
+
+def _list_models(table: Path) -> set[str]:
+    with table.open(encoding="utf-8", newline="") as stream:
+        return {row["model"] for row in csv.DictReader(stream)}
 
 
 def _pair(data: "LoadedData", source: str) -> Any:

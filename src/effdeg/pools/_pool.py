@@ -89,7 +89,8 @@ def measure_pool(
         dtype: Run the models in this precision.
         ray: Distribute the checkpoints over a Ray cluster: its address, ``"auto"``, or ``"local"`` for the cores of
             this machine. All machines must see the weights by the same path. On ``"cuda"`` each checkpoint has a GPU.
-        out: The ``.csv`` file of the table. Its settings are written next to it, as ``….settings.json``.
+        out: The ``.csv`` file of the table. Its settings are written next to it, as ``….settings.json``. Columns that
+            were added to it are kept, and so are rows of checkpoints that are not among ``weights``.
         progress: Show a progress bar.
 
     Returns:
@@ -222,19 +223,20 @@ def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
     changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
     if changed:
         warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
-        table.drop(changed)
+    for name in changed:
+        table.drop(name)
 
 
 def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path]) -> None:
     """Add the rows of checkpoints whose weights have been measured under another name."""
     for digest, same in names.items():
-        known = table.find(digest)
         missing = [name for name in same if name not in table.rows]
-        if known is None or not missing:
-            continue
-        if known["model"] not in files:
-            table.drop([known["model"]])  # the file was renamed
-        table.add(missing, digest, known)
+        renamed = [name for name in table.find_names(digest) if name not in files]
+        for old, new in zip(renamed, missing, strict=False):
+            table.rename(old, new)
+        known, missing = table.find(digest), missing[len(renamed) :]
+        if known is not None and missing:
+            table.add(missing, digest, known)
 
 
 def _add_missing(
@@ -256,6 +258,7 @@ def _add_missing(
         for number, (digest, measures) in enumerate(outcomes, start=1):
             if isinstance(measures, str):
                 reason = measures
+                table.write()  # without the row that it may have had before its weights changed
                 warnings.warn(f"{', '.join(names[digest])} left out: {reason}", stacklevel=3)
             else:
                 table.add(names[digest], digest, measures)

@@ -18,6 +18,7 @@ class PoolTable:
     def __init__(self, file: Path | None, settings: Mapping[str, Any], columns: Iterable[str]) -> None:
         self.file, self._numbers = file, list(columns)
         self.rows: dict[str, Row] = {}
+        self._added: dict[str, Row] = {}  # what others have added to rows that were dropped
         if file is None:
             return
         settings = json.loads(to_json(settings))
@@ -31,6 +32,10 @@ class PoolTable:
         """Return a row of a checkpoint with this checksum; None if there is none."""
         return next((row for row in self.rows.values() if row["sha256"] == checksum), None)
 
+    def find_names(self, checksum: str) -> list[str]:
+        """Return the names of all rows of a checkpoint with this checksum."""
+        return [name for name, row in self.rows.items() if row["sha256"] == checksum]
+
     def is_stale(self, name: str, checksum: str) -> bool:
         """Return whether the row of this name is that of another checkpoint."""
         return name in self.rows and self.rows[name]["sha256"] != checksum
@@ -38,16 +43,24 @@ class PoolTable:
     def add(self, names: Iterable[str], checksum: str, measures: Mapping[str, float]) -> None:
         """Add the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
-        self.rows |= {name: {"model": name, **numbers, "sha256": checksum} for name in names}
-        self._write()
+        for name in names:
+            self.rows[name] = {"model": name, **numbers, "sha256": checksum, **self._added.get(name, {})}
+        self.write()
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Remove rows, and write the table if there were any."""
-        if dropped := self.rows.keys() & set(names):
-            self.rows = {name: row for name, row in self.rows.items() if name not in dropped}
-            self._write()
+    def rename(self, name: str, new: str) -> None:
+        """Give a row, with all that others have added to it, another name, and write the table."""
+        self.rows = {
+            new if key == name else key: row | {"model": new} if key == name else row for key, row in self.rows.items()
+        }
+        self.write()
 
-    def _write(self) -> None:
+    def drop(self, name: str) -> None:
+        """Remove a row, on the disk only when the table is next written; columns of others come back with the name."""
+        row = self.rows.pop(name)
+        self._added[name] = {key: cell for key, cell in row.items() if key not in {"model", "sha256", *self._numbers}}
+
+    def write(self) -> None:
+        """Write the table, if it has a file."""
         if self.file is None:
             return
         columns = dict.fromkeys(["model", *self._numbers, *(name for row in self.rows.values() for name in row)])
