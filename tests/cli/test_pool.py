@@ -90,7 +90,7 @@ def test_rows_of_checkpoints_that_are_gone_are_named(run, data, weights, tmp_pat
     weights[1].unlink()
     code, printed, _ = run(*command)
     assert code == 0
-    assert "pool.csv also has rows of checkpoints that --weights does not name: scale4." in " ".join(printed.split())
+    assert "also has rows of checkpoints that --weights does not name: scale4." in " ".join(printed.split())
     assert ranking.read_table(out)["model"] == ["scale1", "scale4", "scale8"]
 
 

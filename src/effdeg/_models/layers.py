@@ -158,11 +158,14 @@ def find_embeddings(model: object) -> str | None:
     positions later (GPT-2), or rotate by them (Llama), have that of words alone. A model with an encoder and a decoder
     reads tokens at two places.
     """
-    base = base_model(model)
-    if getattr(getattr(base, "config", None), "is_encoder_decoder", False):
-        return None
+    reads_twice = getattr(getattr(base_model(model), "config", None), "is_encoder_decoder", False)
+    return None if reads_twice else _find_words(model)
+
+
+def _find_words(model: object) -> str | None:
+    """Return what :func:`find_embeddings` does, whether or not the model reads tokens at a second place as well."""
     try:
-        words: Any = as_module(base.get_input_embeddings())
+        words: Any = as_module(base_model(model).get_input_embeddings())
     except (AttributeError, NotImplementedError):  # transformers raises the second for some of its models
         return None
     if not hasattr(words, "weight"):  # image patches are embedded by several layers
@@ -192,10 +195,11 @@ def _candidates_for_tokens(model: object) -> list[str]:
     if (place := find_embeddings(model)) is not None:
         return [place]
     layers = {name: layer for name, layer in named_layers(model).items() if name}
-    # Models within this one, such as an encoder and a decoder.
-    within = {name: find_embeddings(layer) for name, layer in layers.items()}
-    if places := list(dict.fromkeys(f"{name}.{place}" for name, place in within.items() if place is not None)):
-        return places
+    # Models within this one, such as an encoder and a decoder, which may have the configuration of both.
+    places = {name: place for name, layer in layers.items() if (place := _find_words(layer)) is not None}
+    if within := {f"{name}.{place}": named_layers(layers[name])[place] for name, place in places.items()}:
+        # A layer that an encoder and a decoder share has two names and runs twice: no path can lie at it.
+        return [name for name, layer in within.items() if list(within.values()).count(layer) == 1]
     embeddings = [name for name, layer in layers.items() if "Embedding" in type(layer).__name__]
     # The shortest name is the outermost layer: the one after which the whole example is embedded.
     return sorted(embeddings, key=lambda name: name.count("."))[:1]
