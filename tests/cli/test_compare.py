@@ -3,6 +3,9 @@
 import json
 import re
 
+import pytest
+import torch
+
 from effdeg import proxies
 from effdeg.io import load_data, load_model
 from tests.cli.networks import FAST, SMALL
@@ -26,7 +29,29 @@ def test_compare_ranks_checkpoints_of_one_model(run, data, weights, tmp_path):
 def test_compare_says_when_models_cannot_be_told_apart(run, data, weights):
     code, out, _ = run("compare", SMALL, "--weights", weights[0], "--weights", weights[0], "--data", data, *FAST)
     assert code == 0
+    assert "(2) on every path: they may be the same model." in " ".join(out.split())
+    assert "more --paths" not in out
+    twins = [argument for file in (weights[0], *weights[:2]) for argument in ("--weights", file)]
+    assert "The simplest is" not in run("compare", SMALL, *twins, "--data", data, *FAST)[1]
+    generator = torch.Generator().manual_seed(0)
+    state = torch.load(weights[0])["state_dict"]
+    torch.save(
+        {key: each + 1e-3 * torch.randn(each.shape, generator=generator) for key, each in state.items()}, weights[1]
+    )
+    out = run("compare", SMALL, "--weights", weights[0], "--weights", weights[1], "--data", data, *FAST)[1]
     assert "is not distinguishable from" in out
+    assert "more --paths may distinguish them" in out
+
+
+@pytest.mark.parametrize("asked", [(), ("--proxy", "confidence")])
+def test_compare_names_the_model_that_cannot_be_measured(run, data, weights, asked):
+    state = torch.load(weights[1])["state_dict"]
+    torch.save({key: each * torch.nan for key, each in state.items()}, weights[1])
+    given = [argument for file in weights for argument in ("--weights", file)]
+    code, _, errors = run("compare", SMALL, *given, "--data", data, *FAST, *asked)
+    assert code == 2
+    assert "NaN or infinite" in errors
+    assert "This was found while measuring 'scale4'." in errors
 
 
 def test_compare_passes_on_the_notes_of_each_model(run, data, weights):

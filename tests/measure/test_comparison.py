@@ -48,8 +48,19 @@ def test_equal_models_are_not_distinguished():
     comparison = effdeg.compare(noise | {"twin": mlp(seed=1)}, X, **FAST)
     twins = next(d for d in comparison.differences() if {d.simpler, d.other} == {"model 1", "twin"})
     assert twins.value == 0
+    assert twins.identical
     assert not twins.significant
-    assert "not distinguishable from" in str(comparison)
+    assert f"{twins.simpler} has the same value as {twins.other} on every path" in str(comparison)
+    assert [each.identical for each in comparison.differences()].count(True) == 1
+
+
+def test_a_model_that_cannot_be_measured_is_named():
+    def broken(x):
+        return mlp()(x) * torch.where(x[:, :1] > 0, torch.nan, 1)
+
+    with pytest.raises(ValueError, match="outputs are NaN or infinite") as error:
+        effdeg.compare({"good": mlp(), "bad": broken}, X, **FAST)
+    assert error.value.__notes__ == ["This was found while measuring 'bad'."]
 
 
 @pytest.mark.filterwarnings("ignore:.*different outputs for the same point")

@@ -103,11 +103,14 @@ def _evaluate(
     models: Mapping[str, "Model"], inputs: Any, names: list[str], settings: Mapping[str, Any]
 ) -> dict[str, "effdeg.proxies.Table"]:
     """Evaluate proxies of each model, with the others next to it; what needs labels or a loss raises an error."""
+    from effdeg.measure._comparison import naming
+
     options = {name: settings[name] for name in effdeg.proxies.RunOptions.__annotations__ if name in settings}
     found = {}
     for name, model in models.items():
         others = [other for other in models.values() if other is not model]
-        found[name] = effdeg.proxies.evaluate(model, inputs, names=names, others=others or None, **options)
+        with naming(name):
+            found[name] = effdeg.proxies.evaluate(model, inputs, names=names, others=others or None, **options)
     return found
 
 
@@ -134,8 +137,13 @@ def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.pr
 
 
 def _describe_simplest(comparison: "effdeg.Comparison") -> str:
-    best = escape(comparison.ranking[0])
-    others = [escape(name) for name, difference in comparison.above_simplest().items() if not difference.significant]
-    if not others:
-        return f"The simplest is [bold]{best}[/], significantly so (paired, simultaneous 95% intervals)."
-    return f"[bold]{best}[/] is not distinguishable from {', '.join(others)}; more --paths may distinguish them."
+    best = f"[bold]{escape(comparison.ranking[0])}[/]"
+    others = {escape(name): difference for name, difference in comparison.above_simplest().items()}
+    same = [name for name, difference in others.items() if difference.identical]
+    unclear = [name for name, difference in others.items() if not difference.significant and name not in same]
+    said = []
+    if same:
+        said.append(f"{best} has the same value as {', '.join(same)} on every path: they may be the same model.")
+    if unclear:
+        said.append(f"{best} is not distinguishable from {', '.join(unclear)}; more --paths may distinguish them.")
+    return "\n".join(said) or f"The simplest is {best}, significantly so (paired, simultaneous 95% intervals)."

@@ -1,7 +1,8 @@
 """Several models on the same paths: which is simpler, and is the difference significant?"""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,11 @@ class Difference:
         """Whether the interval excludes zero."""
         return self.interval[0] > 0
 
+    @property
+    def identical(self) -> bool:
+        """Whether both have the same value on every path, as two copies of a model do."""
+        return self.value == self.stderr == 0
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
@@ -65,7 +71,8 @@ class Comparison:
         """Compare measurements that were made on the same paths with the same settings.
 
         Raises:
-            ValueError: If there are fewer than two, or they differ in paths, data, outputs, precision or settings.
+            ValueError: If there are fewer than two, or they differ in paths, data, outputs, settings, or in precision
+                (half and full; float32 and float64 give the same value).
 
         Example:
             >>> import effdeg, torch
@@ -131,6 +138,9 @@ class Comparison:
             span = format_interval(*measurement.interval(normalized=self.normalized))
             lines.append(f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {span})")
         for difference in self.differences():
+            if difference.identical:
+                lines.append(f"{difference.simpler} has the same value as {difference.other} on every path")
+                continue
             verdict = "simpler than" if difference.significant else "not distinguishable from"
             lines.append(
                 f"{difference.simpler} is {verdict} {difference.other}: difference {difference.value:.3g} "
@@ -169,8 +179,8 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
         The ranking, and every difference with its interval.
 
     Raises:
-        ValueError: If there are fewer than two models or they cannot be compared (other numbers of outputs, another
-            precision), which one path of each shows beforehand; or as :func:`effdeg.measure` does.
+        ValueError: If there are fewer than two models or they cannot be compared (other numbers of outputs, half
+            precision with full), which one path of each shows beforehand; or as :func:`effdeg.measure` does.
         TypeError: If ``models`` is not a dict with strings as names; or as :func:`effdeg.measure` does.
 
     Example:
@@ -197,12 +207,27 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
     # One path of each shows what cannot be compared, before hours are spent on it.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check_comparable({name: measure(model, examples, **settings | {"paths": 1}) for name, model in models.items()})
+        first = {}
+        for name, model in models.items():
+            with naming(name):
+                first[name] = measure(model, examples, **settings | {"paths": 1})
+        check_comparable(first)
     measured = {}
     for number, (name, model) in enumerate(models.items(), start=1):
         title = f"{name} ({number}/{len(models)})"
-        measured[name] = measure(model, examples, **settings, progress=progress and title)
+        with naming(name):
+            measured[name] = measure(model, examples, **settings, progress=progress and title)
     return Comparison.of(measured, normalized=normalized)
+
+
+@contextmanager
+def naming(model: str) -> Iterator[None]:
+    """Note on any error which of several models was measured."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This was found while measuring {model!r}.")
+        raise
 
 
 def check_comparable(measurements: Mapping[str, Measurement]) -> None:
