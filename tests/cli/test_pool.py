@@ -80,7 +80,13 @@ def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labelled, 
     assert code == 2
     assert "x.npy does not exist" in errors
     np.save(tmp_path / "x.npy", np.zeros((4, 12), np.float32))
-    assert "--train holds no labels" in run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")[2]
+    errors = run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")[2]
+    assert "x.npy holds no labels. Give a .npz, .pt, .safetensors or .parquet file with" in errors
+    assert "DataLoader" not in errors
+    np.savez(tmp_path / "few.npz", x=np.zeros((4, 12), np.float32), y=np.arange(3))
+    errors = run(*command, *FAST, "--train", tmp_path / "few.npz", "--quiet")[2]
+    assert "there are 4 examples, but 3 labels: each needs one." in errors
+    assert "These are the examples of --train …" in errors
 
 
 def test_rows_of_checkpoints_that_are_gone_are_named(run, data, weights, tmp_path):

@@ -242,6 +242,16 @@ def test_on_ray(folder, data, tmp_path, local_ray):
     assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_a_cluster_that_does_not_answer_is_named_before_any_work(folder, data, loaded, address):
+    pytest.importorskip("ray")
+    with pytest.raises(
+        ValueError, match=rf"ray='{address}' does not answer \(.*refused\). Use the address of a running"
+    ):
+        measure_pool(mlp(), [folder], data, ray=address, **FAST)
+    assert not loaded
+
+
 def test_ray_that_is_missing_is_named(folder, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"needs ray: pip install 'effdeg\[ray\]'"):

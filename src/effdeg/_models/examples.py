@@ -93,6 +93,10 @@ class Batch:
         if not lengths or None in lengths:
             raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {_shapes(batch)}.")
         if len(lengths) > 1:
+            inputs, labels = split_labels(batch) if labelled else (batch, None)
+            counts = {len(leaf) for leaf in tensors(inputs)}
+            if isinstance(labels, Tensor) and len(counts) == 1:
+                raise ValueError(f"there are {counts.pop()} examples, but {len(labels)} labels: each needs one.")
             raise ValueError(f"inputs disagree on the number of examples, their first dimension: {_shapes(batch)}.")
         _check_finite(split_labels(batch)[0] if labelled else batch)
         self._batch, self._length = batch, lengths.pop()

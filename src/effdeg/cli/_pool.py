@@ -79,7 +79,7 @@ def pool(
     check_target("--out", out, {".csv"})
     examples = read_options.load(data)
     more: dict[str, Any] = {
-        name: None if file is None else _pair(read_options.load(file), file)
+        name: None if file is None else _pair(read_options.load(file), file, f"--{name}")
         for name, file in (("train", train), ("labelled", labelled))
     }
     named = o.NamedModel(model, weights[0], path_options.seed)
@@ -122,14 +122,20 @@ def _list_models(table: Path) -> set[str]:
         return {row["model"] for row in csv.DictReader(stream)}
 
 
-def _pair(data: "LoadedData", source: str) -> Any:
-    """Return the examples with the labels that stand next to them in their file, if there are any."""
+def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
+    """Return the examples with the labels that stand next to them in their file, which an option may require."""
     from torch import Tensor
     from torch.utils.data import Dataset, StackDataset
 
+    from effdeg._models.examples import LABELS
     from effdeg.io._data import load_labels
 
     labels = load_labels(source)
+    if labels is None and option is not None:
+        raise ValueError(
+            f"{option} {source} holds no labels. Give a .npz, .pt, .safetensors or .parquet file with an array or "
+            f"column of labels next to the examples, called {' or '.join(sorted(LABELS))}."
+        )
     if isinstance(data.inputs, Dataset):
         return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
     # A dict may have an entry that is called as labels are.

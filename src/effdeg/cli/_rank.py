@@ -82,6 +82,11 @@ def rank(
     if options.variants:
         given["variants"] = _read_variants(options.variants)
     ranked = ranking.rank(table, **given)
+    if not ranked.pool.measures:
+        reasons = [f"{name} is {reason.partition(':')[0]}" for name, reason in ranked.pool.undefined.items()]
+        raise ValueError(
+            f"no measure in {table} can be ranked: {'; '.join(reasons)}. A correlation needs numbers that differ."
+        )
     tests = _test(ranked, against)
     console = Console(highlight=False, quiet=json)
     if json:

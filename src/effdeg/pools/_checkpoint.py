@@ -67,7 +67,11 @@ class LabelledExamples:
     def __init__(self, data: Any, name: str) -> None:
         if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
             data = data[0], torch.as_tensor(data[1])
-        self.examples, self.name = as_examples(data, labelled=True), name
+        try:
+            self.examples, self.name = as_examples(data, labelled=True), name
+        except (TypeError, ValueError) as error:
+            error.add_note(f"These are the examples of {name}=…")
+            raise
         if len(self.examples) < 2:
             raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
         with seed_everything(0):  # a data set may draw

@@ -21,7 +21,7 @@ from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabelledExamples, RowSettings
 from effdeg.pools._files import File, find_checksum, name_checkpoints
-from effdeg.pools._runners import find_gpu, import_ray, run_here, run_on_ray
+from effdeg.pools._runners import check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import PoolTable, Row
 
 
@@ -98,7 +98,8 @@ def measure_pool(
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labelled`` has no labels, two
-            checkpoints have the same name, ``out`` holds rows with other settings, or no checkpoint could be measured.
+            checkpoints have the same name, ``out`` holds rows with other settings, the Ray cluster does not answer, or
+            no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
@@ -174,6 +175,7 @@ def _check_run(model: object, *, dtype: torch.dtype | None, workers: int, device
         check_device(device)
     else:
         import_ray()
+        check_address(ray)
 
 
 def _read_labelled(data: Any, name: str) -> LabelledExamples | None:

@@ -1,5 +1,6 @@
 """Measure the checkpoints of a pool: here, one after another, or on Ray."""
 
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from torch import nn
 from effdeg._models.inference import Device
 from effdeg._utils.imports import require
 from effdeg.pools._checkpoint import CheckpointMeasurer
+
+_TIMEOUT = 10.0  # seconds
 
 Outcomes = Iterator[tuple[str, dict[str, float] | str]]
 """By the checksums of checkpoints: their measures, or why there are none."""
@@ -52,6 +55,20 @@ def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address:
 def import_ray() -> Any:
     """Import Ray, or raise and say how to install it."""
     return require("ray", extra="ray", purpose="measuring a pool on several machines (ray=)")
+
+
+def check_address(address: str) -> None:
+    """Raise if nothing answers at the address of a Ray cluster: Ray itself would wait for it for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and port.isdigit()):  # auto, local
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"ray={address!r} does not answer ({error}). Use the address of a running cluster, as ray status shows it, "
+            "ray='auto' on one of its machines, or ray='local' for this machine alone."
+        ) from error
 
 
 def find_gpu(model: nn.Module, device: Device) -> str | None:

@@ -144,10 +144,13 @@ class Pool:
         _check_known("measure", measures, columns, may_be_negated=True)
         sources = {name: name if name in columns else name[1:] for name in measures}
         _check_roles(target, hyperparameters, strata, model, sources.values())
-        if not measures:
-            raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
         rows = range(1, len(columns[target]) + 1)
         names = list(map(str, rows)) if model is None else [format_cell(cell) for cell in columns[model]]
+        if not measures:
+            for name in left_out:
+                if any(map(_reads_as_number, columns[name])):  # a single text makes a column of texts
+                    _check_numbers("column", name, columns, names)
+            raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
         groups = find_duplicates(columns, [*roles, *sources.values()], model)
         repeated = {row for rows in groups for row in rows[1:]}
         kept = [row for row in range(len(names)) if row not in repeated]
