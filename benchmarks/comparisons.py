@@ -135,9 +135,7 @@ def _cost(model: nn.Module, data: Data, route: proxies.RunOptions, names: list[s
 def _evaluate(model: nn.Module, data: Data, route: proxies.RunOptions, names: list[str] | None) -> None:
     reference = {name: torch.zeros_like(each) for name, each in model.named_parameters()}
     others = [lambda x: model(x)]  # the model itself would be refused
-    proxies.evaluate(
-        model, data, cross_entropy, names=names, reference=reference, others=others, labelled=data, **route
-    )
+    proxies.evaluate(model, data, cross_entropy, names=names, reference=reference, others=others, labeled=data, **route)
 
 
 def _study(kind: str) -> tuple[nn.Module, Data, proxies.RunOptions]:

@@ -11,10 +11,10 @@ X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
 
 
 def contrast(one, other):
-    """The contrast ratio of two colours, as the web's accessibility guidelines define it."""
+    """The contrast ratio of two colors, as the web's accessibility guidelines define it."""
 
-    def luminance(colour):
-        channels = np.array(mpl.colors.to_rgb(colour))
+    def luminance(color):
+        channels = np.array(mpl.colors.to_rgb(color))
         linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
         return float(linear @ [0.2126, 0.7152, 0.0722])
 
@@ -23,13 +23,13 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_colours_can_be_read_on_their_ground_and_told_apart(theme):
-    colours = THEMES[theme]
-    assert contrast(colours.ink, colours.ground) > 7
-    for colour in (colours.simple, colours.complex, colours.steep):
-        assert contrast(colour, colours.ground) > 3
+def test_colors_can_be_read_on_their_ground_and_told_apart(theme):
+    colors = THEMES[theme]
+    assert contrast(colors.ink, colors.ground) > 7
+    for color in (colors.simple, colors.complex, colors.steep):
+        assert contrast(color, colors.ground) > 3
     # What a protanope and a deuteranope see of a blue and an orange differs in its blueness.
-    blue, orange = (mpl.colors.to_rgb(colour)[2] for colour in (colours.simple, colours.complex))
+    blue, orange = (mpl.colors.to_rgb(color)[2] for color in (colors.simple, colors.complex))
     assert blue - orange > 0.4
 
 

@@ -62,7 +62,7 @@ def compare(model, **how):
 
 def proxy(name, model, loss=cross_entropy, **how):
     reference = {key: each + 1 for key, each in model.state_dict().items()}
-    needed = {"reference": reference, "others": [OTHER], "labelled": (X.flip(0), Y)}
+    needed = {"reference": reference, "others": [OTHER], "labeled": (X.flip(0), Y)}
     return proxies.evaluate(model, (X, Y), loss, names=[name], **needed, **PATHS, **how)[name].value
 
 

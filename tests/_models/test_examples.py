@@ -110,7 +110,7 @@ def test_a_message_does_not_list_hundreds_of_numbers():
         (X.tolist(), r"a list of numbers. Write torch.tensor\(inputs\)"),
         ([X, Y], r"the last of shape \(30,\). If they are inputs and labels, pass the inputs alone"),
     ],
-    ids=["examples", "batches", "arrays", "labelled batches", "soft labels", "dicts", "numbers", "with labels"],
+    ids=["examples", "batches", "arrays", "labeled batches", "soft labels", "dicts", "numbers", "with labels"],
 )
 def test_a_list_of_examples_or_of_batches_is_not_guessed(inputs, message):
     with pytest.raises(TypeError, match=message):

@@ -47,7 +47,7 @@ def mix_slowly(images, labels, classes, shares, centers, partners):
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("shape", [(12, 3, 7, 5), (36, 7, 5), (12, 3, 1, 7, 5)], ids=["images", "grey", "volumes"])
+@pytest.mark.parametrize("shape", [(12, 3, 7, 5), (36, 7, 5), (12, 3, 1, 7, 5)], ids=["images", "gray", "volumes"])
 def test_pixel_by_pixel(alpha, shape):
     images = IMAGES.view(shape)[:12]
     for seed in range(5):

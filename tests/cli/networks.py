@@ -27,7 +27,7 @@ def plain_function():
     return lambda x: x.flatten(1)
 
 
-def colours():
+def colors():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
 
 

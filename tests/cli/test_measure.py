@@ -124,7 +124,7 @@ def test_progress_can_be_silenced(run, data, weights):
 
 def test_images_with_the_channels_last_get_a_hint(run, tmp_path):
     np.save(tmp_path / "hwc.npy", np.zeros((6, 9, 9, 3), dtype=np.uint8))
-    code, _, err = run("measure", "tests.cli.networks:colours", "--data", tmp_path / "hwc.npy", *FAST)
+    code, _, err = run("measure", "tests.cli.networks:colors", "--data", tmp_path / "hwc.npy", *FAST)
     assert code == 2
     assert "seems to hold images as N × height × width × channels, (6, 9, 9, 3)" in err
     assert "x.transpose(0, 3, 1, 2)" in err

@@ -14,11 +14,11 @@ from PIL import Image
 import effdeg
 from effdeg import ranking
 from effdeg.cli._pool import pool
-from tests.cli.networks import FAST, SMALL, colours, small
+from tests.cli.networks import FAST, SMALL, colors, small
 
 
 @pytest.fixture
-def labelled(tmp_path):
+def labeled(tmp_path):
     """Examples with labels: a file for testing and one for training."""
     files = []
     for seed, name in enumerate(("test", "train")):
@@ -28,8 +28,8 @@ def labelled(tmp_path):
     return files
 
 
-def test_pool_writes_a_table_that_can_be_ranked(run, labelled, weights, tmp_path):
-    test, train = labelled
+def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path):
+    test, train = labeled
     given = [argument for file in weights for argument in ("--weights", file)]
     out = tmp_path / "pool.csv"
     command = ["pool", SMALL, *given, "--data", test, "--train", train, "--out", out, *FAST, "--device", "cpu"]
@@ -51,7 +51,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labelled, weights, tmp_path
     names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
-    data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labelled]
+    data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labeled]
     rows = effdeg.measure_pool(
         small(),
         weights,
@@ -69,8 +69,8 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labelled, weights, tmp_path
     assert "effective_degree" in printed
 
 
-def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labelled, weights, tmp_path):
-    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", labelled[0], "--out", tmp_path / "pool.csv"]
+def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, weights, tmp_path):
+    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", labeled[0], "--out", tmp_path / "pool.csv"]
     assert run(*command, *FAST, "--quiet")[0] == 0
     code, _, errors = run(*command, *FAST, "--seed", 3, "--quiet")
     assert code == 2
@@ -120,8 +120,8 @@ def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):
         cells.append({"bytes": file.read_bytes(), "path": None})
     pq.write_table(pa.table({"image": cells, "label": [0, 1, 2, 0, 1, 2]}), tmp_path / "x.parquet")
     torch.manual_seed(1)
-    torch.save(colours().state_dict(), tmp_path / "w.pt")
-    command = ["pool", "tests.cli.networks:colours", "--weights", tmp_path / "w.pt", "--data", tmp_path / "x.parquet"]
+    torch.save(colors().state_dict(), tmp_path / "w.pt")
+    command = ["pool", "tests.cli.networks:colors", "--weights", tmp_path / "w.pt", "--data", tmp_path / "x.parquet"]
     code, _, errors = run(*command, "--out", tmp_path / "pool.csv", *FAST, "--quiet")
     assert (code, errors) == (0, "")
     assert 0 <= ranking.read_table(tmp_path / "pool.csv")["test_accuracy"][0] <= 1

@@ -119,8 +119,8 @@ def test_a_straight_path_has_the_gradient_of_its_one_component():
     scores = project(values, 3)
     assert bool((scores[..., 1:] == 0).all())
     (scores[..., 0] ** 2).sum().backward()  # the first eigenvalue: its gradient is 2 Y v vᵀ = 2 Y, for a straight path
-    centred = values.detach() - values.detach().mean(-2, keepdim=True)
-    torch.testing.assert_close(values.grad, 2 * centred, rtol=1e-9, atol=1e-12)
+    centered = values.detach() - values.detach().mean(-2, keepdim=True)
+    torch.testing.assert_close(values.grad, 2 * centered, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -91,7 +91,7 @@ def train(*given, **options):
 
 
 @pytest.fixture
-def neighbours(monkeypatch):
+def neighbors(monkeypatch):
     """Pair each example with the next, so that a batch has the pairs of its parts."""
 
     def draw(examples, pairs, *, device, generator):
@@ -164,7 +164,7 @@ SEMI_SUPERVISED = {"unlabeled": UNLABELED, "teacher": bert(num_hidden_layers=1).
         ),
     ],
 )
-def test_the_trainer_does_what_a_step_by_hand_does(penalty, given, kind, tmp_path, neighbours):
+def test_the_trainer_does_what_a_step_by_hand_does(penalty, given, kind, tmp_path, neighbors):
     trained, by_hand = bert(), bert()
     trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0, kind=kind)
     outputs, degree = penalty(by_hand, tokens(), LABELS, **given)
@@ -189,7 +189,7 @@ def test_unlabeled_examples_are_no_argument_of_the_model(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["classes", "regression", "several labels"])
-def test_accumulated_batches_train_as_one(kind, tmp_path, neighbours):
+def test_accumulated_batches_train_as_one(kind, tmp_path, neighbors):
     labels, changes, output = {
         "classes": (LABELS, {}, "softmax"),
         "regression": (torch.randn(16), {"num_labels": 1}, "identity"),
@@ -240,7 +240,7 @@ def test_without_weight_the_loss_is_the_models_own(make, labels, changes, tmp_pa
         assert trained.config.problem_type == plain.config.problem_type is not None
 
 
-def test_integers_to_be_regressed_are_anchored_as_numbers(tmp_path, neighbours):
+def test_integers_to_be_regressed_are_anchored_as_numbers(tmp_path, neighbors):
     penalty = Penalty(anchor="labels", output="identity", **FIXED)
     trained, by_hand = bert(num_labels=1), bert(num_labels=1)
     trainer = train(trained, tokens(labels=LABELS), penalty, tmp_path, weight=2.0)
@@ -409,7 +409,7 @@ def test_a_language_models_own_outputs_are_anchors():
     assert model.lm_head.weight.grad.isfinite().all()
 
 
-def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbours):
+def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbors):
     """Here transformers passes num_items_in_batch: the parts' losses are shares of the whole."""
 
     labels = tokens()["input_ids"].clone()
@@ -425,7 +425,7 @@ def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(
     assert_same_weights(weightless, plain)
 
 
-def test_label_smoothing_and_gradient_checkpointing_go_along(tmp_path, neighbours):
+def test_label_smoothing_and_gradient_checkpointing_go_along(tmp_path, neighbors):
     penalty = Penalty(**FIXED)
     models = []
     for options in ({}, {"gradient_checkpointing": True}):

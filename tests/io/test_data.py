@@ -58,8 +58,8 @@ def test_labels_next_to_the_inputs_are_left_out(tmp_path):
 def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
     # Smooth images: what the filter overshoots at edges, Pillow cuts off between its two passes.
     waves = np.sin(np.arange(4)[:, None, None] + np.linspace(0, 2, 12)[:, None] + np.linspace(0, 3, 16))
-    grey = np.uint8(128 + 100 * waves)
-    images = [Image.fromarray(np.stack([image, image // 2, 255 - image], -1)) for image in grey]
+    gray = np.uint8(128 + 100 * waves)
+    images = [Image.fromarray(np.stack([image, image // 2, 255 - image], -1)) for image in gray]
     images = [image.convert(mode) for image in images]
     (tmp_path / "files").mkdir()
     for index, image in enumerate(images):
@@ -154,7 +154,7 @@ def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
     assert len(data) == 5
     expected = np.asarray(images[3], dtype=np.float32).transpose(2, 0, 1) / 255
     np.testing.assert_allclose(data[3].numpy(), expected)
-    measured = effdeg.measure(networks.colours(), data, paths=10, nodes=8, degree=4)
+    measured = effdeg.measure(networks.colors(), data, paths=10, nodes=8, degree=4)
     assert measured.settings.examples == 5
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array([png(image) for image in images], kind)
@@ -184,13 +184,13 @@ def test_a_folder_of_images(tmp_path):
     assert data.sources == [tmp_path / name for name in ("class0/0.png", "class0/2.png", "class1/1.png")]
     assert data.describe(1) == str(tmp_path / "class0" / "2.png")
     assert len(data) == 3
-    assert data[0].shape == data[1].shape == (3, 6, 8)  # class0/2.png is grey, but the first image is not
+    assert data[0].shape == data[1].shape == (3, 6, 8)  # class0/2.png is gray, but the first image is not
     resized = load(tmp_path, images=ImageOptions(size=4, mean=(0.5, 0.4, 0.3), std=(0.2,)))
     plain = load(tmp_path, images=ImageOptions(size=4))
     expected = (plain[0] - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / 0.2
     torch.testing.assert_close(resized[0], expected)
     (tmp_path / "a").mkdir()
-    picture(3, mode="L").save(tmp_path / "a" / "grey.png")
+    picture(3, mode="L").save(tmp_path / "a" / "gray.png")
     assert load(tmp_path)[3].shape == (1, 6, 8)
     with pytest.raises(ValueError, match="mean= has 3 values, the images have 1 channels"):
         load(tmp_path, images=ImageOptions(mean=(0.5, 0.4, 0.3)))[0]
@@ -254,7 +254,7 @@ def test_real_cifar10():
     assert len(data) == 10_000
     assert data[0].shape == (3, 32, 32)
     torch.manual_seed(0)
-    measured = effdeg.measure(networks.colours(), data, paths=20, nodes=16, degree=8)
+    measured = effdeg.measure(networks.colors(), data, paths=20, nodes=16, degree=8)
     assert measured.value > 0
     assert measured.residual < 0.01
 

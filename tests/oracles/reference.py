@@ -17,9 +17,9 @@ def damped_fit(values, alpha, degree, basis, damping):
 
 
 def principal_scores(values, components):
-    """PCA of one path's values by a full SVD of the centred nodes × outputs matrix."""
-    centred = values - values.mean(0)
-    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    """PCA of one path's values by a full SVD of the centered nodes × outputs matrix."""
+    centered = values - values.mean(0)
+    left, singular, _ = np.linalg.svd(centered, full_matrices=False)
     singular[singular < 1e-12 * singular[0]] = 0.0  # directions without variation
     return left[:, :components] * singular[:components]
 

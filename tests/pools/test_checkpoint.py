@@ -54,14 +54,14 @@ def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
 
 def test_measures_of_predictions(folder, data, train):
     names = ["confidence", "entropy", "nuclear_norm", "thresholded_confidence"]
-    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labelled=train, proxies=names, **FAST)
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies=names, **FAST)
     model = mlp(seed=1)
     probabilities = model(data[0]).softmax(1).detach().double()
     assert row["confidence"] == pytest.approx(probabilities.amax(1).mean().item())
     assert row["entropy"] == pytest.approx(-(probabilities * probabilities.log()).sum(1).mean().item())
     expected = effdeg.proxies.thresholded_confidence(model, data[0], train).value
     assert row["thresholded_confidence"] == pytest.approx(expected)
-    with pytest.raises(effdeg.proxies.NotApplicable, match="labelled="):
+    with pytest.raises(effdeg.proxies.NotApplicable, match="labeled="):
         measure_pool(mlp(), [folder / "a.pt"], data, proxies=names, **FAST)
 
 
@@ -179,7 +179,7 @@ def test_the_distance_from_the_start_of_training(folder, data):
         ({"proxy_examples": 0}, "proxy_examples=0 is too small"),
         ({"workers": -1}, "workers=-1 is too small"),
         ({"train": torch.zeros(4, 6)}, "train= holds no labels"),
-        ({"labelled": torch.zeros(4, 6)}, "labelled= holds no labels"),
+        ({"labeled": torch.zeros(4, 6)}, "labeled= holds no labels"),
         ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 outputs"),
         ({"train": (torch.zeros(4, 6), torch.rand(4))}, "labels of train must be class ids"),
     ],

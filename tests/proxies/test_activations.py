@@ -141,15 +141,15 @@ def test_linear_functions_of_all_kinds_are_let_through():
 
 def test_a_graph_network_has_its_other_numbers():
     class Graph(nn.Module):
-        """Neighbours are averaged by a sparse matrix, which linear regions do not know."""
+        """Neighbors are averaged by a sparse matrix, which linear regions do not know."""
 
         def __init__(self):
             super().__init__()
             self.body = mlp(activation=nn.ReLU)
-            self.register_buffer("neighbours", torch.eye(6).to_sparse())
+            self.register_buffer("neighbors", torch.eye(6).to_sparse())
 
         def forward(self, x):
-            return self.body(torch.sparse.mm(self.neighbours, x.T).T)
+            return self.body(torch.sparse.mm(self.neighbors, x.T).T)
 
     table = evaluate(Graph(), X.float(), **ROUTE)
     assert table["effective_degree"].value > 0

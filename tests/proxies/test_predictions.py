@@ -30,15 +30,15 @@ def draw_logits(examples, classes=5, seed=0, scale=2.0):
     return scale * torch.randn(examples, classes, generator=generator, dtype=torch.float64)
 
 
-def predict_slowly(labelled, labels, unlabelled, score):
+def predict_slowly(labeled, labels, unlabeled, score):
     """Predict the accuracy by trying every threshold there can be."""
     scores = [
         softmax(each.numpy()).max(1)
         if score == "confidence"
         else np.array([_negative_entropy(p) for p in softmax(each.numpy())])
-        for each in (labelled, unlabelled)
+        for each in (labeled, unlabeled)
     ]
-    errors = sum(int(row.argmax()) != int(label) for row, label in zip(labelled, labels, strict=True))
+    errors = sum(int(row.argmax()) != int(label) for row, label in zip(labeled, labels, strict=True))
     thresholds = sorted(scores[0])
     threshold = next((t for t in thresholds if sum(s < t for s in scores[0]) == errors), math.inf)
     return np.mean([s >= threshold for s in scores[1]])
@@ -197,17 +197,15 @@ class TestThresholdedConfidence:
     @pytest.mark.parametrize("score", ["entropy", "confidence"])
     @pytest.mark.parametrize("seed", range(5))
     def test_against_every_threshold(self, seed, score):
-        labelled, unlabelled = draw_logits(30, seed=seed), draw_logits(45, seed=100 + seed, scale=1.5)
-        labels = torch.where(torch.arange(30) % 3 > 0, labelled.argmax(1), 0)
-        found = thresholded_confidence(READ, unlabelled, (labelled, labels), score=score)
-        assert found.value == pytest.approx(predict_slowly(labelled, labels, unlabelled, score))
-        assert found.settings["labelled accuracy"] == pytest.approx(
-            float((labelled.argmax(1) == labels).double().mean())
-        )
+        labeled, unlabeled = draw_logits(30, seed=seed), draw_logits(45, seed=100 + seed, scale=1.5)
+        labels = torch.where(torch.arange(30) % 3 > 0, labeled.argmax(1), 0)
+        found = thresholded_confidence(READ, unlabeled, (labeled, labels), score=score)
+        assert found.value == pytest.approx(predict_slowly(labeled, labels, unlabeled, score))
+        assert found.settings["labeled accuracy"] == pytest.approx(float((labeled.argmax(1) == labels).double().mean()))
 
     @pytest.mark.parametrize("score", ["entropy", "confidence"])
     @pytest.mark.parametrize("errors", [0, 1, 7, 20])
-    def test_on_the_labelled_examples_it_is_their_accuracy(self, errors, score):
+    def test_on_the_labeled_examples_it_is_their_accuracy(self, errors, score):
         logits = draw_logits(20)
         labels = torch.where(torch.arange(20) < errors, logits.argmin(1), logits.argmax(1))
         found = thresholded_confidence(READ, logits, (logits, labels), score=score)
@@ -221,9 +219,9 @@ class TestThresholdedConfidence:
 
     def test_probabilities_that_float32_rounds_to_one_differ(self):
         gaps = torch.tensor([20.0, 22.0, 25.0, 30.0])
-        labelled = torch.stack([gaps, torch.zeros(4)], 1), torch.tensor([1, 0, 0, 0])
-        unlabelled = torch.tensor([[21.0, 0.0], [26.0, 0.0]])
-        assert thresholded_confidence(READ, unlabelled, labelled, score="confidence").value == 0.5
+        labeled = torch.stack([gaps, torch.zeros(4)], 1), torch.tensor([1, 0, 0, 0])
+        unlabeled = torch.tensor([[21.0, 0.0], [26.0, 0.0]])
+        assert thresholded_confidence(READ, unlabeled, labeled, score="confidence").value == 0.5
 
     def test_the_error_bar_is_the_spread_of_the_prediction(self):
         generator = torch.Generator().manual_seed(0)
@@ -250,19 +248,19 @@ class TestThresholdedConfidence:
         for each in (labels, labels[:, 0], labels > 0, labels.long(), labels[:, 0].tolist()):
             assert thresholded_confidence(READ, logit[:9], (logit, each)).value == expected
 
-    def test_the_labelled_examples_are_read_from_anything_and_all_of_them(self):
-        model, unlabelled = mlp().double(), draw_logits(30, 6)
-        expected = thresholded_confidence(model, unlabelled, (X, Y), examples=8)
-        assert expected.settings["labelled"] == 12
+    def test_the_labeled_examples_are_read_from_anything_and_all_of_them(self):
+        model, unlabeled = mlp().double(), draw_logits(30, 6)
+        expected = thresholded_confidence(model, unlabeled, (X, Y), examples=8)
+        assert expected.settings["labeled"] == 12
         assert expected.settings["examples"] == 8
         loader = DataLoader(TensorDataset(X, Y), batch_size=5)
         for each in (loader, TensorDataset(X, Y), iter(list(loader))):
-            assert thresholded_confidence(model, unlabelled, each, examples=8, batch_size=3).value == expected.value
+            assert thresholded_confidence(model, unlabeled, each, examples=8, batch_size=3).value == expected.value
 
     @pytest.mark.parametrize(
-        ("labelled", "error", "message"),
+        ("labeled", "error", "message"),
         [
-            (None, NotApplicable, "needs labelled="),
+            (None, NotApplicable, "needs labeled="),
             (X, ValueError, "have no labels"),
             ((X, X), ValueError, r"float64 of shape \(12, 6\); one class id per example"),
             ((X, X[:, 0]), ValueError, "one class id per example"),
@@ -270,11 +268,11 @@ class TestThresholdedConfidence:
             ((X, Y - 1), ValueError, "from -1 to"),
         ],
     )
-    def test_labelled_examples_that_are_wrong(self, labelled, error, message):
+    def test_labeled_examples_that_are_wrong(self, labeled, error, message):
         with pytest.raises(error, match=message):
-            thresholded_confidence(mlp().double(), X, labelled)
+            thresholded_confidence(mlp().double(), X, labeled)
         with pytest.raises(error, match=message):
-            proxies.evaluate(mlp().double(), X, names=["thresholded_confidence"], labelled=labelled)
+            proxies.evaluate(mlp().double(), X, names=["thresholded_confidence"], labeled=labeled)
 
     def test_the_score_must_be_known(self):
         with pytest.raises(ValueError, match="score='margin'"):
@@ -298,14 +296,14 @@ class TestTogether:
     def test_all_share_one_pass_and_are_the_functions(self):
         model, other = Counted(), Counted()
         other.inner = mlp(seed=1).double()
-        labelled = X.flip(0)[:5] / 2, Y[:5]
-        table = proxies.evaluate(model, X, names=ALL, others=[other], labelled=labelled)
+        labeled = X.flip(0)[:5] / 2, Y[:5]
+        table = proxies.evaluate(model, X, names=ALL, others=[other], labeled=labeled)
         assert model.rows == len(X) + 5
         assert other.rows == len(X)
         for name, proxy in OF_ONE_MODEL.items():
             assert table[name] == proxy(model, X)
         assert table["disagreement"] == disagreement(model, X, [other])
-        assert table["thresholded_confidence"] == thresholded_confidence(model, X, labelled)
+        assert table["thresholded_confidence"] == thresholded_confidence(model, X, labeled)
 
     def test_margins_and_sharpness_share_it_too(self):
         model = Counted()
@@ -321,11 +319,11 @@ class TestTogether:
         table = proxies.evaluate(mlp().double(), X, paths=5, nodes=8, degree=4)
         assert set(OF_ONE_MODEL) <= set(table)
         assert "others=" in table.skipped["disagreement"]
-        assert "labelled=" in table.skipped["thresholded_confidence"]
+        assert "labeled=" in table.skipped["thresholded_confidence"]
 
     def test_what_is_wrong_is_found_before_any_work(self):
         model = Counted()
-        for wrong in ({"others": []}, {"others": mlp()}, {"labelled": X}, {"labelled": (X, X)}):
+        for wrong in ({"others": []}, {"others": mlp()}, {"labeled": X}, {"labeled": (X, X)}):
             with pytest.raises((TypeError, ValueError)):
                 proxies.evaluate(model, X, **wrong)
         assert model.rows == 0

@@ -36,7 +36,7 @@ def table_of(model=None, **settings):
 
 def test_all_of_them():
     other = mlp(seed=1, activation=nn.ReLU).double()
-    table = table_of(mlp(activation=nn.ReLU).double(), reference=other, others=[other], labelled=(X, Y))
+    table = table_of(mlp(activation=nn.ReLU).double(), reference=other, others=[other], labeled=(X, Y))
     assert not table.skipped
     assert list(table) == proxies.names()
     assert all(math.isfinite(value) for value in table.row().values())

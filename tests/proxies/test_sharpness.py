@@ -83,12 +83,12 @@ def test_at_a_minimum_one_step_sees_nothing_and_many_see_the_largest_eigenvalue(
     model, data, _, _, h = quadratic()
     nn.init.zeros_(model.weight)
 
-    def centred(outputs, labels):
+    def centered(outputs, labels):
         w = outputs.mean(0)
         return w @ h @ w / 2
 
-    assert sharpness(model, data, centred, rho=0.1).value == 0
-    found = sharpness(model, data, centred, rho=0.1, steps=400).value
+    assert sharpness(model, data, centered, rho=0.1).value == 0
+    found = sharpness(model, data, centered, rho=0.1, steps=400).value
     assert found == pytest.approx(0.1**2 / 2 * float(torch.linalg.eigvalsh(h)[-1]), rel=1e-6)
 
 

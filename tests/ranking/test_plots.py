@@ -34,8 +34,8 @@ def test_panels_show_models_and_scores(ranking, theme, tmp_path):
     points = axes.collections[-1]
     np.testing.assert_allclose(points.get_offsets(), np.stack([TABLE["noise 1"], TABLE["gap"]], axis=1))
     assert figure.get_facecolor() == mpl.colors.to_rgba(THEMES[theme].ground)
-    for colour in points.get_facecolors():
-        assert contrast(colour, THEMES[theme].ground) > 3
+    for color in points.get_facecolors():
+        assert contrast(color, THEMES[theme].ground) > 3
     # Models with larger gaps are lighter, whatever the theme.
     brightness = points.get_facecolors()[:, :3].mean(1)
     assert brightness[np.argmax(TABLE["gap"])] > brightness[np.argmin(TABLE["gap"])] + 0.1

@@ -43,13 +43,13 @@ class Examples(Protocol):
         """Return the examples of these indices as one batch, a tree of tensors with the examples first."""
 
 
-def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
+def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     """Read inputs of any kind as examples; raise, when they are read, if they hold NaN or infinite numbers.
 
     Inputs are a tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
     map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or a list
     of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples, whose first
-    entry is used, or mappings, whose labels (:data:`LABELS`) are left out; if ``labelled``, labels are kept and
+    entry is used, or mappings, whose labels (:data:`LABELS`) are left out; if ``labeled``, labels are kept and
     :func:`split_labels` splits a fetched batch. Other lists are refused: their entries may be examples or batches.
 
     Only the drawn examples of a map-style data set are read. An iterable is read to its end, which must come before
@@ -58,26 +58,26 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
     if isinstance(inputs, Examples):
         return inputs
     if isinstance(inputs, data.DataLoader):
-        return _from_loader(inputs, labelled)
+        return _from_loader(inputs, labeled)
     if isinstance(inputs, data.IterableDataset):
-        return _from_stream(inputs, labelled)
+        return _from_stream(inputs, labeled)
     # A memory-mapped file may be larger than memory: only the drawn examples are read.
     if isinstance(inputs, np.memmap) or (isinstance(inputs, data.Dataset) and hasattr(inputs, "__len__")):
-        return _DataSet(inputs, labelled)
+        return _DataSet(inputs, labeled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
         tree = tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
-        return Batch(tree, labelled=labelled)
+        return Batch(tree, labeled=labeled)
     if isinstance(inputs, list):
-        return _from_list(inputs, labelled)
+        return _from_list(inputs, labeled)
     if isinstance(inputs, str | os.PathLike):
         raise TypeError(
             f"inputs={str(inputs)!r} is a path, which only the command line takes: effdeg measure … --data {inputs}. "
             f"In Python load it first, for example torch.from_numpy(numpy.load({str(inputs)!r}))."
         )
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
-        return _DataSet(inputs, labelled)
+        return _DataSet(inputs, labeled)
     if isinstance(inputs, Iterable):
-        return _from_batches(map(_check_batch, inputs), labelled)
+        return _from_batches(map(_check_batch, inputs), labeled)
     raise TypeError(
         f"inputs of type {type(inputs).__name__} cannot be read as examples. Pass a tensor with the examples first, a "
         "tuple, dict or dataclass of such tensors, a Dataset, a DataLoader, or an iterator of batches."
@@ -87,18 +87,18 @@ def as_examples(inputs: Any, *, labelled: bool = False) -> Examples:
 class Batch:
     """Examples in memory as one batch, which may have labels."""
 
-    def __init__(self, batch: Tree, *, labelled: bool = False) -> None:
+    def __init__(self, batch: Tree, *, labeled: bool = False) -> None:
         _check_storage(batch)
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
             raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {_shapes(batch)}.")
         if len(lengths) > 1:
-            inputs, labels = split_labels(batch) if labelled else (batch, None)
+            inputs, labels = split_labels(batch) if labeled else (batch, None)
             counts = {len(leaf) for leaf in tensors(inputs)}
             if isinstance(labels, Tensor) and len(counts) == 1:
                 raise ValueError(f"there are {counts.pop()} examples, but {len(labels)} labels: each needs one.")
             raise ValueError(f"inputs disagree on the number of examples, their first dimension: {_shapes(batch)}.")
-        _check_finite(split_labels(batch)[0] if labelled else batch)
+        _check_finite(split_labels(batch)[0] if labeled else batch)
         self._batch, self._length = batch, lengths.pop()
 
     def __len__(self) -> int:
@@ -111,8 +111,8 @@ class Batch:
 class _DataSet:
     """Examples of a map-style data set, each read when it is drawn."""
 
-    def __init__(self, items: Any, labelled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
-        self._items, self._labelled, self._collate = items, labelled, collate
+    def __init__(self, items: Any, labeled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        self._items, self._labeled, self._collate = items, labeled, collate
 
     def __len__(self) -> int:
         return len(self._items)
@@ -120,7 +120,7 @@ class _DataSet:
     def fetch(self, indices: Sequence[int]) -> Tree:
         items = [self._items[int(index)] for index in indices]
         if self._collate is None:
-            batch = _stack([_read_item(item, self._labelled) for item in items])
+            batch = _stack([_read_item(item, self._labeled) for item in items])
         else:
             try:
                 collated = self._collate(items)
@@ -129,9 +129,9 @@ class _DataSet:
                     f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have "
                     "one shape (pad text to one length, resize images to one size)."
                 ) from error
-            batch = _read_item(collated, self._labelled)
+            batch = _read_item(collated, self._labeled)
         _check_storage(batch)
-        _check_finite(split_labels(batch)[0] if self._labelled else batch, indices)
+        _check_finite(split_labels(batch)[0] if self._labeled else batch, indices)
         return batch
 
 
@@ -170,13 +170,13 @@ def _is_broken(rows: Tensor, name: str) -> Tensor:
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken
 
 
-def _from_loader(loader: data.DataLoader[Any], labelled: bool) -> Examples:
+def _from_loader(loader: data.DataLoader[Any], labeled: bool) -> Examples:
     # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
     # other sampler selects examples: then the loader itself is read.
     if _reads_all(loader):
-        return _DataSet(loader.dataset, labelled, loader.collate_fn)
+        return _DataSet(loader.dataset, labeled, loader.collate_fn)
     # With batch_size=None a loader yields the items of its data set.
-    return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labelled)
+    return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labeled)
 
 
 def _reads_all(loader: data.DataLoader[Any]) -> bool:
@@ -189,12 +189,12 @@ def _reads_all(loader: data.DataLoader[Any]) -> bool:
     return isinstance(sampler, data.SequentialSampler | data.DistributedSampler)
 
 
-def _from_list(items: list[Any], labelled: bool) -> Examples:
+def _from_list(items: list[Any], labeled: bool) -> Examples:
     """Read a list whose entries are certainly single examples; raise, with what to write instead, for any other."""
     if not items:
         raise ValueError("inputs are empty: a list without entries.")
     if all(map(_has_one_label, items)):
-        return _DataSet(items, labelled)
+        return _DataSet(items, labeled)
     first = items[0]
     if isinstance(_innermost(first), int | float | np.generic):
         raise TypeError("inputs are a list of numbers. Write torch.tensor(inputs).")
@@ -242,16 +242,16 @@ def _check_batch(item: Any) -> Any:
     return item
 
 
-def _from_stream(stream: data.IterableDataset[Any], labelled: bool) -> Examples:
-    read = _read(stream, labelled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
-    return Batch(_stack(read), labelled=labelled)
+def _from_stream(stream: data.IterableDataset[Any], labeled: bool) -> Examples:
+    read = _read(stream, labeled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
+    return Batch(_stack(read), labeled=labeled)
 
 
-def _from_batches(batches: Iterable[Any], labelled: bool) -> Examples:
+def _from_batches(batches: Iterable[Any], labeled: bool) -> Examples:
     def count(batch: Tree) -> int:
         return max((len(tensor) for tensor in tensors(batch) if tensor.dim()), default=1)
 
-    read = _read(batches, labelled, count=count, advice="itertools.islice(inputs, 10)")
+    read = _read(batches, labeled, count=count, advice="itertools.islice(inputs, 10)")
     try:
         joined = concatenate(read)
     except (RuntimeError, ValueError, KeyError) as error:
@@ -260,14 +260,14 @@ def _from_batches(batches: Iterable[Any], labelled: bool) -> Examples:
             f"inputs are batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
             "shape (pad text to one length, resize images to one size)."
         ) from error
-    return Batch(joined, labelled=labelled)
+    return Batch(joined, labeled=labeled)
 
 
-def _read(items: Iterable[Any], labelled: bool, *, count: Callable[[Tree], int], advice: str) -> list[Tree]:
+def _read(items: Iterable[Any], labeled: bool, *, count: Callable[[Tree], int], advice: str) -> list[Tree]:
     """Read an iterable to its end; raise if it is too long."""
     read, examples, size = [], 0, 0
     for item in items:
-        tree = _read_item(item, labelled)
+        tree = _read_item(item, labeled)
         read.append(tree)
         examples += count(tree)
         size += sum(tensor.nbytes for tensor in tensors(tree))
@@ -298,16 +298,16 @@ def _stack(examples: list[Tree]) -> Tree:
 
 
 def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:
-    """Split a labelled batch into inputs and labels: a pair by position, a mapping by the names of its entries."""
+    """Split a labeled batch into inputs and labels: a pair by position, a mapping by the names of its entries."""
     if isinstance(batch, tuple | list) and not hasattr(batch, "_fields") and len(batch) > 1:
         return batch[0], batch[1]
     labels = next((batch[name] for name in batch if name in LABELS), None) if isinstance(batch, Mapping) else None
     return _drop_labels(batch), labels
 
 
-def _read_item(item: Any, labelled: bool) -> Tree:
+def _read_item(item: Any, labeled: bool) -> Tree:
     """Return the tensors of an item or a batch, with or without labels."""
-    return _as_tensors(item if labelled else _drop_labels(item))
+    return _as_tensors(item if labeled else _drop_labels(item))
 
 
 def _drop_labels(item: Any) -> Any:

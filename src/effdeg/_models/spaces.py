@@ -43,7 +43,7 @@ class InputPaths:
 
     def __init__(self, runner: ModelRunner, first: Tree, second: Tree) -> None:
         self._runner = runner
-        # A half-precision model gets points that were interpolated in float32, so that neighbouring nodes stay apart.
+        # A half-precision model gets points that were interpolated in float32, so that neighboring nodes stay apart.
         self._first, self._second = (runner.place(end, at_least=torch.float32) for end in (first, second))
 
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:

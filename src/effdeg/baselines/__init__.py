@@ -4,7 +4,7 @@
 on the examples as well, and :class:`ICT` mixes examples without labels. :class:`SAM` and :class:`ASAM` look for flat
 minima. :class:`JacobianPenalty` penalizes the derivatives with respect to the inputs, :class:`RDrop` how outputs depend
 on dropout, and :class:`R3F` how they depend on noise. :func:`method` returns any of them by name, for one training
-loop, except for :class:`ICT`, which needs more than a labelled batch.
+loop, except for :class:`ICT`, which needs more than a labeled batch.
 """
 
 from effdeg.baselines._cutmix import cutmix

@@ -46,7 +46,7 @@ def pool(
     train: Annotated[
         str | None, o.option(help="Training examples with labels, for the gap and for proxies that need labels.")
     ] = None,
-    labelled: Annotated[
+    labeled: Annotated[
         str | None,
         o.option(help="More examples with labels, not trained on, for the proxy thresholded_confidence."),
     ] = None,
@@ -80,7 +80,7 @@ def pool(
     examples = read_options.load(data)
     more: dict[str, Any] = {
         name: None if file is None else _pair(read_options.load(file), file, f"--{name}")
-        for name, file in (("train", train), ("labelled", labelled))
+        for name, file in (("train", train), ("labeled", labeled))
     }
     named = o.NamedModel(model, weights[0], path_options.seed)
     # With Ray, it is other machines that have the device.

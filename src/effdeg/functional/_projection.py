@@ -18,7 +18,7 @@ _NOISE_FLOOR = 1e-7
 
 
 def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> Float[Tensor, "*paths nodes components"]:
-    """Reduce each path's values to their first principal components: the scores Y V_m of the centred values Y.
+    """Reduce each path's values to their first principal components: the scores Y V_m of the centered values Y.
 
     V_m are the first m right singular vectors of Y. They come from the eigenvectors of the smaller of the matrices Y Yᵀ
     (nodes × nodes) and Yᵀ Y (outputs × outputs), in float64: with 4 nodes and 1,000 outputs the cost is that of one
@@ -43,7 +43,7 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
         >>> import torch
         >>> from effdeg.functional import project
         >>> line = torch.linspace(0, 1, 5)[:, None] * torch.tensor([3.0, 0.0, 4.0])
-        >>> project(line, components=2).abs()  # distances from the centre, and no second direction
+        >>> project(line, components=2).abs()  # distances from the center, and no second direction
         tensor([[2.5000, 0.0000],
                 [1.2500, 0.0000],
                 [0.0000, 0.0000],
@@ -69,8 +69,8 @@ def drop_noise(
         nodes, outputs = values.shape[-2:]
         exact, left = values.double(), scores.double()
         singular = torch.linalg.vector_norm(left, dim=-2)[..., None]
-        centred = exact - exact.mean(-2, keepdim=True)
-        directions = _divide(_divide(left.mT, singular) @ centred, singular)
+        centered = exact - exact.mean(-2, keepdim=True)
+        directions = _divide(_divide(left.mT, singular) @ centered, singular)
         squares = directions.square() @ exact.square().sum(-2)[..., None]
         noise = torch.finfo(values.dtype).eps * (1 + (outputs / nodes) ** 0.5) * squares.sqrt()
     return torch.where((singular > noise).mT, scores, 0)
@@ -86,7 +86,7 @@ def share_of_components(scores: Float[Tensor, "*paths nodes components"]) -> Flo
 
 
 class _Scores(torch.autograd.Function):
-    """Maps values to the first principal scores Y V = U S of the centred values Y = U S Vᵀ."""
+    """Maps values to the first principal scores Y V = U S of the centered values Y = U S Vᵀ."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, components: int) -> Tensor:
@@ -94,9 +94,9 @@ class _Scores(torch.autograd.Function):
         dtype = torch.promote_types(values.dtype, torch.float32)
         # In float64: the rounding of the mean may be as large as the differences from it, and the Gram matrix squares.
         values = values.double()
-        centred = values - values.mean(-2, keepdim=True)
-        directions, singular = _decompose(centred)
-        ctx.save_for_backward(centred.to(dtype), directions, singular)
+        centered = values - values.mean(-2, keepdim=True)
+        directions, singular = _decompose(centered)
+        ctx.save_for_backward(centered.to(dtype), directions, singular)
         return (directions[..., :components] * singular[..., None, :components]).to(dtype)
 
     @staticmethod
@@ -107,7 +107,7 @@ class _Scores(torch.autograd.Function):
         d(Y v_i) = dY v_i + Σ_{j≠i} u_j s_j (s_j u_jᵀ dY v_i + s_i u_iᵀ dY v_j) / (s_i² − s_j²). With v_i = Yᵀ u_i / s_i
         the gradient is a nodes × nodes matrix times Y: a single product with all outputs.
         """
-        centred, directions, singular = ctx.saved_tensors
+        centered, directions, singular = ctx.saved_tensors
         grad = grad.double()
         kept = directions[..., : grad.shape[-1]]
         kept_singular = singular[..., : grad.shape[-1]]
@@ -123,17 +123,17 @@ class _Scores(torch.autograd.Function):
         mixing = mixing - mixing.mean(-2, keepdim=True)  # the derivative of centring
         # Compiled code that is called under autocast has its backward pass under autocast too: this product in bf16.
         with torch.autocast(grad.device.type, enabled=False):
-            return (mixing.to(centred.dtype) @ centred).to(ctx.given), None
+            return (mixing.to(centered.dtype) @ centered).to(ctx.given), None
 
 
-def _decompose(centred: Tensor) -> tuple[Tensor, Tensor]:
+def _decompose(centered: Tensor) -> tuple[Tensor, Tensor]:
     """Return left singular vectors and singular values, largest first, from the smaller Gram matrix."""
-    wide = centred.shape[-2] <= centred.shape[-1]
-    gram = centred @ centred.mT if wide else centred.mT @ centred
+    wide = centered.shape[-2] <= centered.shape[-1]
+    gram = centered @ centered.mT if wide else centered.mT @ centered
     eigenvalues, vectors = eigenvectors(gram) if _may_not_wait(gram) else torch.linalg.eigh(gram)
     singular, vectors = eigenvalues.flip(-1).clamp(min=0).sqrt(), vectors.flip(-1)
     singular = torch.where(singular > _NOISE_FLOOR * singular[..., :1], singular, 0)
-    directions = vectors if wide else _divide(centred @ vectors, singular[..., None, :])
+    directions = vectors if wide else _divide(centered @ vectors, singular[..., None, :])
     return directions, singular
 
 

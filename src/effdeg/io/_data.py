@@ -284,12 +284,12 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 
 
 def _load_arrays(path: Path, key: str | None, images: ImageOptions) -> tuple[Any, list[str]]:
-    inputs, labelled = _pick(read_file(path, _READERS[path.suffix]), key, path)
+    inputs, labeled = _pick(read_file(path, _READERS[path.suffix]), key, path)
     several = isinstance(inputs, dict)
     if images.changes and several:
         raise ValueError(f"size=, mean= and std=: {path} holds {', '.join(inputs)}; choose the images with key=.")
     scaled = any(each.dtype == torch.uint8 for each in (inputs.values() if several else [inputs]))
-    done = [*images.changes, *([_SCALED] if scaled else []), *(["labels left out"] if labelled else [])]
+    done = [*images.changes, *([_SCALED] if scaled else []), *(["labels left out"] if labeled else [])]
     if several:
         return {name: _scale(tensor) for name, tensor in inputs.items()}, done
     return images.apply_to_array(inputs, path) if images.changes else _scale(inputs), done

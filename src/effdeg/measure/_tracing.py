@@ -195,12 +195,12 @@ class _Plane:
 
     def __init__(self, first: list[Tensor], second: list[Tensor]) -> None:
         points = torch.cat([_flatten(first), _flatten(second)])
-        self._centre = points.mean(0)
-        _, _, directions = torch.linalg.svd(points - self._centre, full_matrices=False)
+        self._center = points.mean(0)
+        _, _, directions = torch.linalg.svd(points - self._center, full_matrices=False)
         self._directions = directions[:2].T
 
     def locate(self, first: list[Tensor], second: list[Tensor]) -> Tensor:
-        located = torch.stack([(_flatten(end) - self._centre) @ self._directions for end in (first, second)], dim=1)
+        located = torch.stack([(_flatten(end) - self._center) @ self._directions for end in (first, second)], dim=1)
         return torch.nn.functional.pad(located, (0, 2 - located.shape[-1]))
 
 

@@ -61,14 +61,14 @@ class RowSettings:
         return {**own, **asdict(self.paths), "dtype": dtype}
 
 
-class LabelledExamples:
+class LabeledExamples:
     """Examples that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
 
     def __init__(self, data: Any, name: str) -> None:
         if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
             data = data[0], torch.as_tensor(data[1])
         try:
-            self.examples, self.name = as_examples(data, labelled=True), name
+            self.examples, self.name = as_examples(data, labeled=True), name
         except (TypeError, ValueError) as error:
             error.add_note(f"These are the examples of {name}=…")
             raise
@@ -91,9 +91,9 @@ class LabelledExamples:
             batch = self.examples.fetch([count * number // _HASHED for number in range(_HASHED)])
         return {"examples": count, "labels": self.has_labels, "hash": hash_examples(batch)}
 
-    def first(self, count: int) -> "LabelledExamples":
+    def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""
-        return LabelledExamples(_First(self.examples, min(count, len(self))), self.name)
+        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name)
 
 
 class _First:
@@ -112,9 +112,9 @@ class CheckpointMeasurer:
     """Loads checkpoints into a model, one at a time, and measures each."""
 
     model: nn.Module
-    data: LabelledExamples
-    train: LabelledExamples | None
-    labelled: LabelledExamples | None
+    data: LabeledExamples
+    train: LabeledExamples | None
+    labeled: LabeledExamples | None
     reference: dict[str, Tensor] | None
     settings: RowSettings
     batch_size: int | None
@@ -172,7 +172,7 @@ class CheckpointMeasurer:
                     cross_entropy,
                     names=names,
                     reference=self.reference if "distance" in names else None,
-                    labelled=self.labelled.examples if self.labelled and "thresholded_confidence" in names else None,
+                    labeled=self.labeled.examples if self.labeled and "thresholded_confidence" in names else None,
                     examples=settings.proxy_examples,
                     batch_size=self.batch_size,
                     device=self.device,
@@ -192,7 +192,7 @@ class CheckpointMeasurer:
             row["gap"] = row["train_accuracy"] - row["test_accuracy"]
         return row
 
-    def _measure_accuracy(self, data: LabelledExamples) -> float:
+    def _measure_accuracy(self, data: LabeledExamples) -> float:
         seed, dtype = self.settings.paths.seed, self.settings.dtype
         with inference(self.model, seed=seed, device=self.device, dtype=dtype) as runner:
             batches = Batches(self.batch_size, runner.device)

@@ -19,7 +19,7 @@ from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.io._models import load_weights
-from effdeg.pools._checkpoint import CheckpointMeasurer, LabelledExamples, RowSettings
+from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, find_checksum, name_checkpoints
 from effdeg.pools._runners import check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import PoolTable, Row
@@ -31,7 +31,7 @@ def measure_pool(
     data: Any,
     *,
     train: Any = None,
-    labelled: Any = None,
+    labeled: Any = None,
     proxies: Iterable[str] = (),
     components: Iterable[int] = (),
     paths: int = 400,
@@ -70,7 +70,7 @@ def measure_pool(
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies without labels use them.
         train: Examples with labels that the models were trained on. Proxies that need labels use them, or else
             ``data``.
-        labelled: More examples with labels that the models were not trained on, for ``thresholded_confidence``.
+        labeled: More examples with labels that the models were not trained on, for ``thresholded_confidence``.
         proxies: Names of proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is cross
             entropy.
         components: Numbers of principal components to which the outputs are also reduced. Each has columns of its own,
@@ -97,7 +97,7 @@ def measure_pool(
         The rows of the checkpoints, in the order in which they were given: ``model``, the measures, and ``sha256``.
 
     Raises:
-        ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labelled`` has no labels, two
+        ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels, two
             checkpoints have the same name, ``out`` holds rows with other settings, the Ray cluster does not answer, or
             no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
@@ -134,9 +134,9 @@ def measure_pool(
         own, where = own.cpu(), find_gpu(model, device)
     measurer = CheckpointMeasurer(
         model=own,
-        data=LabelledExamples(data, "data"),
-        train=_read_labelled(train, "train"),
-        labelled=_read_labelled(labelled, "labelled"),
+        data=LabeledExamples(data, "data"),
+        train=_read_labeled(train, "train"),
+        labeled=_read_labeled(labeled, "labeled"),
         reference=None if reference is None else _read_reference(own, Path(reference)),
         settings=settings,
         batch_size=batch_size,
@@ -178,10 +178,10 @@ def _check_run(model: object, *, dtype: torch.dtype | None, workers: int, device
         check_address(ray)
 
 
-def _read_labelled(data: Any, name: str) -> LabelledExamples | None:
+def _read_labeled(data: Any, name: str) -> LabeledExamples | None:
     if data is None:
         return None
-    examples = LabelledExamples(data, name)
+    examples = LabeledExamples(data, name)
     if not examples.has_labels:
         raise ValueError(f"{name}= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
     return examples
@@ -196,7 +196,7 @@ def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
     """Describe what all rows of a table must have in common."""
     seed, model = measurer.settings.paths.seed, measurer.model
-    data = {name: getattr(measurer, name) for name in ("data", "train", "labelled")}
+    data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
     return {
         "model": {

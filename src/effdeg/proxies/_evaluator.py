@@ -122,7 +122,7 @@ class Evaluator:
     fit: FitSettings
     batches: Batches
     others: Sequence[Model] | None
-    labelled: tuple[Tree, Any]  # inputs and labels; None and None without
+    labeled: tuple[Tree, Any]  # inputs and labels; None and None without
     run_options: Mapping[str, Any]
     count_activations: bool = False
     _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Evaluator:
         *,
         reference: object = None,
         others: Sequence[Model] | None = None,
-        labelled: Any = None,
+        labeled: Any = None,
         **options: Any,
     ) -> Iterator["Evaluator"]:
         """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
@@ -166,7 +166,7 @@ class Evaluator:
         with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
-            fitted = _read_examples(labelled, None, paths.seed)
+            fitted = _read_examples(labeled, None, paths.seed)
             batches = Batches(counts.get("batch_size"), runner.device)
             try:
                 yield cls(runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, run_options)
@@ -412,7 +412,7 @@ def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
         return None, None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
         data = (data[0], torch.as_tensor(data[1]))
-    examples = as_examples(data, labelled=True)
+    examples = as_examples(data, labeled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
     if count is None or count >= len(examples):

@@ -156,18 +156,18 @@ def disagreement(model: Model, data: Any, others: Sequence[Model] | None, **opti
 
 @check_options
 def thresholded_confidence(
-    model: Model, data: Any, labelled: Any, *, score: Score = "entropy", **options: Unpack[RunOptions]
+    model: Model, data: Any, labeled: Any, *, score: Score = "entropy", **options: Unpack[RunOptions]
 ) -> Result:
-    """Predict the accuracy on unlabelled examples from a threshold that labelled ones give. Larger is better.
+    """Predict the accuracy on unlabeled examples from a threshold that labeled ones give. Larger is better.
 
-    The average thresholded confidence (ATC) of Garg et al. (2022): the threshold t is where as many labelled examples
-    have a score s(x) < t as are misclassified; the predicted accuracy is the share of unlabelled examples with
+    The average thresholded confidence (ATC) of Garg et al. (2022): the threshold t is where as many labeled examples
+    have a score s(x) < t as are misclassified; the predicted accuracy is the share of unlabeled examples with
     s(x) ≥ t. The model is taken as it is; the paper also tries one that is first calibrated by a temperature.
 
     Args:
         model: Any callable that returns logits, as for :func:`confidence`.
         data: The examples to predict the accuracy on; their labels, if any, are not used.
-        labelled: Other examples with class ids as labels, as for :func:`evaluate`, which the model was not trained on:
+        labeled: Other examples with class ids as labels, as for :func:`evaluate`, which the model was not trained on:
             on training examples it makes no errors, and the threshold means nothing. All of them are used.
         score: The score s: ``"entropy"``, the negative entropy, which was best in the paper, or ``"confidence"``, the
             largest probability.
@@ -175,36 +175,36 @@ def thresholded_confidence(
     Returns:
         The predicted accuracy. The standard error accounts for the number of examples of both kinds, as if both came
         from one distribution; it says nothing of the error that a shift makes. ``settings`` has the threshold and the
-        accuracy on the labelled examples.
+        accuracy on the labeled examples.
 
     Raises:
         ValueError: The score is unknown, the labels are missing or not class ids, or outputs are NaN or infinite.
-        NotApplicable: ``labelled`` is None, or the outputs are not the logits of one prediction per example.
+        NotApplicable: ``labeled`` is None, or the outputs are not the logits of one prediction per example.
 
     Example:
         >>> import torch, effdeg
-        >>> labelled = torch.tensor([[5.0, 0.0], [4.0, 0.0], [1.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 0, 1, 0])
-        >>> unlabelled = torch.tensor([[1.5, 0.0], [3.0, 0.0]])  # one error in four: the threshold is at the logit 2
-        >>> effdeg.proxies.thresholded_confidence(torch.nn.Identity(), unlabelled, labelled).value
+        >>> labeled = torch.tensor([[5.0, 0.0], [4.0, 0.0], [1.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 0, 1, 0])
+        >>> unlabeled = torch.tensor([[1.5, 0.0], [3.0, 0.0]])  # one error in four: the threshold is at the logit 2
+        >>> effdeg.proxies.thresholded_confidence(torch.nn.Identity(), unlabeled, labeled).value
         0.5
     """
     check_choice("score", score, ("entropy", "confidence"))
-    with Evaluator.open(model, data, labelled=labelled, **options) as evaluator:
-        check_labelled(evaluator)
-        with evaluator.open_beside(evaluator.runner.model, evaluator.labelled) as beside:
+    with Evaluator.open(model, data, labeled=labeled, **options) as evaluator:
+        check_labeled(evaluator)
+        with evaluator.open_beside(evaluator.runner.model, evaluator.labeled) as beside:
             logarithms = _log_probabilities(beside)
             wrong = logarithms.argmax(1) != _get_classes(beside.labels, logarithms.shape[1])
         fitted, scores = _score(logarithms, score), _score(_log_probabilities(evaluator), score)
     threshold = _find_threshold(fitted, int(wrong.sum()))
     above = (scores >= threshold).double()
-    # To first order the prediction moves with the errors among the labelled examples, less those below the threshold.
+    # To first order the prediction moves with the errors among the labeled examples, less those below the threshold.
     differs = wrong.double() - (fitted < threshold).double()
     stderr = math.hypot(mean_and_stderr(above)[1], mean_and_stderr(differs)[1])
     settings = {
         "score": score,
         "threshold": threshold,
-        "labelled": len(fitted),
-        "labelled accuracy": 1 - float(wrong.double().mean()),
+        "labeled": len(fitted),
+        "labeled accuracy": 1 - float(wrong.double().mean()),
         "examples": len(scores),
     }
     return Result("thresholded_confidence", float(above.mean()), stderr, settings)
@@ -226,13 +226,13 @@ def check_others(evaluator: Evaluator) -> Sequence[Model]:
     return others
 
 
-def check_labelled(evaluator: Evaluator) -> None:
-    """Raise unless there are labelled examples to fit a threshold on."""
-    inputs, labels = evaluator.labelled
+def check_labeled(evaluator: Evaluator) -> None:
+    """Raise unless there are labeled examples to fit a threshold on."""
+    inputs, labels = evaluator.labeled
     if inputs is None:
-        raise NotApplicable("this proxy needs labelled=, examples with labels that the model was not trained on.")
+        raise NotApplicable("this proxy needs labeled=, examples with labels that the model was not trained on.")
     if labels is None:
-        raise ValueError("the examples of labelled= have no labels: give (inputs, labels), a Dataset or a DataLoader.")
+        raise ValueError("the examples of labeled= have no labels: give (inputs, labels), a Dataset or a DataLoader.")
     _get_classes(labels)
 
 
@@ -281,10 +281,10 @@ def _get_classes(labels: Any, classes: float = math.inf) -> Tensor:
     """Return one class id per example; those of a binary classifier may be floats, as its loss takes them."""
     ids = labels.reshape(len(labels), -1).squeeze(1).cpu() if isinstance(labels, Tensor) else None
     if ids is None or ids.dim() != 1 or not torch.equal(ids.long().to(ids.dtype), ids):
-        raise ValueError(f"the labels of labelled= are {_describe(labels)}; one class id per example was expected.")
+        raise ValueError(f"the labels of labeled= are {_describe(labels)}; one class id per example was expected.")
     ids = ids.long()
     if int(ids.min()) < 0 or int(ids.max()) >= classes:
-        given = f"labels of labelled= are from {int(ids.min())} to {int(ids.max())}"
+        given = f"labels of labeled= are from {int(ids.min())} to {int(ids.max())}"
         raise ValueError(f"the {given}; class ids from 0 on were expected, smaller than the number of outputs.")
     return ids
 

@@ -17,7 +17,7 @@ from effdeg.proxies._jacobian import jacobian_norm
 from effdeg.proxies._margins import check_percentile, margin, mixup_margin
 from effdeg.proxies._path_norm import path_norm
 from effdeg.proxies._predictions import (
-    check_labelled,
+    check_labeled,
     check_others,
     confidence,
     disagreement,
@@ -27,7 +27,7 @@ from effdeg.proxies._predictions import (
 )
 from effdeg.proxies._sharpness import average_sharpness, check_radius, sharpness
 
-Need = Literal["weights", "labels", "loss", "reference", "others", "labelled"]
+Need = Literal["weights", "labels", "loss", "reference", "others", "labeled"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ _PROXIES: dict[str, _Family] = {
     "entropy": _Family(entropy),
     "nuclear_norm": _Family(nuclear_norm, larger_is_better=True),
     "disagreement": _Family(disagreement, ("others",)),
-    "thresholded_confidence": _Family(thresholded_confidence, ("labelled",), larger_is_better=True),
+    "thresholded_confidence": _Family(thresholded_confidence, ("labeled",), larger_is_better=True),
 }
 
 
@@ -194,7 +194,7 @@ def evaluate(
     names: Iterable[str] | None = None,
     reference: object = None,
     others: Sequence[Model] | None = None,
-    labelled: Any = None,
+    labeled: Any = None,
     progress: bool = False,
     **options: Unpack[RunOptions],
 ) -> Table:
@@ -216,7 +216,7 @@ def evaluate(
             others with the reason (:class:`NotApplicable`).
         reference: The model before training, or its state dict, for ``distance``.
         others: Other models of the same task, such as those of other seeds, for ``disagreement``.
-        labelled: Examples with labels that the model was not trained on, for ``thresholded_confidence``.
+        labeled: Examples with labels that the model was not trained on, for ``thresholded_confidence``.
         progress: Show a progress bar.
 
     Raises:
@@ -240,9 +240,7 @@ def evaluate(
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     with (
-        Evaluator.open(
-            model, data, loss, reference=reference, others=others, labelled=labelled, **options
-        ) as evaluator,
+        Evaluator.open(model, data, loss, reference=reference, others=others, labeled=labeled, **options) as evaluator,
         progress_bar("proxies", len(chosen), enabled=progress) as update,
     ):
         _check_needs(evaluator, needs if names is not None else set())
@@ -285,7 +283,7 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
         check = check_percentile if found.number == "percentile" else check_radius
         check(found.number, settings[found.number])
     # An evaluator holds the data, loss, reference and so on, so these positional arguments of a proxy stay empty.
-    empty = [None] * (1 + len({"loss", "others", "labelled"} & {*found.needs}))
+    empty = [None] * (1 + len({"loss", "others", "labeled"} & {*found.needs}))
     return lambda evaluator: found.compute(evaluator, *empty, **settings)
 
 
@@ -301,6 +299,6 @@ def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
         _norms.check_reference(evaluator.module, evaluator.reference)
     if evaluator.others is not None or "others" in needs:
         check_others(evaluator)
-    if evaluator.labelled[0] is not None or "labelled" in needs:
-        check_labelled(evaluator)
+    if evaluator.labeled[0] is not None or "labeled" in needs:
+        check_labeled(evaluator)
     evaluator.check_labels()

@@ -53,7 +53,7 @@ def sharpness(
         micro_batch: Find one perturbation for every ``micro_batch`` examples and average over examples (m-sharpness);
             by default one for all.
         normalize_logits: Divide each example's logits by their standard deviation first, as in the paper of
-            Andriushchenko et al. (2023). Their code centres the logits and divides by the norm instead: smaller by the
+            Andriushchenko et al. (2023). Their code centers the logits and divides by the norm instead: smaller by the
             root of the number of classes, and so at another temperature.
 
     Returns:
