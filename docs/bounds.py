@@ -76,7 +76,7 @@ def network_bounds(rows: Sequence[Mapping[str, float]]) -> list[float]:
     Returns:
         2/γ times the bound on the complexity, by network.
     """
-    inputs = load_digits(per_class=LABELLED_PER_CLASS, seed=0).labelled
+    inputs = load_digits(per_class=LABELLED_PER_CLASS, seed=0).labeled
     rms_norm = float(inputs.double().square().sum(1).mean().sqrt())
     return [
         2 / row["margin@50"] * network_bound(row["frobenius_product"], LAYERS, rms_norm, len(inputs)) for row in rows

@@ -31,7 +31,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(300):
         optimizer.zero_grad()
-        cross_entropy(model(digits.labelled), digits.labels).backward()
+        cross_entropy(model(digits.labeled), digits.labels).backward()
         optimizer.step()
     rows = []
     for scale in SCALES:
@@ -39,7 +39,7 @@ def main() -> None:
         with torch.no_grad():
             other[0].weight.mul_(scale)
             other[2].weight.div_(scale)
-        data = (digits.labelled, digits.labels)
+        data = (digits.labeled, digits.labels)
         table = proxies.evaluate(
             other, data, cross_entropy, names=NAMES, dtype=torch.float64, paths=200, nodes=50, degree=20
         )

@@ -18,7 +18,7 @@ EPOCHS = 60
 set_seed(0)
 accelerator = Accelerator(gradient_accumulation_steps=2)
 digits = load_digits(per_class=20, seed=0)
-loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=32, shuffle=True)
+loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=32, shuffle=True)
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

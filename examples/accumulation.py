@@ -14,7 +14,7 @@ EPOCHS, ACCUMULATED = 60, 4
 
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
-loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=16, shuffle=True, drop_last=True)
+loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=16, shuffle=True, drop_last=True)
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 penalty = effdeg.Penalty(anchor="labels")

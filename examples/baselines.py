@@ -30,7 +30,7 @@ def train(name: str) -> float:
     torch.manual_seed(0)
     settings = {key: value for part in name.split("+") for key, value in SETTINGS.get(part, {}).items()}
     method = baselines.method(name, **settings)
-    loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=64, shuffle=True)
+    loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=64, shuffle=True)
     model = network()
     optimizer = method.optimizer(model, torch.optim.AdamW, lr=3e-3)
     for _ in range(EPOCHS):

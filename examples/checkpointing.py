@@ -33,7 +33,7 @@ penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
 
 for step in range(STEPS):
-    logits, degree = penalty(model, digits.labelled, digits.labels)
+    logits, degree = penalty(model, digits.labeled, digits.labels)
     loss = cross_entropy(logits, digits.labels) + weight(step) * degree
     optimizer.zero_grad()
     loss.backward()

@@ -29,7 +29,7 @@ def loss_of(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
 
 for step in range(STEPS):
-    loss = loss_of(digits.labelled, digits.labels, torch.tensor(ramp(step)))
+    loss = loss_of(digits.labeled, digits.labels, torch.tensor(ramp(step)))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

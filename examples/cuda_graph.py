@@ -18,7 +18,7 @@ if not torch.cuda.is_available():
 
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
-x, y = digits.labelled.cuda(), digits.labels.cuda()
+x, y = digits.labeled.cuda(), digits.labels.cuda()
 model = network().cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3, device="cuda"), capturable=True)
 penalty = effdeg.Penalty(anchor="labels")

@@ -25,7 +25,7 @@ dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 device = f"cuda:{rank}" if torch.cuda.is_available() else "cpu"
 digits = load_digits(per_class=20, seed=0)
-x, y = digits.labelled[rank::size].to(device), digits.labels[rank::size].to(device)
+x, y = digits.labeled[rank::size].to(device), digits.labels[rank::size].to(device)
 
 torch.manual_seed(0)
 model: nn.Module = network().to(device)

@@ -35,7 +35,7 @@ class Classifier(lightning.LightningModule):
 
 lightning.seed_everything(0, verbose=False)
 digits = load_digits(per_class=20, seed=0)
-loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=64, shuffle=True)
+loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=64, shuffle=True)
 model = Classifier()
 trainer = lightning.Trainer(
     max_epochs=EPOCHS,

@@ -18,7 +18,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
-images, labels = digits.labelled.to(device), digits.labels.to(device)
+images, labels = digits.labeled.to(device), digits.labels.to(device)
 model = network().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scaler = torch.amp.GradScaler(device, enabled=half)

@@ -14,7 +14,7 @@ EPOCHS = 60
 
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
-loader = DataLoader(TensorDataset(digits.labelled, digits.labels), batch_size=64, shuffle=True)
+loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=64, shuffle=True)
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 

@@ -32,7 +32,7 @@ def train(width: int, lr: float, weight_decay: float) -> tuple[nn.Module, dict[s
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
     for _ in range(2000):
         optimizer.zero_grad()
-        loss = cross_entropy(model(digits.labelled), digits.labels)
+        loss = cross_entropy(model(digits.labeled), digits.labels)
         loss.backward()
         optimizer.step()
         if float(loss.detach()) < 0.01:
@@ -56,9 +56,9 @@ rows = []
 for point in itertools.product(*grid.values()):
     hyperparameters = dict(zip(grid, point, strict=True))
     model, start = train(**hyperparameters)
-    gap = accuracy(model, digits.labelled, digits.labels) - accuracy(model, digits.held_out, digits.held_out_labels)
+    gap = accuracy(model, digits.labeled, digits.labels) - accuracy(model, digits.held_out, digits.held_out_labels)
     table = proxies.evaluate(
-        model, (digits.labelled, digits.labels), cross_entropy, names=MEASURES, reference=start, **route
+        model, (digits.labeled, digits.labels), cross_entropy, names=MEASURES, reference=start, **route
     )
     rows.append({**hyperparameters, "gap": gap, **table.row()})
     print(f"{len(rows):2d}  {hyperparameters}  gap {gap:.1%}  effective degree {table['effective_degree'].value:.3f}")

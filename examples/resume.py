@@ -41,7 +41,7 @@ for step in range(start, STEPS):
         torch.save({**state, "random": torch.get_rng_state(), "step": step}, file.with_suffix(".part"))
         file.with_suffix(".part").replace(file)  # never half a checkpoint
     batch = torch.randperm(len(digits.labels))[:64]
-    x, y = digits.labelled[batch], digits.labels[batch]
+    x, y = digits.labeled[batch], digits.labels[batch]
     logits, degree = penalty(model, x, y)
     loss = cross_entropy(logits, y) + weight(step) * degree
     optimizer.zero_grad()

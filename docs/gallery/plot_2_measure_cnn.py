@@ -14,7 +14,7 @@ from effdeg.demo import load_digits
 
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
-images = digits.labelled.unflatten(1, (1, 8, 8))
+images = digits.labeled.unflatten(1, (1, 8, 8))
 model = nn.Sequential(
     nn.Conv2d(1, 16, 3, padding=1),
     nn.ReLU(),

@@ -20,7 +20,7 @@ model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 checkpoints = {}
 for step in range(1, 401):
-    loss = cross_entropy(model(digits.labelled), digits.labels)
+    loss = cross_entropy(model(digits.labeled), digits.labels)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -33,7 +33,7 @@ def train(weight):
             steps.append(step)
             accuracies.append(100 * right)
             degrees.append(measured.value)
-        logits, degree = penalty(model, digits.labelled, labels)
+        logits, degree = penalty(model, digits.labeled, labels)
         loss = cross_entropy(logits, labels) + schedule(step) * degree
         optimizer.zero_grad()
         loss.backward()

@@ -23,7 +23,7 @@ def train(name, steps=150, **settings):
     model, method = network(), baselines.method(name, **settings)
     optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
     for _ in range(steps):
-        x, y = method.batch(digits.labelled, digits.labels)
+        x, y = method.batch(digits.labeled, digits.labels)
         loss = method.loss(model, x, y, cross_entropy)
         optimizer.zero_grad()
         loss.backward()

@@ -25,7 +25,7 @@ def train(weight, seed):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = effdeg.SineRamp(weight, steps=25)
     for step in range(80):
-        logits, degree = penalty(model, digits.labelled, digits.labels)
+        logits, degree = penalty(model, digits.labeled, digits.labels)
         loss = cross_entropy(logits, digits.labels) + schedule(step) * degree
         optimizer.zero_grad()
         loss.backward()

@@ -30,7 +30,7 @@ def train(name, seed):
     model, method = network(), baselines.method(name, **methods[name])
     optimizer = method.optimizer(model, torch.optim.AdamW, lr=3e-3)
     for _ in range(60):
-        x, y = method.batch(digits.labelled, digits.labels)
+        x, y = method.batch(digits.labeled, digits.labels)
 
         def closure(x=x, y=y):
             optimizer.zero_grad()

@@ -48,7 +48,7 @@ def train(method: str, digits: Digits, steps: int = STEPS) -> nn.Sequential:
     weight = effdeg.SineRamp(WEIGHT, steps=steps // 3)
     for step in range(steps):
         rows = torch.randint(len(digits.labels), (BATCH,))
-        x, y = digits.labelled[rows], digits.labels[rows]
+        x, y = digits.labeled[rows], digits.labels[rows]
         if method == "ed":
             logits, degree = penalty(model, x, y)
             loss = cross_entropy(logits, y) + weight(step) * degree

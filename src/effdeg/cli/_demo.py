@@ -19,11 +19,11 @@ from effdeg.cli._output import check_figures, check_writable, print_json, write
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("effdeg-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the labelled digits, the networks and the paths.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the labeled digits, the networks and the paths.")] = 0,
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
-    """Train networks on 50 labelled digits: which one to trust, and can they be trained to be simpler?
+    """Train networks on 50 labeled digits: which one to trust, and can they be trained to be simpler?
 
     Writes a folder with figures, checkpoints and a small HTML page.
     """

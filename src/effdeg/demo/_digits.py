@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 POOL = 797
-"""The number of digits in the pool, from which the labelled ones are taken."""
+"""The number of digits in the pool, from which the labeled ones are taken."""
 
 
 @dataclass(frozen=True)
 class Digits:
-    """A few labelled digits to train on, a pool without labels to measure on, and digits held out to test on.
+    """A few labeled digits to train on, a pool without labels to measure on, and digits held out to test on.
 
-    Digits are rows of 64 pixels in [0, 1], labels lie between 0 and 9. The pool has 797 digits, the labelled ones among
+    Digits are rows of 64 pixels in [0, 1], labels lie between 0 and 9. The pool has 797 digits, the labeled ones among
     them; the other 1,000 are held out.
 
     Example:
@@ -28,7 +28,7 @@ class Digits:
         tensor([2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
     """
 
-    labelled: Tensor
+    labeled: Tensor
     labels: Tensor
     pool: Tensor
     held_out: Tensor
@@ -36,10 +36,10 @@ class Digits:
 
 
 def load_digits(*, per_class: int, seed: int) -> Digits:
-    """Split the digits into a pool without labels, a few labelled ones from it, and the rest, which is held out.
+    """Split the digits into a pool without labels, a few labeled ones from it, and the rest, which is held out.
 
     Args:
-        per_class: The number of labelled digits in each of the 10 classes; all of the pool with :data:`POOL`.
+        per_class: The number of labeled digits in each of the 10 classes; all of the pool with :data:`POOL`.
         seed: Determines the split.
 
     Returns:
@@ -48,7 +48,7 @@ def load_digits(*, per_class: int, seed: int) -> Digits:
     Example:
         >>> from effdeg.demo import load_digits
         >>> digits = load_digits(per_class=5, seed=0)
-        >>> digits.labelled.shape, digits.pool.shape, digits.held_out.shape
+        >>> digits.labeled.shape, digits.pool.shape, digits.held_out.shape
         (torch.Size([50, 64]), torch.Size([797, 64]), torch.Size([1000, 64]))
     """
     with files("effdeg.demo").joinpath("digits.npz").open("rb") as file, np.load(file) as stored:

@@ -90,7 +90,7 @@ class TrackedNetwork:
         """Score the network in its present state."""
         logits = self.model(digits.held_out)
         self.degrees.append(effdeg.measure(self.model, digits.pool, paths=96, nodes=80))
-        self.train_accuracy.append(float((self.model(digits.labelled).argmax(1) == digits.labels).float().mean()))
+        self.train_accuracy.append(float((self.model(digits.labeled).argmax(1) == digits.labels).float().mean()))
         self.correct = (logits.argmax(1) == digits.held_out_labels).float()
         self.losses = cross_entropy(logits, digits.held_out_labels, reduction="none")
         self.test_accuracy.append(float(self.correct.mean()))
@@ -142,7 +142,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class PenaltyEffect:
-    """The second experiment: networks with and without the penalty, for several labelled digits and initial weights."""
+    """The second experiment: networks with and without the penalty, for several labeled digits and initial weights."""
 
     seeds: list[int]
     plain: list[Scores]
@@ -191,7 +191,7 @@ def select_network(*, seed: int, report: Report) -> Selection:
                 report(f"training {regime.name!r}, step {step}")
                 tracked.track(digits)
             if step < STEPS:
-                _step(optimizer, cross_entropy(model(digits.labelled), digits.labels))
+                _step(optimizer, cross_entropy(model(digits.labeled), digits.labels))
     traces = {}
     for name, each in networks.items():
         report(f"measuring {name!r} on 400 paths × 200 nodes")
@@ -216,7 +216,7 @@ def _score(seed: int, *, penalized: bool) -> Scores:
     model, optimizer = _start(HASTY, seed)
     penalty = effdeg.Penalty(nodes=NODES, degree=NODES - 1, anchor="labels")
     weight = effdeg.SineRamp(WEIGHT, steps=STEPS // 3)
-    x, y = digits.labelled, digits.labels
+    x, y = digits.labeled, digits.labels
     for step in range(STEPS):
         if penalized:
             logits, degree = penalty(model, x, y)
