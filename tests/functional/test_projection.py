@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from effdeg.functional import chebyshev_nodes, effective_degree, fit, project
+from effdeg.functional._projection import drop_noise, share_of_components
 from tests.oracles import reference
 
 SHAPES = [(4, 1000), (4, 10), (4, 4), (4, 2), (15, 6), (6, 1), (30, 10)]
@@ -135,6 +136,30 @@ def test_low_precision_values_are_projected_in_float64(dtype):
 def test_bad_input(components, message):
     with pytest.raises(ValueError, match=message):
         project(torch.rand(4, 10), components)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_the_direction_in_which_probabilities_only_round_is_dropped(classes, scale, dtype):
+    """The sum of probabilities is 1 but for rounding, which is alike in all of them where they are divided by a sum."""
+    generator = torch.Generator().manual_seed(0)
+    logits = scale * torch.randn(50, 40, classes, dtype=dtype, generator=generator).cumsum(1) / 6
+    values = logits.softmax(-1)
+    scores = drop_noise(project(values.double(), classes), values)
+    assert bool((share_of_components(scores) == (classes - 1) / classes).all())
+    # Nothing of a component that rises above the rounding is changed.
+    assert torch.equal(scores[..., : classes - 1], project(values.double(), classes)[..., : classes - 1])
+
+
+def test_small_values_next_to_large_ones_are_no_noise():
+    """A classifier that is sure: one probability is 1 in float32, and the others are tiny, but exact to 7 digits."""
+    path = torch.linspace(0, 1, 40)[:, None]
+    values = torch.cat([torch.ones(40, 1), 1e-9 * path, 1e-12 * path**2], dim=1)
+    scores = drop_noise(project(values.double(), 2), values)
+    assert bool((scores != 0).any(0)[0])
+    constant = torch.ones(1, 40, 3)
+    assert share_of_components(drop_noise(project(constant, 2), constant)).tolist() == [0.5]
 
 
 def test_small_differences_around_a_large_mean():

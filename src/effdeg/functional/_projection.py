@@ -61,18 +61,17 @@ def drop_noise(
 ) -> Float[Tensor, "*paths nodes components"]:
     """Set scores of :func:`project` to zero where the rounding of the values, in their dtype, may have made them.
 
-    Rounding changes values y by up to eps |y|, whatever their mean, and so the scores along a direction v by about
-    eps ‖Y diag(v)‖. Noise of m outputs at n nodes adds up to 1 + √(m/n) times as much in the direction that fits it
-    best. A component is kept if its singular value is larger.
+    The few operations of a softmax change a value y by up to 2 eps |y|, whatever the mean of its path, and so the score
+    of a node along a direction v by up to 2 eps Σ_j |v_j| |y_j|. A component is kept if its singular value is more than
+    the norm of these bounds over the nodes.
     """
     with torch.no_grad():
-        nodes, outputs = values.shape[-2:]
         exact, left = values.double(), scores.double()
         singular = torch.linalg.vector_norm(left, dim=-2)[..., None]
         centered = exact - exact.mean(-2, keepdim=True)
         directions = _divide(_divide(left.mT, singular) @ centered, singular)
-        squares = directions.square() @ exact.square().sum(-2)[..., None]
-        noise = torch.finfo(values.dtype).eps * (1 + (outputs / nodes) ** 0.5) * squares.sqrt()
+        sums = directions.abs() @ exact.abs().mT
+        noise = 2 * torch.finfo(values.dtype).eps * torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
     return torch.where((singular > noise).mT, scores, 0)
 
 
