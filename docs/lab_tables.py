@@ -107,8 +107,7 @@ def fill(mark: str) -> str:
         "text-steps": lambda: text_results.make_step_table(read_texts()),
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
-        "imagenet-throughput": throughput.make_table,
-        "imagenet-hours": throughput.make_hours,
+        "imagenet": format_imagenet,
         "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
         "which-model choice": lambda: which_model.make_choice_table(read_grids()),
@@ -144,6 +143,18 @@ def format_run(study: type) -> str:
             source = f'<source media="(prefers-color-scheme: dark)" srcset="{file}-dark.png">'
             parts.append(f'<picture>{source}<img alt="{caption}" src="{file}-light.png"></picture>\n\n*{caption}*\n')
     return "\n".join(parts) or "Not run yet.\n"
+
+
+def format_imagenet() -> str:
+    """Return what was measured and run on ImageNet and Tiny-ImageNet, and what was not."""
+    names = [name for name in all_recipes() if name.startswith(("imagenet-vit", "tiny-imagenet-vit"))]
+    parts = [f"**`{name}`: {find_recipe(name).title}**\n\n{format_tables(name)}" for name in names if was_run(name)]
+    missing = [f"- the accuracies of `{name}`" for name in names if not was_run(name)]
+    if throughput.is_measured():
+        parts = [throughput.make_table(), throughput.make_hours(), *parts]
+    else:
+        missing.insert(0, f"- the time of a step and the hours of Table 3: `python -m benchmarks {throughput.CASE}`")
+    return "\n".join([*parts, *(["Not run yet:\n", *missing, ""] if missing else [])])
 
 
 def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
