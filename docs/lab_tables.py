@@ -24,7 +24,6 @@ from effdeg_lab.studies.pool import (
     DEGREES,
     RANDOM_PIXELS,
     REFERENCE,
-    RIVALS,
     TARGET,
     TEST_DEGREES,
     ModelPool,
@@ -108,8 +107,7 @@ def fill(mark: str) -> str:
         "text-steps": lambda: text_results.make_step_table(read_texts()),
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
-        "imagenet-throughput": throughput.make_table,
-        "imagenet-hours": throughput.make_hours,
+        "imagenet": format_imagenet,
         "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
         "which-model choice": lambda: which_model.make_choice_table(read_grids()),
@@ -145,6 +143,18 @@ def format_run(study: type) -> str:
             source = f'<source media="(prefers-color-scheme: dark)" srcset="{file}-dark.png">'
             parts.append(f'<picture>{source}<img alt="{caption}" src="{file}-light.png"></picture>\n\n*{caption}*\n')
     return "\n".join(parts) or "Not run yet.\n"
+
+
+def format_imagenet() -> str:
+    """Return what was measured and run on ImageNet and Tiny-ImageNet, and what was not."""
+    names = [name for name in all_recipes() if name.startswith(("imagenet-vit", "tiny-imagenet-vit"))]
+    parts = [f"**`{name}`: {find_recipe(name).title}**\n\n{format_tables(name)}" for name in names if was_run(name)]
+    missing = [f"- the accuracies of `{name}`" for name in names if not was_run(name)]
+    if throughput.is_measured():
+        parts = [throughput.make_table(), throughput.make_hours(), *parts]
+    else:
+        missing.insert(0, f"- the time of a step and the hours of Table 3: `python -m benchmarks {throughput.CASE}`")
+    return "\n".join([*parts, *(["Not run yet:\n", *missing, ""] if missing else [])])
 
 
 def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
@@ -263,33 +273,27 @@ def _count_runs(count: int, length: int | None = None, unit: str = "") -> str:
 
 def make_results() -> str:
     """Tabulate the results of the README: the effective degree as a measure, then as a penalty."""
-    lines = ["| | effective degree | for comparison |", "|---|---:|---|"]
-    for title, name in (("ResNet-18s", "cifar10-resnet18-pool"), ("ViT-Tinys", "cifar10-vit-pool")):
-        rows, epochs = pool(name).models, results(name).epochs
-        best = dict(zip(RIVALS[:2], (score.measure for score in pool(name).papers[1:3]), strict=True))
-        where = f", CIFAR-10, {epochs} epochs: correlation" if len(lines) == 2 else ""
-        lines.append(_format_pool(f"gap of {len(rows)} {title}{where}", rows, best))
-        lines.append(_format_pool(f"the {len(keep_fitted(rows))} that fit", keep_fitted(rows), best))
-    rows = read_digits_pool()
-    best = {"sharpness": "sharpness@0.1", "adaptive_sharpness": "adaptive_sharpness@0.1"}
-    lines.append(_format_pool(f"gap of {len(rows)} MLPs, digits", rows, best))
+    lines = ["| | ED | for comparison |", "|---|---:|---|"]
+    gap = "Pearson correlation with the generalization gap (train − test accuracy)"
+    networks, transformers = pool("cifar10-resnet18-pool"), pool("cifar10-vit-pool")
+    fitted = keep_fitted(transformers.models)
+    lines.append(_format_pool(f"{gap}, {len(networks.models)} ResNet-18s, CIFAR-10", networks.models, networks))
+    lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted, transformers))
     seeds = len(results("cifar10-contest").seeds)
-    setting = f"test accuracy, ViT-Tiny, CIFAR-10, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
+    setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
     for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
-        lines.append(_format_accuracies(f"{labels:,} labels, 3 seeds", "cifar10-few-labels", 3 * place + 2, 1))
-    record = json.loads((RESULTS / "demo" / "contest.json").read_text())
-    plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
-    setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
-    lines.append(f"| {setting} | {penalized:.1%} | plain {plain:.1%} |")
+        setting = f"ResNet-9, {labels:,} labels, 3 seeds"
+        lines.append(_format_accuracies(setting, "cifar10-few-labels", 3 * place + 2, 1))
     return "\n".join(lines) + "\n"
 
 
-def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, str]) -> str:
-    """Return the row of a pool: Pearson's correlations with the gap."""
-    shown = {kind.replace("_", " "): name for kind, name in best.items()} | {"margin": "-margin@50"}
+def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], known: ModelPool) -> str:
+    """Return the row of models of a pool: Pearson's correlations with the gap."""
+    best = [score.measure for score in known.papers[1:3]]
+    shown = dict(zip(("sharpness", "adaptive sharpness", "margin"), (*best, "-margin@50"), strict=True))
     others = ", ".join(f"{label} {_signed(_correlate(rows, name))}" for label, name in shown.items())
     raw, normalized = (_signed(_correlate(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
     return f"| {setting} | {raw}; normalized {normalized} | {others} |"
