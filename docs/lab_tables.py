@@ -212,7 +212,7 @@ def find_number(name: str, *where: str) -> str:
 
 
 def at_point(name: str, point: str = "") -> Results:
-    """Return the results of a recipe at a point of its grid, as ``labelled 250``; all of them without a grid."""
+    """Return the results of a recipe at a point of its grid, as ``labeled 250``; all of them without a grid."""
     return next(each for each in results(name).split() if each.point == point)
 
 
@@ -278,7 +278,7 @@ def make_results() -> str:
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
-    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
+    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labeled"]):
         lines.append(_format_accuracies(f"{labels:,} labels, 3 seeds", "cifar10-few-labels", 3 * place + 2, 1))
     record = json.loads((RESULTS / "demo" / "contest.json").read_text())
     plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))

@@ -58,7 +58,7 @@ TRAINING = {"step_over_plain", "step_over_same_size", "many_classes", "joined_fo
 STUDIES = (
     "cifar10-contest",
     "cifar10-estimators",
-    "cifar10-few-labels/by-labelled",
+    "cifar10-few-labels/by-labeled",
     "cifar10-few-labels/leads",
     "cifar10-relatives/leads",
     "digits-estimators",

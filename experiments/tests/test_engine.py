@@ -202,7 +202,7 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "ed", "loss_on": "points", "anchor": "self"}, "loss_on=points goes with"),
         ({"regularizer": "ed", "loss_on": "boxes"}, "is for images; digits has features"),
         ({"regularizer": "plain", "loss_on": "points"}, "loss_on=points goes with"),
-        ({"labelled": 59}, "labelled=59 takes 6 examples of each class; one has"),
+        ({"labeled": 59}, "labeled=59 takes 6 examples of each class; one has"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_kept(tmp_path, settings, message):

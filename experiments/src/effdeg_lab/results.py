@@ -143,7 +143,7 @@ class Results:
     scale: Mapping[str, Any]  # the settings of scale that all these runs share
     methods: tuple[MethodRuns, ...]  # every method of the recipe, run or not
     equal_time: EqualTime | None = None  # None if the reference was not run, or nothing else
-    point: str = ""  # of the grid that these runs are at, as "labelled 250"; empty if they are at all of its points
+    point: str = ""  # of the grid that these runs are at, as "labeled 250"; empty if they are at all of its points
 
     @property
     def done(self) -> list[MethodRuns]:

@@ -117,7 +117,7 @@ class Settings:
 
 
 def suggest(name: str, options: Iterable[str]) -> str:
-    """Name the options that are close to a misspelt name, or list them all if none is."""
+    """Name the options that are close to a misspelled name, or list them all if none is."""
     options = list(dict.fromkeys(options))
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:

@@ -40,7 +40,7 @@ def draw(draws: Draws, architecture: str) -> dict[str, Any]:
 
 RECIPE = Recipe(
     name="cifar10-random-pool",
-    title="Measures of small networks from a random search, on training images and on unlabelled test images",
+    title="Measures of small networks from a random search, on training images and on unlabeled test images",
     paper="not in the paper, whose pools are grids; strata as in Figures 3 and 8",
     expects="In a trial that was not recorded, ED on test images ranked small CNNs best, both with and without mixup.",
     cost="not known yet: no run on a GPU so far",
