@@ -136,6 +136,12 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
         )
 
 
+def check_pairs(pairs: float, batch: int) -> None:
+    """Raise unless this share of a batch is at least one path."""
+    if pairs * batch < 0.5:
+        raise ValueError(f"pairs={pairs:g} of a batch of {batch} rounds to no path: use pairs={1 / batch:.2g} or more.")
+
+
 def format_setting(value: Any) -> str:
     """Write a value as ``--set`` takes it."""
     if isinstance(value, list | tuple):

@@ -18,7 +18,7 @@ from effdeg_lab.data.layouts import LAYOUTS, Labeled, find_layout, make_labeled
 from effdeg_lab.data.stored import ImageSet, find_imagenet
 from effdeg_lab.settings import Settings, suggest
 
-__all__ = ["ImageSet", "Labeled", "check", "check_all", "load"]
+__all__ = ["CIFAR10N", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
 
 Load = Callable[[], Labeled | ImageSet]
 
@@ -50,6 +50,14 @@ _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     "tiny-imagenet": find_tiny_imagenet,
     "imagenet": find_imagenet,
 }
+SIZES: dict[str, tuple[int, tuple[int, ...], int]] = {
+    "digits": (797, (64,), 10),
+    **dict.fromkeys(("cifar10", *CIFAR10N), (50_000, (3, 32, 32), 10)),
+    "mnist": (60_000, (1, 28, 28), 10),
+    "mnist-cifar": (10_000, (3, 64, 32), 2),
+    "tiny-imagenet": (100_000, (3, 64, 64), 200),
+}
+"""How many training examples published data sets have, the shape of one, and the number of classes."""
 
 
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:

@@ -12,6 +12,7 @@ from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
+from effdeg_lab.settings import format_setting
 
 JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 """The augmentations that join images of a batch."""
@@ -53,11 +54,8 @@ class DeviceExamples:
     def __init__(self, data: Labeled, settings: Training, device: torch.device) -> None:
         kept, count = count_examples(len(data.train_labels), settings)
         self._pixels = data.train_inputs.dtype == torch.uint8
-        if not self._pixels and settings.augment != "none":
-            raise ValueError(f"augment={settings.augment!r} is for images; {settings.data} has features: use none.")
-        if not self._pixels and settings.pixels is not None:
-            raise ValueError(f"pixels={settings.pixels} is for images; {settings.data} has features: use none.")
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
+        check_images(settings, self.shape)
         self._side = settings.pixels
         if self._side is not None:
             self.shape = (self.shape[0], self._side, self._side)
@@ -133,10 +131,23 @@ def count_examples(total: int, settings: Any) -> tuple[int, int]:
     count = min(kept, settings.limit or kept)
     if count < settings.batch:
         raise ValueError(
-            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out leave "
-            f"of {total}."
+            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit="
+            f"{format_setting(settings.limit)} and held_out={settings.held_out} leave of {total}."
         )
     return kept, count
+
+
+def check_images(settings: Training, shape: tuple[int, ...]) -> None:
+    """Raise if settings are for images, and examples of this shape are features."""
+    needed = {
+        "augment": settings.augment != "none",
+        "pixels": settings.pixels is not None,
+        "ends": settings.ends not in {"data", "random-pixels"},
+        "loss_on": settings.loss_on == "boxes",
+    }
+    for name, needs_images in needed.items():
+        if needs_images and len(shape) != 3:
+            raise ValueError(f"{name}={getattr(settings, name)} is for images; {settings.data} has features.")
 
 
 def _choose_labeled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from effdeg.proxies import check_names
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import Settings, check_fit, setting
+from effdeg_lab.settings import Settings, check_fit, check_pairs, setting
 
 LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
 """The proxies that need examples but no labels, and that every network has."""
@@ -166,6 +166,7 @@ class Training(Settings):
                 f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
                 "its default."
             )
+        check_pairs(self.pairs, self.batch // self.accumulate)
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:

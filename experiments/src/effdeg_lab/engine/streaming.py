@@ -34,8 +34,7 @@ def make_examples(
 ) -> DeviceExamples:
     """Put the examples of a run on the device or, where they are images in files, prepare to stream them."""
     if isinstance(data, Labeled):
-        if settings.resident:
-            raise ValueError(f"resident=true is for images in files; {settings.data} is on the device in any case.")
+        check_resident(settings)
         return DeviceExamples(data, settings, device)
     if settings.pixels is None:
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
@@ -65,6 +64,12 @@ def make_examples(
     )
     trained = replace(decoded, train_inputs=decoded.train_inputs[:kept], train_labels=decoded.train_labels[:kept])
     return DeviceExamples(trained, settings.change({"held_out": 0}), device)
+
+
+def check_resident(settings: Training) -> None:
+    """Raise if examples are to be kept on the device that are there in any case."""
+    if settings.resident:
+        raise ValueError(f"resident=true is for images in files; {settings.data} is on the device in any case.")
 
 
 class StreamedSplit(Split):

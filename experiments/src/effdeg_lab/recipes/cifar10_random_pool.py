@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.search import Draws, draw_points
 from effdeg_lab.studies.random_pool import RandomPool
@@ -47,6 +47,7 @@ RECIPE = Recipe(
     # Networks of many shapes, each trained for seconds: compiling them would take longer.
     settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
     run=train,
+    check_data=check_training,
     study=RandomPool(strata=("architecture", "recipe"), fit=0.99),
     methods=(Method("random", "Random search"),),
     departs="64 ResNet-9s of four widths and 32 MLPs, on 5,000 images without augmentation, which most networks fit.",

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.relatives import Relatives
 
@@ -23,7 +23,7 @@ SETTINGS = Training(
     measure_paths=200,
     measure_nodes=64,
 )
-make_recipe = partial(Recipe, settings=SETTINGS, run=train)
+make_recipe = partial(Recipe, settings=SETTINGS, run=train, check_data=check_training)
 
 # Not in relation to the batch but to it and all points: a step runs 512 images plain and 1,024 with ED by 4 nodes.
 ED: dict[str, Any] = {"regularizer": "ed", "weight": 7.0, "epochs": 17}
