@@ -216,7 +216,7 @@ def test_every_command_works(type_command, data):
     assert [line.split()[-1] for line in said.splitlines() if line.startswith(" plain")] == ["finished", "run"]
     code, said = type_command("table", "glue-rte", *TINY[:2], *TINY[4:6], "--plot", data / "seeds.png")
     assert code == 0, said
-    assert "RTE, tiny: accuracy, 1 epochs, seed 0" in said
+    assert "RTE, tiny: accuracy, 1 epoch, seed 0" in said
     assert (data / "seeds.png").stat().st_size > 1000
     code, said = type_command("report", "glue-rte", "--out", data / "page.html")
     assert code == 0

@@ -190,7 +190,7 @@ def test_a_recipe_of_ones_own_goes_by_the_name_that_others_find_it_by(own):
     ("name", "message"),
     [
         ("cifar10-method", "'cifar10-method' is not a recipe. Did you mean 'cifar10-methods'"),
-        ("xyz", "'xyz' is not a recipe. Choose from: 'cifar10-methods', "),
+        ("xyz", "'xyz' is not a recipe. See effdeg-lab list. One of your own"),
         ("own_recipes:RECIPES", "'own_recipes:RECIPES': own_recipes has no 'RECIPES'. Did you mean 'RECIPE'"),
         ("own_recipe:RECIPE", "'own_recipe:RECIPE': there is no Python module 'own_recipe' here"),
         ("own_recipes:LIST", "'own_recipes:LIST' is a list; expected an effdeg_lab.Recipe."),

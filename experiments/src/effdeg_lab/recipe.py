@@ -158,5 +158,5 @@ def find_recipe(name: str) -> Recipe:
     recipes = all_recipes()
     if name not in recipes:
         hint = "One of your own is given as package.module:RECIPE."
-        raise ValueError(f"{name!r} is not a recipe. {suggest(name, recipes)} {hint}")
+        raise ValueError(f"{name!r} is not a recipe. {suggest(name, recipes, command='effdeg-lab list')} {hint}")
     return recipes[name]

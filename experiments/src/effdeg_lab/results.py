@@ -179,7 +179,11 @@ class Results:
     def heading(self) -> str:
         """Epochs, seeds and machines, in one line."""
         parts = [self.point] if self.point else []
-        parts += [f"{self.epochs} epochs"] if self.epochs and not self.varies_epochs else []
+        parts += (
+            [f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}"]
+            if self.epochs and not self.varies_epochs
+            else []
+        )
         if self.seeds:
             parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}")
         return ", ".join([*parts, *self.machines])
