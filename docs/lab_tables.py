@@ -17,7 +17,7 @@ from which_model import FIT, keep_fitted
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
-from effdeg_lab.results import Results, collect, matching
+from effdeg_lab.results import Results, collect, list_others, matching
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.methods import count_seeds, format_duration
 from effdeg_lab.studies.pool import (
@@ -247,13 +247,13 @@ def make_recipe_table() -> str:
         planned = ", ".join(_count_runs(number * count, length, unit) for length, number in planned_lengths.items())
         by_length = Counter(run.settings.get(unit, 0) for run in find_runs(name))
         most_first = sorted(by_length.items(), key=lambda each: (-each[1], -each[0]))
-        found = ", ".join(_count_runs(number, length, unit) for length, number in most_first)
+        found = [_count_runs(number, length, unit) for length, number in most_first]
         if not was_run(name):
             owners = Counter(run.recipe for run in find_runs(name))
-            found = (
-                ", ".join(f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()) or "none"
-            )
-        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {found} |")
+            found = [f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()]
+        others = sum(len(group) for _, group in list_others(recipe, runs()))
+        found += [f"{_count_runs(others)} with other settings"] if others else []
+        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {', '.join(found) or 'none'} |")
     return "\n".join(lines) + "\n"
 
 
