@@ -350,12 +350,12 @@ def test_a_lead_is_the_paired_difference_of_the_records(docs):
     ed, ict = ([read(name, seed) for seed in range(3)] for name in ("ed-teacher-{}-weight=20", "ict-{}"))
     gains = [100 * (one["test_accuracy"] - other["test_accuracy"]) for one, other in zip(ed, ict, strict=True)]
     mean, margin = statistics.fmean(gains), 4.3027 * statistics.stdev(gains) / math.sqrt(3)  # t of two degrees
-    found = find_number("cifar10-few-labels", "lead", "ed-teacher", "ict", "accuracy, %", "labelled 1000")
+    found = find_number("cifar10-few-labels", "lead", "ed-teacher", "ict", "accuracy, %", "labeled 1000")
     assert found == f"{mean:+.3g} ({mean - margin:+.3g} to {mean + margin:+.3g})"
     losses = [other["test_loss"] - one["test_loss"] for one, other in zip(ed, ict, strict=True)]  # lower is better
-    found = find_number("cifar10-few-labels", "lead", "ed-teacher", "ict", "NLL", "labelled 1000")
+    found = find_number("cifar10-few-labels", "lead", "ed-teacher", "ict", "NLL", "labeled 1000")
     assert found.startswith(f"{statistics.fmean(losses):+.3g} (")
-    seeds = find_number("cifar10-few-labels", "seeds", "ict", "temperature", "labelled 1000")
+    seeds = find_number("cifar10-few-labels", "seeds", "ict", "temperature", "labeled 1000")
     assert seeds == "{:.3g}, {:.3g} and {:.3g}".format(*(each["temperature"] for each in ict))
 
 
