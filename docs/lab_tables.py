@@ -17,7 +17,7 @@ from which_model import FIT, keep_fitted
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
-from effdeg_lab.results import Results, collect, matching
+from effdeg_lab.results import Results, collect, list_others, matching
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.methods import count_seeds, format_duration
 from effdeg_lab.studies.pool import (
@@ -39,6 +39,8 @@ from effdeg_lab.tables import escape_markdown, to_markdown
 RESULTS = Path(__file__).parent.parent / "results"
 # Weight decay hardly moves the gap of the two pools of the paper.
 GRID_AXES = ("batch", "lr")
+# The measures that effective degrees are compared with in the README, each at several radii or percentiles.
+BY_VARIANT = {"sharpness": "sharpness", "adaptive sharpness": "adaptive_sharpness", "margin": "-margin"}
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
@@ -222,7 +224,7 @@ def find_number(name: str, *where: str) -> str:
 
 
 def at_point(name: str, point: str = "") -> Results:
-    """Return the results of a recipe at a point of its grid, as ``labelled 250``; all of them without a grid."""
+    """Return the results of a recipe at a point of its grid, as ``labeled 250``; all of them without a grid."""
     return next(each for each in results(name).split() if each.point == point)
 
 
@@ -257,13 +259,13 @@ def make_recipe_table() -> str:
         planned = ", ".join(_count_runs(number * count, length, unit) for length, number in planned_lengths.items())
         by_length = Counter(run.settings.get(unit, 0) for run in find_runs(name))
         most_first = sorted(by_length.items(), key=lambda each: (-each[1], -each[0]))
-        found = ", ".join(_count_runs(number, length, unit) for length, number in most_first)
+        found = [_count_runs(number, length, unit) for length, number in most_first]
         if not was_run(name):
             owners = Counter(run.recipe for run in find_runs(name))
-            found = (
-                ", ".join(f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()) or "none"
-            )
-        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {found} |")
+            found = [f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()]
+        others = sum(len(group) for _, group in list_others(recipe, runs()))
+        found += [f"{_count_runs(others)} with other settings"] if others else []
+        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {', '.join(found) or 'none'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -277,24 +279,34 @@ def make_results() -> str:
     gap = "Pearson correlation with the generalization gap (train − test accuracy)"
     networks, transformers = pool("cifar10-resnet18-pool"), pool("cifar10-vit-pool")
     fitted = keep_fitted(transformers.models)
-    lines.append(_format_pool(f"{gap}, {len(networks.models)} ResNet-18s, CIFAR-10", networks.models, networks))
-    lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted, transformers))
+    lines.append(_format_pool(f"{gap}, {len(networks.models)} ResNet-18s, CIFAR-10", networks.models))
+    lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted))
     seeds = len(results("cifar10-contest").seeds)
     setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
-    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
+    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labeled"]):
         setting = f"ResNet-9, {labels:,} labels, 3 seeds"
         lines.append(_format_accuracies(setting, "cifar10-few-labels", 3 * place + 2, 1))
+    radii, adaptive, percentiles = (len(_list_variants(fitted, kind)) for kind in BY_VARIANT.values())
+    best = f"the best of {radii} radii, {adaptive} radii and {percentiles} percentiles"
+    lines += ["", f"Sharpness, adaptive sharpness and margin: {best} in each row."]
     return "\n".join(lines) + "\n"
 
 
-def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], known: ModelPool) -> str:
-    """Return the row of models of a pool: Pearson's correlations with the gap."""
-    best = [score.measure for score in known.papers[1:3]]
-    shown = dict(zip(("sharpness", "adaptive sharpness", "margin"), (*best, "-margin@50"), strict=True))
-    others = ", ".join(f"{label} {_signed(_correlate(rows, name))}" for label, name in shown.items())
+def _list_variants(rows: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """List a measure at all its radii or percentiles."""
+    sign, name = ("-", kind[1:]) if kind.startswith("-") else ("", kind)
+    return [f"{sign}{column}" for column in rows[0] if column.startswith(f"{name}@")]
+
+
+def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the row of a pool: Pearson's correlations with the gap, of other measures the highest of all variants."""
+    best = {
+        label: max(_correlate(rows, name) for name in _list_variants(rows, kind)) for label, kind in BY_VARIANT.items()
+    }
+    others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
     raw, normalized = (_signed(_correlate(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
     return f"| {setting} | {raw}; normalized {normalized} | {others} |"
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from effdeg_lab.engine import Training, train
-from effdeg_lab.finetuning.encoders import check_parts
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.cifar10_random_pool import MEASURES
 from effdeg_lab.search import Draws, draw_points
@@ -46,7 +45,7 @@ RECIPE = Recipe(
         **MEASURES,
     ),
     run=train,
-    check_data=check_parts,
+    check_data=check_training,
     study=RandomPool(strata=("recipe",)),
     methods=(Method("random", "Random search"),),
     departs=(
