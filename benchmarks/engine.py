@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.timing import device, interleaved
-from effdeg_lab.data import Labelled
+from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training, open_loop
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
@@ -119,7 +119,7 @@ def _step(name: str, model: str) -> Step:
 
 def _examples(settings: Training, count: int = EXAMPLES) -> DeviceExamples:
     images, labels = _draw_images(count)
-    data = Labelled(images, labels, images[:100], labels[:100], 10, (0.5,) * 3, (0.25,) * 3)
+    data = Labeled(images, labels, images[:100], labels[:100], 10, (0.5,) * 3, (0.25,) * 3)
     return DeviceExamples(data, settings, device())
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from benchmarks.timing import device, interleaved
-from effdeg_lab.data import Labelled
+from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
@@ -117,4 +117,4 @@ def _make_examples(settings: Training, pixels: int) -> DeviceExamples:
     images = interpolate(coarse, (pixels, pixels), mode="bilinear").byte()
     labels = torch.randint(1000, (settings.batch,), generator=generator)
     scale = (0.5,) * 3, (0.5,) * 3
-    return DeviceExamples(Labelled(images, labels, images[:2], labels[:2], 1000, *scale), settings, device())
+    return DeviceExamples(Labeled(images, labels, images[:2], labels[:2], 1000, *scale), settings, device())

@@ -35,17 +35,25 @@ TILES: dict[str, list[dict[str, int]]] = {
     "products": [{}],
 }
 FRAMES = (4096, 12288)  # of an update of PPO, and of one with the penalty
-_CONVOLVE = [
-    {"PIXELS": pixels, "num_warps": 4, "num_stages": stages, "programs": programs}
-    for pixels, programs in ((64, 1056), (128, 528), (128, 1056))
-    for stages in (1, 2, 3)
-]
+# Pairs or pixels, warps, stages.
+_SHAPES = ((64, 4, 1), (64, 4, 2), (64, 4, 3), (128, 8, 1), (128, 8, 2), (128, 4, 2))
+
+
+def _list_tiles(side: str, shapes: tuple[tuple[int, int, int], ...], programs: tuple[int, ...]) -> list[dict[str, int]]:
+    return [
+        {side: count, "num_warps": warps, "num_stages": stages, "programs": each}
+        for count, warps, stages in shapes
+        for each in programs
+    ]
+
+
 _ONCE = [{"PIXELS": pixels, "num_warps": warps} for pixels, warps in ((32, 4), (64, 4), (128, 8))]
+_CONVOLVE, _SUM = _list_tiles("PAIRS", _SHAPES, (1056, 2112)), _list_tiles("PAIRS", _SHAPES, (264, 528))
 CONVOLUTION_TILES: dict[str, list[dict[str, int]]] = {
     **{f"convolve {kind} {inputs}": _CONVOLVE for kind in ("forward", "backward") for inputs in (16, 32)},
-    **{f"sum_weights {kind} {inputs}": _CONVOLVE for kind in ("rectified", "as is") for inputs in (16, 32)},
-    "sum_look": [{**tile, "programs": programs} for tile in _ONCE for programs in (528, 1056)],
-    **dict.fromkeys(("look", "pool", "unpool"), _ONCE),
+    **{f"sum_weights {kind} {inputs}": _SUM for kind in ("rectified", "as is") for inputs in (16, 32)},
+    **dict.fromkeys(("look", "sum_look"), _list_tiles("PIXELS", _SHAPES, (528, 1056))),
+    **dict.fromkeys(("pool", "unpool"), _ONCE),
 }
 DEPTH = 12
 # Matrix products of 64 × 64 tiles per image of 64 tokens.
@@ -174,26 +182,27 @@ def _prepare_convolution(kernel: str, given: dict[str, int], frames: int) -> lis
     if name in ("convolve", "sum_weights"):
         x, dy, out = (draw(frames, side, side, channels) for _ in range(3))
         weight = draw(channels, channels, 3, 3).float().contiguous(memory_format=torch.channels_last)
-        bias, count = torch.zeros(channels, device="cuda"), x[..., 0].numel() // tiles["PIXELS"]
+        bias, count = torch.zeros(channels, device="cuda"), x[..., 0].numel() // 2 // tiles["PAIRS"]
         sizes = (count, side, side, channels, channels)
         if name == "convolve":
             forward = (x, weight, bias, None, None, out, *sizes, True, True, False, False, False)
             backward = (dy, weight, None, x, dy, out, *sizes, False, False, True, True, True)
             arguments = forward if variant[0] == "forward" else backward
             return [(kernel, lambda: kernels.convolve[(min(count, programs),)](*arguments, **tiles))]
-        many = min(count, programs // 3)
-        sums = torch.zeros(many, 3, 4 * channels + 1, channels, device="cuda")
+        sums = torch.zeros(programs, 12 * channels + 1, 2 * channels, device="cuda")
         rectified = variant[0] == "rectified"
-        return [(kernel, lambda: kernels.sum_weights[(3, many)](x, dy, sums, *sizes, rectified, **tiles))]
+        return [(kernel, lambda: kernels.sum_weights[(programs,)](x, dy, sums, *sizes, rectified, **tiles))]
     side, channels = (64, 16) if "look" in name else (32, 32)
     pooled = draw(frames, side // 2, side // 2, channels)
     places = torch.randint(9, pooled.shape, device="cuda", dtype=torch.uint8)
-    seen, weight = draw(frames, 64, 64, 3), draw(16, 3, 3, 3).float().contiguous(memory_format=torch.channels_last)
+    seen, weight = draw(frames, 64, 64, 4), draw(16, 3, 3, 3).float().contiguous(memory_format=torch.channels_last)
     count = pooled[..., 0].numel() // tiles["PIXELS"]
-    bias, sums = torch.zeros(16, device="cuda"), torch.zeros(max(programs, 1), 33, 16, device="cuda")
+    bias, sums = torch.zeros(16, device="cuda"), torch.zeros(max(programs, 1), 257, 16, device="cuda")
     x = seen if "look" in name else draw(frames, side, side, channels)
     each: dict[str, Callable[[], object]] = {
-        "look": lambda: kernels.look[(count,)](x, weight, bias, pooled, places, side, side, channels, **tiles),
+        "look": lambda: kernels.look[(programs,)](
+            x, weight, bias, pooled, places, count, side, side, channels, **tiles
+        ),
         "sum_look": lambda: kernels.sum_look[(programs,)](
             x, pooled, places, sums, count, side, side, channels, **tiles
         ),

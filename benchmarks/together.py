@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.timing import device, interleaved
-from effdeg_lab.data import Labelled
+from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
@@ -140,7 +140,7 @@ def _make_task(case: Networks, seed: int) -> Any:
     else:
         inputs = torch.randint(256, (count, *shape), dtype=torch.uint8, generator=generator)
     labels = torch.randint(10, (count,), generator=generator)
-    data = Labelled(inputs, labels, inputs[:10], labels[:10], 10, (0.5,) * shape[0], (0.25,) * shape[0])
+    data = Labeled(inputs, labels, inputs[:10], labels[:10], 10, (0.5,) * shape[0], (0.25,) * shape[0])
     examples = DeviceExamples(data, settings, device())
     return make_task(settings, examples, make_network(settings, examples, device()).train())
 

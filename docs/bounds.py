@@ -14,7 +14,7 @@ EXAMPLES = 50_000  # n of CIFAR-10
 DEGREES = (1, 2, 3, 7, 14, 20, 40)
 # The networks of results/pools/digits.csv: examples/rank_a_pool.py.
 LAYERS = 3
-LABELLED_PER_CLASS = 10
+LABELED_PER_CLASS = 10
 
 
 def monomials(dimension: int, degree: int) -> int:
@@ -76,7 +76,7 @@ def network_bounds(rows: Sequence[Mapping[str, float]]) -> list[float]:
     Returns:
         2/γ times the bound on the complexity, by network.
     """
-    inputs = load_digits(per_class=LABELLED_PER_CLASS, seed=0).labeled
+    inputs = load_digits(per_class=LABELED_PER_CLASS, seed=0).labeled
     rms_norm = float(inputs.double().square().sum(1).mean().sqrt())
     return [
         2 / row["margin@50"] * network_bound(row["frobenius_product"], LAYERS, rms_norm, len(inputs)) for row in rows

@@ -17,14 +17,13 @@ from which_model import FIT, keep_fitted
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
-from effdeg_lab.results import Results, collect, matching
+from effdeg_lab.results import Results, collect, list_others, matching
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.methods import count_seeds, format_duration
 from effdeg_lab.studies.pool import (
     DEGREES,
     RANDOM_PIXELS,
     REFERENCE,
-    RIVALS,
     TARGET,
     TEST_DEGREES,
     ModelPool,
@@ -40,6 +39,8 @@ from effdeg_lab.tables import escape_markdown, to_markdown
 RESULTS = Path(__file__).parent.parent / "results"
 # Weight decay hardly moves the gap of the two pools of the paper.
 GRID_AXES = ("batch", "lr")
+# The measures that effective degrees are compared with in the README, each at several radii or percentiles.
+BY_VARIANT = {"sharpness": "sharpness", "adaptive sharpness": "adaptive_sharpness", "margin": "-margin"}
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
@@ -108,8 +109,7 @@ def fill(mark: str) -> str:
         "text-steps": lambda: text_results.make_step_table(read_texts()),
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
-        "imagenet-throughput": throughput.make_table,
-        "imagenet-hours": throughput.make_hours,
+        "imagenet": format_imagenet,
         "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
         "which-model choice": lambda: which_model.make_choice_table(read_grids()),
@@ -145,6 +145,18 @@ def format_run(study: type) -> str:
             source = f'<source media="(prefers-color-scheme: dark)" srcset="{file}-dark.png">'
             parts.append(f'<picture>{source}<img alt="{caption}" src="{file}-light.png"></picture>\n\n*{caption}*\n')
     return "\n".join(parts) or "Not run yet.\n"
+
+
+def format_imagenet() -> str:
+    """Return what was measured and run on ImageNet and Tiny-ImageNet, and what was not."""
+    names = [name for name in all_recipes() if name.startswith(("imagenet-vit", "tiny-imagenet-vit"))]
+    parts = [f"**`{name}`: {find_recipe(name).title}**\n\n{format_tables(name)}" for name in names if was_run(name)]
+    missing = [f"- the accuracies of `{name}`" for name in names if not was_run(name)]
+    if throughput.is_measured():
+        parts = [throughput.make_table(), throughput.make_hours(), *parts]
+    else:
+        missing.insert(0, f"- the time of a step and the hours of Table 3: `python -m benchmarks {throughput.CASE}`")
+    return "\n".join([*parts, *(["Not run yet:\n", *missing, ""] if missing else [])])
 
 
 def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
@@ -212,7 +224,7 @@ def find_number(name: str, *where: str) -> str:
 
 
 def at_point(name: str, point: str = "") -> Results:
-    """Return the results of a recipe at a point of its grid, as ``labelled 250``; all of them without a grid."""
+    """Return the results of a recipe at a point of its grid, as ``labeled 250``; all of them without a grid."""
     return next(each for each in results(name).split() if each.point == point)
 
 
@@ -247,13 +259,13 @@ def make_recipe_table() -> str:
         planned = ", ".join(_count_runs(number * count, length, unit) for length, number in planned_lengths.items())
         by_length = Counter(run.settings.get(unit, 0) for run in find_runs(name))
         most_first = sorted(by_length.items(), key=lambda each: (-each[1], -each[0]))
-        found = ", ".join(_count_runs(number, length, unit) for length, number in most_first)
+        found = [_count_runs(number, length, unit) for length, number in most_first]
         if not was_run(name):
             owners = Counter(run.recipe for run in find_runs(name))
-            found = (
-                ", ".join(f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()) or "none"
-            )
-        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {found} |")
+            found = [f"shares {_count_runs(number)} with {owner}" for owner, number in owners.items()]
+        others = sum(len(group) for _, group in list_others(recipe, runs()))
+        found += [f"{_count_runs(others)} with other settings"] if others else []
+        lines.append(f"| `{name}` | {recipe.paper} | {planned} | {', '.join(found) or 'none'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -263,34 +275,38 @@ def _count_runs(count: int, length: int | None = None, unit: str = "") -> str:
 
 def make_results() -> str:
     """Tabulate the results of the README: the effective degree as a measure, then as a penalty."""
-    lines = ["| | effective degree | for comparison |", "|---|---:|---|"]
-    for title, name in (("ResNet-18s", "cifar10-resnet18-pool"), ("ViT-Tinys", "cifar10-vit-pool")):
-        rows, epochs = pool(name).models, results(name).epochs
-        best = dict(zip(RIVALS[:2], (score.measure for score in pool(name).papers[1:3]), strict=True))
-        where = f", CIFAR-10, {epochs} epochs: correlation" if len(lines) == 2 else ""
-        lines.append(_format_pool(f"gap of {len(rows)} {title}{where}", rows, best))
-        lines.append(_format_pool(f"the {len(keep_fitted(rows))} that fit", keep_fitted(rows), best))
-    rows = read_digits_pool()
-    best = {"sharpness": "sharpness@0.1", "adaptive_sharpness": "adaptive_sharpness@0.1"}
-    lines.append(_format_pool(f"gap of {len(rows)} MLPs, digits", rows, best))
+    lines = ["| | ED | for comparison |", "|---|---:|---|"]
+    gap = "Pearson correlation with the generalization gap (train − test accuracy)"
+    networks, transformers = pool("cifar10-resnet18-pool"), pool("cifar10-vit-pool")
+    fitted = keep_fitted(transformers.models)
+    lines.append(_format_pool(f"{gap}, {len(networks.models)} ResNet-18s, CIFAR-10", networks.models))
+    lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted))
     seeds = len(results("cifar10-contest").seeds)
-    setting = f"test accuracy, ViT-Tiny, CIFAR-10, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
+    setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
-    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labelled"]):
-        lines.append(_format_accuracies(f"{labels:,} labels, 3 seeds", "cifar10-few-labels", 3 * place + 2, 1))
-    record = json.loads((RESULTS / "demo" / "contest.json").read_text())
-    plain, penalized = (np.mean([run["accuracy"] for run in record[side]]) for side in ("plain", "penalized"))
-    setting = f"MLP, 50 digits, {len(record['seeds'])} seeds"
-    lines.append(f"| {setting} | {penalized:.1%} | plain {plain:.1%} |")
+    for place, labels in enumerate(find_recipe("cifar10-few-labels").grid["labeled"]):
+        setting = f"ResNet-9, {labels:,} labels, 3 seeds"
+        lines.append(_format_accuracies(setting, "cifar10-few-labels", 3 * place + 2, 1))
+    radii, adaptive, percentiles = (len(_list_variants(fitted, kind)) for kind in BY_VARIANT.values())
+    best = f"the best of {radii} radii, {adaptive} radii and {percentiles} percentiles"
+    lines += ["", f"Sharpness, adaptive sharpness and margin: {best} in each row."]
     return "\n".join(lines) + "\n"
 
 
-def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, str]) -> str:
-    """Return the row of a pool: Pearson's correlations with the gap."""
-    shown = {kind.replace("_", " "): name for kind, name in best.items()} | {"margin": "-margin@50"}
-    others = ", ".join(f"{label} {_signed(_correlate(rows, name))}" for label, name in shown.items())
+def _list_variants(rows: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """List a measure at all its radii or percentiles."""
+    sign, name = ("-", kind[1:]) if kind.startswith("-") else ("", kind)
+    return [f"{sign}{column}" for column in rows[0] if column.startswith(f"{name}@")]
+
+
+def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the row of a pool: Pearson's correlations with the gap, of other measures the highest of all variants."""
+    best = {
+        label: max(_correlate(rows, name) for name in _list_variants(rows, kind)) for label, kind in BY_VARIANT.items()
+    }
+    others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
     raw, normalized = (_signed(_correlate(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
     return f"| {setting} | {raw}; normalized {normalized} | {others} |"
 

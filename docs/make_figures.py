@@ -43,11 +43,12 @@ FIGURES = ROOT / "docs" / "figures"
 BENCHMARKS = ROOT / "results" / "benchmarks"
 CONTEST = ROOT / "results" / "demo" / "contest.json"
 AXES = ("width", "lr", "weight_decay")
+# Of the pool of small networks, each at the radius with the highest correlation.
 SHOWN = (
     "effective_degree",
     "total_variation",
-    "sharpness@0.05",
-    "adaptive_sharpness@0.5",
+    "sharpness",
+    "adaptive_sharpness",
     "path_norm",
     "jacobian_norm",
     "-mixup_margin",
@@ -58,7 +59,7 @@ TRAINING = {"step_over_plain", "step_over_same_size", "many_classes", "joined_fo
 STUDIES = (
     "cifar10-contest",
     "cifar10-estimators",
-    "cifar10-few-labels/by-labelled",
+    "cifar10-few-labels/by-labeled",
     "cifar10-few-labels/leads",
     "cifar10-relatives/leads",
     "digits-estimators",
@@ -85,7 +86,7 @@ def draw() -> None:
         plot_method(selection.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
         plot_penalty(effect, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
         plot_rescaling(theme).savefig(FIGURES / f"rescaling-{theme}.png")
-        pool().plot(measures=SHOWN, theme=theme).savefig(FIGURES / f"pool-{theme}.png")
+        plot_pool(theme).savefig(FIGURES / f"pool-{theme}.png")
     draw_lab()
     draw_speed()
     draw_relatives()
@@ -152,6 +153,14 @@ def pool() -> Ranking:
     turned = [f"-{name}" if larger_is_better(name) else name for name in measures]
     # Weight decay hardly matters here: networks that differ in it alone are nearly copies, and resampled together.
     return rank(table, target="gap", measures=turned, hyperparameters=AXES, clusters=AXES[:2])
+
+
+def plot_pool(theme: str) -> Figure:
+    """Plot the gap of the pool of small networks against some measures."""
+    ranked = pool()
+    kinds = [[name for name in ranked.scores if name.partition("@")[0] == kind] for kind in SHOWN]
+    best = [max(names, key=lambda name: ranked.scores[name].pearson.value) for names in kinds]
+    return ranked.plot(measures=best, theme=theme)
 
 
 def pool_table() -> str:

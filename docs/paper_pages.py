@@ -12,7 +12,7 @@ from pathlib import Path
 import lab_tables
 
 from effdeg_lab import Recipe, Table, all_recipes
-from effdeg_lab.report import Report, draw, list_tables, report_on
+from effdeg_lab.report import Report, draw, list_tables, report_on, write_table_command
 from effdeg_lab.results import Results
 from effdeg_lab.studies.methods import write_sweep_command
 from effdeg_lab.tables import escape_markdown, to_markdown
@@ -128,9 +128,11 @@ def describe(report: Report, level: int) -> list[str]:
     """Return the parts of a page that come from a recipe and its runs."""
     recipe, mark = report.recipe, "#" * level
     parts = [f"**{recipe.source}.** {escape_markdown(recipe.expects)}"]
+    shown = [{}, *(changes for changes, _ in report.others)]
+    commands = [write_sweep_command(recipe), *(write_table_command(recipe, Path("results"), each) for each in shown)]
     parts += [
         f"{mark} Command",
-        f"```sh\n{write_sweep_command(recipe)}\neffdeg-lab table {recipe.name} --runs results\n```",
+        "\n".join(["```sh", *commands, "```"]),
         f"Cost: {recipe.cost}.",
     ]
     if not report.runs:

@@ -38,7 +38,7 @@ def train(weight, seed):
 found = np.array([[train(weight, seed) for seed in range(3)] for weight in weights])
 
 # %%
-# Grey lines are seeds, the blue one is their mean. The degree falls all the way; the accuracy stays within the spread
+# Gray lines are seeds, the blue one is their mean. The degree falls all the way; the accuracy stays within the spread
 # of the seeds. On 50 digits simpler is not better.
 with open_figure("light", (9, 3.6)) as (colors, figure):
     for axes, title, values in zip(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from effdeg_lab.data import Labelled
+from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training, loop, train
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.runs import Job, RunFolder, StoppedError
@@ -125,7 +125,7 @@ def make_pictures(count=400, tests=50):
     images[labels == 1, :, : SIZE[0] // 2] += 127
     dark = images[count:].clone()
     dark[:, :, : SIZE[0] // 2] %= 127
-    return Labelled(
+    return Labeled(
         train_inputs=images[:count],
         train_labels=labels[:count],
         test_inputs=images[count:],

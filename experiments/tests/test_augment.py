@@ -100,7 +100,7 @@ def test_geometry_is_changed_as_by_pillow_one_way_or_the_other(operation):
     assert len(ways) == 2
 
 
-def test_cutout_is_a_grey_square_around_any_pixel():
+def test_cutout_is_a_gray_square_around_any_pixel():
     torch.manual_seed(0)
     images = torch.full((400, 3, 28, 28), 5, dtype=torch.uint8)
     cut = augment.cutout(images)[:, 0] == 128

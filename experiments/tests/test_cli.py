@@ -181,6 +181,26 @@ def test_mistakes_end_with_one_clear_sentence(run, own, toy_alone, monkeypatch, 
     assert not [run for run in RunFolder(tmp_path / "effdeg-runs").read() if run.failure is None]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("model=nope", "model='nope' is not known"),
+        ("batch=1000000", "batch=1000000 is more than the 100 training examples that limit=100"),
+        ("held_out=5000", "more than the 0 training examples that limit=100 and held_out=5000 leave of 797"),
+        ("nodes=2", "nodes=2 is too few"),
+        ("pairs=0.001", "pairs=0.001 of a batch of 50 rounds to no path: use pairs=0.02 or more"),
+        ("at=layer", "at='layer' is not a layer of mlp"),
+        ("regularizer=foo", "regularizer=foo is not known. Choose from: 'plain', 'mixup', 'cutmix', 'regmixup', 'sam'"),
+        ("regularizer=foo", "'ict'. Several that act in different places are joined by +, as in mixup+ed."),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_bad_settings_are_reported_before_a_run_is_kept(run, folder, command, given, message):
+    code, _, err = run(command, "digits-methods", "--method", "ed", "--set", given)
+    assert (code, message in err) == (2, True), err
+    assert not folder.folder.exists()
+
+
 def test_a_traceback_is_shown_if_asked_for(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="is not a setting"):

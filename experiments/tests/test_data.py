@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from effdeg_lab.data import check, layouts, load
+from effdeg_lab.data import SIZES, check, layouts, load
 
 USERS_CACHE = os.environ.get("EFFDEG_CACHE")
 
@@ -153,6 +153,7 @@ def test_digits_need_no_folder_and_are_always_split_alike():
     loaded = load("digits", None)
     assert loaded.fingerprint() == "5cc535a3d4a36d71"
     assert (loaded.train_inputs.shape, loaded.test_inputs.shape) == ((797, 64), (1000, 64))
+    assert SIZES["digits"] == (797, (64,), 10)
     assert (loaded.classes, loaded.mean, loaded.std) == (10, (), ())
 
 
@@ -388,6 +389,7 @@ def test_real_data_are_those_that_the_committed_results_were_made_with(monkeypat
     monkeypatch.setenv("EFFDEG_CACHE", USERS_CACHE) if USERS_CACHE else monkeypatch.delenv("EFFDEG_CACHE")
     loaded = load(name, Path(os.environ["EFFDEG_DATA"]))
     assert loaded.fingerprint() == fingerprint
+    assert SIZES[name] == (len(loaded.train_inputs), loaded.train_inputs.shape[1:], loaded.classes)
     if name == "mnist-cifar":
         # What docs/mnist-cifar.md says a network gets that looks at the digit alone.
         own, given = (

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 import effdeg
 from effdeg import baselines
 from effdeg_lab.data import load
-from effdeg_lab.engine import Training, classify, evaluation, loop
+from effdeg_lab.engine import Training, check_training, classify, evaluation, loop
 from effdeg_lab.engine.classify import Schedules, make_task
 from effdeg_lab.engine.evaluation import FOLLOWED
 from effdeg_lab.engine.examples import DeviceExamples
@@ -174,8 +174,8 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
     [
         ({"batch": 61}, "batch=61 is more than the 60 training examples"),
         ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
-        ({"augment": "crop"}, "augment='crop' is for images; digits has features"),
-        ({"augment": "resized-crop"}, "augment='resized-crop' is for images; digits has features"),
+        ({"augment": "crop"}, "augment=crop is for images; digits has features"),
+        ({"augment": "resized-crop"}, "augment=resized-crop is for images; digits has features"),
         ({"dropout": 0.1}, "dropout=0.1 is for vision transformers, not for model='mlp'"),
         ({"warm_up_steps": 13}, "warm_up_steps=13 is more than the 12 steps of this run"),
         ({"regularizer": "ed", "ends": "cuts"}, "is for images; digits has features"),
@@ -202,13 +202,21 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "ed", "loss_on": "points", "anchor": "self"}, "loss_on=points goes with"),
         ({"regularizer": "ed", "loss_on": "boxes"}, "is for images; digits has features"),
         ({"regularizer": "plain", "loss_on": "points"}, "loss_on=points goes with"),
-        ({"labelled": 59}, "labelled=59 takes 6 examples of each class; one has"),
+        ({"resident": True}, "resident=true is for images in files; digits"),
+        ({"suspect": 5}, "suspect=5 needs data with known wrong labels"),
+        ({"labeled": 59}, "labeled=59 takes 6 examples of each class; one has"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_is_kept(tmp_path, settings, message):
+def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path, settings, message):
     with pytest.raises((ValueError, TypeError), match=message):
         carry_out(tmp_path, small(**settings))
     assert not list(tmp_path.iterdir())
+    # What only the examples themselves or a network of one's own can tell is left to the run.
+    if settings.keys() & {"labeled"} or settings.get("model") == "torch.nn:Identity":
+        check_training([small(**settings)], None)
+        return
+    with pytest.raises((ValueError, TypeError), match=message):
+        check_training([small(), small(**settings)], None)
 
 
 def test_divergence_is_an_error_that_names_the_epoch(tmp_path):

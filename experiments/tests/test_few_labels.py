@@ -17,14 +17,14 @@ from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.teacher import Teacher
 
 CPU = torch.device("cpu")
-FEW = {"limit": None, "labelled": 40, "batch": 20, "epochs": 2}
+FEW = {"limit": None, "labeled": 40, "batch": 20, "epochs": 2}
 
 
 def make_examples(**changes):
     return DeviceExamples(load("digits", None), small(**{**FEW, **changes}), CPU)
 
 
-def test_the_labelled_are_as_many_of_each_class_and_follow_from_the_seed():
+def test_the_labeled_are_as_many_of_each_class_and_follow_from_the_seed():
     one, same, other = (make_examples(seed=seed).train for seed in (0, 0, 1))
     assert one.labels.bincount().tolist() == [4] * 10
     assert torch.equal(one.inputs, same.inputs)

@@ -47,15 +47,15 @@ def test_methods_have_one_color_each(theme):
     assert styles_of(PRICES, theme)["all"].color == THEMES[theme].simple
     assert len({style.color for style in styles.values()}) == len(styles)
     assert {(style.line, style.marker) for style in styles.values()} == {("-", "o")}
-    grey = styles_of(METHODS, theme, ["mixup", "sam"])
-    assert grey["mixup"].color == grey["sam"].color not in {style.color for style in styles.values()}
-    assert {name: grey[name] for name in ("plain", "ed")} == {name: styles[name] for name in ("plain", "ed")}
+    gray = styles_of(METHODS, theme, ["mixup", "sam"])
+    assert gray["mixup"].color == gray["sam"].color not in {style.color for style in styles.values()}
+    assert {name: gray[name] for name in ("plain", "ed")} == {name: styles[name] for name in ("plain", "ed")}
 
 
-@pytest.mark.parametrize("grey", [(), ("3", "4", "5", "20")])
-def test_methods_that_share_a_color_differ_in_line_and_marker(grey):
+@pytest.mark.parametrize("gray", [(), ("3", "4", "5", "20")])
+def test_methods_that_share_a_color_differ_in_line_and_marker(gray):
     methods = tuple(Method(str(place), "", {"batch": 1 + place}) for place in range(40))
-    styles = styles_of(replace(METHODS, methods=methods, equal_time=None), "light", grey).values()
-    assert len({style.color for style in styles}) == 10 + bool(grey)
+    styles = styles_of(replace(METHODS, methods=methods, equal_time=None), "light", gray).values()
+    assert len({style.color for style in styles}) == 10 + bool(gray)
     for shape in ("line", "marker"):
         assert len({(style.color, getattr(style, shape)) for style in styles}) == 40

@@ -262,6 +262,7 @@ def test_masks_of_both_and_similar_lengths():
         ({"masks": "both"}, "about the paths of regularizer=ed"),
         ({"regularizer": "ed", "similar_lengths": True, "anchor": "self"}, "anchor=labels or none only"),
         ({"regularizer": "ed", "nodes": 3}, "nodes"),
+        ({"regularizer": "ed", "pairs": 0.001}, "rounds to no path"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, message):

@@ -163,7 +163,7 @@ def test_the_seed_decides_what_is_played(opened):
     assert (first.ended == again.ended).all()
     # envpool paints few frames in another way, a few pixels of them
     assert (first.frames == again.frames).mean() > 0.99
-    # Neighbouring seeds have no game in common, not even under another number.
+    # Neighboring seeds have no game in common, not even under another number.
     levels = [set(played.levels[:, game]) for played in (first, other) for game in range(3)]
     assert sum(map(len, levels)) == len(set.union(*levels)) > 10
 

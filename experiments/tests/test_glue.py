@@ -11,6 +11,7 @@ from test_finetune import make_data, transformers
 
 from effdeg_lab.cli import main
 from effdeg_lab.recipe import find_recipe
+from effdeg_lab.report import report_on, to_text
 from effdeg_lab.results import collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies.text import read_chosen
@@ -85,6 +86,17 @@ def test_scores_with_their_spread_the_best_failures_differences_and_costs():
     assert "3 of the recipe's 25 seeds" in table.notes[0]
     assert "Plain 70.28 ± 1.73, Mixup 70.28 ± 3.07, ED 71.12 ± 1.96" in table.notes[2]
     assert table.notes[-1].startswith("Not run: Mixup in a second stage; R-Drop; ")  # instead of rows of dashes
+
+
+def test_another_encoder_is_named_and_not_counted_against_the_recipes_seeds():
+    changes = {"model": "all-mpnet-base-v2"}
+    text = to_text(
+        report_on(RECIPE, make_runs({"plain": [0.6, 0.62], "ed": [0.61, 0.64]}, **changes), changes), "markdown"
+    )
+    assert "on dev; 2 seeds." in text
+    assert text.count("MiniLM") == text.count(
+        "Differs from the recipe: model all-mpnet-base-v2 (recipe: all-MiniLM-L6-v2)."
+    )
 
 
 def test_differences_that_exclude_zero_are_counted_one_by_one_and_all_at_once():
@@ -216,7 +228,7 @@ def test_every_command_works(type_command, data):
     assert [line.split()[-1] for line in said.splitlines() if line.startswith(" plain")] == ["finished", "run"]
     code, said = type_command("table", "glue-rte", *TINY[:2], *TINY[4:6], "--plot", data / "seeds.png")
     assert code == 0, said
-    assert "RTE, tiny: accuracy, 1 epochs, seed 0" in said
+    assert "RTE, tiny: accuracy, 1 epoch, seed 0" in said
     assert (data / "seeds.png").stat().st_size > 1000
     code, said = type_command("report", "glue-rte", "--out", data / "page.html")
     assert code == 0

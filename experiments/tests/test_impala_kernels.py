@@ -20,12 +20,11 @@ from effdeg_lab.models import impala_kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of which torch's compiler has many on a GPU
 DEVICE = "cuda" if ON_GPU else "cpu"
-TOLERANCE = 0.03 if ON_GPU else 1e-5
 
 
 def make_agent():
     torch.manual_seed(0)
-    agent = Agent((32, 24), actions=15).to(DEVICE)
+    agent = Agent((24, 32), actions=15).to(DEVICE)
     convolutions = [each for each in agent.modules() if isinstance(each, nn.Conv2d)]
     for each in convolutions:
         nn.init.normal_(each.bias, std=0.1)
@@ -42,41 +41,52 @@ def test_the_kernels_compute_the_convolutions_and_all_their_gradients(compiled):
     run = impala_kernels.see
     if compiled:
         run = torch.compile(run, fullgraph=True, backend="inductor" if ON_GPU else "aot_eager")
-    frames = torch.randint(256, (64, 3, 32, 24), device=DEVICE) / 255
+    frames = torch.randint(256, (64, 3, 24, 32), device=DEVICE) / 255
     assert impala_kernels.can_see(frames)
     out = run(frames, parameters)
     dy = torch.randn_like(out)
-    ours = torch.autograd.grad(out, parameters, dy)
-    exact = frames.double()
-    for layer in list(agent.double().trunk)[:12]:
-        exact = layer(exact)
-    theirs = torch.autograd.grad(exact, parameters, dy.double())
-    assert get_error(out, exact) < TOLERANCE
-    errors = [get_error(one, other) for one, other in zip(ours, theirs, strict=True)]
-    assert max(errors) < TOLERANCE, errors
-    assert [each.dtype for each in ours] == [torch.float32] * len(parameters)
+
+    def differentiate(x):
+        return [x, *torch.autograd.grad(x, parameters, dy.to(x.dtype))]
+
+    def convolve(x):
+        for layer in list(agent.trunk)[:12]:
+            x = layer(x)
+        return x
+
+    ours = differentiate(out)
+    assert [each.dtype for each in ours[1:]] == [torch.float32] * len(parameters)
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=ON_GPU):
+        theirs = differentiate(convolve(frames))
+    agent.double()
+    exact = differentiate(convolve(frames.double()))
+    # In bf16, some units and some places of largest pixels change, for PyTorch as for us.
+    for one, other, true in zip(ours, theirs, exact, strict=True):
+        assert get_error(one, true) < 2 * get_error(other, true) + (0.005 if ON_GPU else 1e-5)
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA GPU")
 def test_a_fused_agent_is_the_agent():
     agent, _ = make_agent()
-    frames = torch.rand(256, 3, 32, 24, device="cuda")
+    frames = torch.rand(256, 3, 24, 32, device="cuda")
 
-    def run(fused):
+    def run(x, *, fused):
         agent.fuse(fused)
         agent.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16):
-            logits, values = agent(frames)
+        with torch.autocast("cuda", torch.bfloat16, enabled=x.dtype == torch.float32):
+            hidden = agent.trunk(x)
+            logits, values = agent.actor(hidden), agent.critic(hidden)
         (logits.square().mean() + values.square().mean()).backward()
-        return logits, torch.cat([each.grad.flatten() for each in agent.parameters()])
+        return logits, values, torch.cat([each.grad.flatten().double() for each in agent.parameters()])
 
-    (logits, ours), (expected, theirs) = run(True), run(False)
-    assert get_error(logits, expected.double()) < 0.03
-    assert get_error(ours, theirs.double()) < 0.05
+    ours, theirs = run(frames, fused=True), run(frames, fused=False)
+    agent.double()
+    for one, other, true in zip(ours, theirs, run(frames.double(), fused=False), strict=True):
+        assert get_error(one, true) < 2 * get_error(other, true) + 0.005
 
 
 def test_other_counts_and_frames_that_need_gradients_run_without_kernels():
-    frames = torch.rand(64, 3, 32, 24)
+    frames = torch.rand(64, 3, 24, 32)
     assert not impala_kernels.can_see(frames[:63])
-    assert not impala_kernels.can_see(frames[:, :, :, :20])
+    assert not impala_kernels.can_see(frames[:, :, :, :24])
     assert not impala_kernels.can_see(frames.requires_grad_())

@@ -138,6 +138,50 @@ def test_single_runs_of_equal_length_are_told_apart(runs):
     assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine; limit 50 (recipe: none).\n" in text
 
 
+NARROW = {"data": "my data", "batch": 8}
+
+
+@pytest.fixture
+def others():
+    """Runs with other settings than the recipe's."""
+    narrow = [make_run(METHODS, name, 0.5, seed=seed, **NARROW) for name in ("ed", "plain") for seed in (0, 1)]
+    unfinished = make_run(METHODS, "sam", 0.5, lr=0.3, finished=False)
+    faster = [make_run(METHODS, "plain", 0.5, lr=rate) for rate in (0.4, 0.5)]
+    return [*narrow, make_run(METHODS, "sam", 0.5, batch=8, lr=0.3), unfinished, *faster]
+
+
+def test_runs_with_other_settings_are_named_with_the_command_that_shows_them(runs, others):
+    first, second, third, rest = report_on(METHODS, [*runs, *others]).describe_others()
+    command = "To see them: `effdeg-lab table methods --runs . --set"
+    assert first == f"With other settings: 4 finished runs of plain, ed. {command} 'data=my data' --set batch=8`"
+    assert second == f"With other settings: 1 finished run of sam. {command} batch=8 --set lr=0.3`"
+    assert third == f"With other settings: 1 finished run of plain. {command} lr=0.4`"
+    assert rest == "And 1 more with still other settings."
+    report = report_on(METHODS, [*runs, *others], NARROW)
+    assert {run.file for run in report.runs} == {run.file for run in others[:4]}
+    assert report.others == ()  # those that were not asked for
+
+
+def test_if_nothing_was_run_with_some_settings_all_others_are_named(runs, others, call):
+    found = [changes for changes, _ in report_on(METHODS, [*runs, *others], {"batch": 9}).others]
+    assert found == [{}, NARROW, {"batch": 8, "lr": 0.3}, {"lr": 0.4}, {"lr": 0.5}]
+    text = call("table", "methods", "--set", "epochs=6")
+    assert (
+        "finished runs of plain, mixup, sam, ed. To see them: `effdeg-lab table methods --runs effdeg-runs`\n" in text
+    )
+
+
+def test_what_is_said_of_the_recipe_is_not_said_of_runs_with_other_settings(runs, others):
+    text = to_text(report_on(METHODS, others, NARROW), "markdown")
+    assert "Differs from the recipe: data my data (recipe: digits); batch 8 (recipe: 64).\n" in text
+    assert "How the recipe differs from the paper: `effdeg-lab show methods`\n" in text
+    for changes in ({}, {"epochs": 10, "lr": 0.1}):
+        text = to_text(report_on(METHODS, runs, changes), "markdown")
+        assert "Differs from the paper: The rate is not the paper's.\n" in text
+    weighted = report_on(METHODS, [make_run(METHODS, "ed", 0.5, weight=20.0)], {"weight": 20.0})
+    assert weighted.results[0].departures == ["weight 20"]  # which value the recipe has depends on the method
+
+
 def test_table_in_the_terminal(call, tmp_path):
     text = call("table", "methods", "--plot", "curves.svg")
     for words in (
@@ -149,7 +193,7 @@ def test_table_in_the_terminal(call, tmp_path):
         assert words in text
     assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
     assert "At equal epochs: 5 epochs, seed 0" in call("table", "methods", "--set", "epochs=5")
-    assert "To run it (nothing): effdeg-lab sweep methods" in call("table", "methods", "--set", "epochs=6")
+    assert "To run it (nothing): `effdeg-lab sweep methods`" in call("table", "methods", "--set", "epochs=6")
     assert json.loads(call("table", "methods", "--format", "json"))["name"] == "methods"
 
 

@@ -260,6 +260,10 @@ def test_reading_leaves_out_what_is_damaged_and_reports_it(tmp_path):
             with pytest.warns(RuntimeWarning, match=rf"a run is left out: {file} is damaged: "):
                 assert [run.file for run in folder.read(brief=brief)] == [good[1].file]
         assert folder.find(Toy()) is None
+    for damage in ("", content[:20]):
+        file.write_text(damage)
+        with pytest.raises(ValueError, match="it is empty, or its first line is not complete"):
+            read_run(file)
 
 
 @pytest.mark.parametrize("stage", ["write", "sync"])

@@ -42,6 +42,7 @@ def test_what_is_typed_becomes_values_of_the_right_types():
     [
         ("count", "--set count has no value: write --set count=VALUE."),
         ("cuont=3", "'cuont' is not a setting. Did you mean 'count'?"),
+        ("xyz=3", "'xyz' is not a setting. See effdeg-lab show RECIPE."),
         ("count=3.5", "count=3.5 is not possible: count must be a whole number."),
         ("limit=few", "limit=few is not possible: limit must be a whole number or none."),
         ("share=half", "share=half is not possible: share must be a finite number."),

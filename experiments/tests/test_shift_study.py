@@ -16,7 +16,7 @@ from test_pretrained import count_right
 from test_shifts import ALL, write, write_pacs
 
 from effdeg_lab.cli import main
-from effdeg_lab.data import Labelled
+from effdeg_lab.data import Labeled
 from effdeg_lab.engine import classify, train
 from effdeg_lab.finetuning import encoders, soups
 from effdeg_lab.finetuning.soups import measure_soups
@@ -266,7 +266,7 @@ def toy_imagenet(tmp_path, clip, monkeypatch):  # noqa: F811
                 write(tmp_path / name, each.wnid, number)
     images = torch.randint(256, (48, 3, 32, 32), dtype=torch.uint8, generator=draw)
     labels = torch.randint(1000, (48,), generator=draw)
-    data = Labelled(images[:32], labels[:32], images[32:], labels[32:], 1000, (0.5,) * 3, (0.5,) * 3)
+    data = Labeled(images[:32], labels[:32], images[32:], labels[32:], 1000, (0.5,) * 3, (0.5,) * 3)
     monkeypatch.setattr(classify, "load", lambda *_: data)
     monkeypatch.setattr("effdeg_lab.engine.pretrained.ALONG", 20)
     return tmp_path

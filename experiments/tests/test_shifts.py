@@ -213,7 +213,7 @@ def test_what_is_missing_or_wrong_is_named(tmp_path):
         find_test_set("imagenet", tmp_path, CROP)
 
 
-def test_the_crop_is_the_centre_of_the_resized_image():
+def test_the_crop_is_the_center_of_the_resized_image():
     draw = np.random.default_rng(0)
     image = Image.fromarray(draw.integers(0, 256, (50, 33, 3), dtype=np.uint8))
     resized = np.asarray(image.resize((16, 24), Image.Resampling.BICUBIC))  # 16 · 50/33 = 24.2
@@ -322,7 +322,7 @@ def write_cifar10(folder):
         pq.write_table(table, folder / "cifar10" / f"{split}-00000-of-00001.parquet")
 
 
-def test_conflicting_cues_are_labelled_by_their_shape(tmp_path):
+def test_conflicting_cues_are_labeled_by_their_shape(tmp_path):
     write_cifar10(tmp_path)
     assert load("cifar10", tmp_path, 12).shifted == {}
     paths = ["cat/cat7-dog2.png", "knife/knife1-cat1.png", "boat/boat10-cat12.png", "cat/cat1-cat3.png"]

@@ -312,7 +312,7 @@ def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_o
     ("changes", "words"),
     [
         ({"pixels": None}, "imagenet has images of many sizes: set pixels"),
-        ({"labelled": 100}, "labelled and unlabeled_batch are not for imagenet"),
+        ({"labeled": 100}, "labeled and unlabeled_batch are not for imagenet"),
         ({"data": "digits", "augment": "none", "resident": True}, "resident=true is for images in files; digits"),
     ],
 )

@@ -1,7 +1,7 @@
 """A tiny game with procedurally generated levels, for tests alone: its returns are never shown as Procgen's.
 
 A square appears on the left or on the right of every frame. Action 0 catches it on the left, action 1 on the right; a
-catch is worth 1. All other actions do nothing. An episode has 4 to 10 steps. The level decides its length, its colours
+catch is worth 1. All other actions do nothing. An episode has 4 to 10 steps. The level decides its length, its colors
 and where the squares appear.
 """
 

@@ -25,7 +25,7 @@ _COLORS = {
     "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
     "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
 }
-_GREY = {"light": "#68717a", "dark": "#98a2ad"}
+_GRAY = {"light": "#68717a", "dark": "#98a2ad"}
 # The lines and markers of methods that share a color; squares are left to the numbers of the paper.
 _SHAPES: tuple[tuple[Line, str], ...] = (
     ("-", "o"),
@@ -70,19 +70,19 @@ def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManage
     return plots.open_figure(theme, size)
 
 
-def styles_of(recipe: Recipe, theme: str, grey: Collection[str] = ()) -> dict[str, Style]:
+def styles_of(recipe: Recipe, theme: str, gray: Collection[str] = ()) -> dict[str, Style]:
     """Return the style of each method, the same in all figures; ``equal_time`` or else the second is blue.
 
-    Methods that are ``grey`` leave the colors, of which there are nine, to the others.
+    Methods that are ``gray`` leave the colors, of which there are nine, to the others.
     """
     from effdeg.plots import THEMES
 
     first, *others = [method.name for method in recipe.methods]
     others.sort(key=lambda name: name != recipe.equal_time)
     looks = [Style(color, *shape) for shape in _SHAPES for color in (THEMES[theme].simple, *_COLORS[theme])]
-    greys = [Style(_GREY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
-    colored, greyed = [name for name in others if name not in grey], [name for name in others if name in grey]
-    return {first: Style(THEMES[theme].ink)} | dict(zip(colored, cycle(looks))) | dict(zip(greyed, cycle(greys)))
+    grays = [Style(_GRAY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
+    colored, grayed = [name for name in others if name not in gray], [name for name in others if name in gray]
+    return {first: Style(THEMES[theme].ink)} | dict(zip(colored, cycle(looks))) | dict(zip(grayed, cycle(grays)))
 
 
 def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:

@@ -55,7 +55,7 @@ class Recipe:
     study: "Study"  # turns runs into a verdict, tables and figures
     methods: tuple[Method, ...]  # what is compared; the first is the reference
     run_together: Callable[[Sequence["Job"]], None] | None = None  # carries out runs with the same together_key
-    # Raises, before any run, unless all that runs with these settings read is in the data folder.
+    # Raises, before any run, unless runs with these settings find what they read and can be carried out.
     check_data: Callable[[Iterable[Any], Path | None], None] = check_all
     departs: str = ""  # where the settings are not the paper's, and why
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -158,5 +158,5 @@ def find_recipe(name: str) -> Recipe:
     recipes = all_recipes()
     if name not in recipes:
         hint = "One of your own is given as package.module:RECIPE."
-        raise ValueError(f"{name!r} is not a recipe. {suggest(name, recipes)} {hint}")
+        raise ValueError(f"{name!r} is not a recipe. {suggest(name, recipes, command='effdeg-lab list')} {hint}")
     return recipes[name]

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -13,13 +14,15 @@ from markupsafe import Markup
 from effdeg.io import render_html
 from effdeg_lab import tables
 from effdeg_lab.recipe import Method, Recipe
-from effdeg_lab.results import Results, collect, matching
+from effdeg_lab.results import Results, collect, list_others, matching
 from effdeg_lab.runs import Run
+from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.methods import format_duration, format_values, write_sweep_command
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict
 
+_MOST_OTHERS = 3  # groups of runs with other settings that are listed
 _COLOR = re.compile(r"#[0-9a-f]{6}\b")
 # Smaller numbers may be factors, of which every digit counts.
 _LONG_NUMBER = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")
@@ -34,6 +37,7 @@ class Report:
     verdicts: tuple[Verdict, ...]
     runs: tuple[Run, ...]
     tuning_runs: tuple[Run, ...]
+    others: tuple[tuple[dict[str, Any], list[Run]], ...]  # its runs with other settings, by the changes that show them
 
     @property
     def shown(self) -> bool:
@@ -75,8 +79,24 @@ class Report:
             yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []
             yield from list_tables(results)
         yield from [self.tuning] if self.tuning else []
-        yield from [f"Differs from the paper: {self.recipe.departs}"] if self.recipe.departs else []
-        yield from [] if self.runs else [f"To run it ({self.recipe.cost}): {write_sweep_command(self.recipe)}"]
+        if self.recipe.departs and self.results[0].changes:  # it may be about what was changed
+            yield f"How the recipe differs from the paper: `effdeg-lab show {self.recipe.name}`"
+        elif self.recipe.departs:
+            yield f"Differs from the paper: {self.recipe.departs}"
+        yield from self.describe_others()
+        if not self.runs:
+            yield f"To run it ({self.recipe.cost}): `{write_sweep_command(self.recipe)}`"
+
+    def describe_others(self) -> Iterator[str]:
+        """Iterate over sentences on the runs with other settings, each with the command that shows them."""
+        for changes, runs in self.others[:_MOST_OTHERS]:
+            folder, names = runs[0].file.parent.parent, {run.method for run in runs}
+            methods = ", ".join(each.name for each in self.recipe.methods if each.name in names)
+            count = f"{len(runs)} finished runs" if len(runs) > 1 else "1 finished run"
+            command = write_table_command(self.recipe, folder, changes)
+            yield f"With other settings: {count} of {methods}. To see them: `{command}`"
+        if rest := sum(len(runs) for _, runs in self.others[_MOST_OTHERS:]):
+            yield f"And {rest} more with still other settings."
 
 
 def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> Report:
@@ -91,7 +111,14 @@ def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | 
     final = find(recipe.methods, tuning=False)
     tuned = find((method for method in recipe.methods if method.tune), tuning=True)
     tuning_runs = tuple(run for file, run in tuned.items() if file not in final)
-    return Report(recipe, tuple(results), tuple(verdicts), tuple(final.values()), tuning_runs)
+    others = tuple(list_others(recipe, runs, changes))
+    return Report(recipe, tuple(results), tuple(verdicts), tuple(final.values()), tuning_runs, others)
+
+
+def write_table_command(recipe: Recipe, runs: Path, changes: Mapping[str, Any]) -> str:
+    """Write the command that shows the results with some changed settings."""
+    asked = "".join(f" --set {shlex.quote(f'{name}={format_setting(value)}')}" for name, value in changes.items())
+    return f"effdeg-lab table {recipe.name} --runs {shlex.quote(str(runs))}{asked}"
 
 
 def list_tables(results: Results) -> list[Table]:
@@ -119,6 +146,7 @@ def to_dict(report: Report) -> dict[str, Any]:
     """Return everything as plain numbers, names and lists."""
     return {
         **{key: getattr(report.recipe, key) for key in ("name", "title", "paper", "expects", "departs")},
+        "changes": dict(report.results[0].changes),
         "results": [
             {
                 "scale": dict(results.scale),

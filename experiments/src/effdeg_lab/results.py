@@ -4,8 +4,9 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -143,7 +144,9 @@ class Results:
     scale: Mapping[str, Any]  # the settings of scale that all these runs share
     methods: tuple[MethodRuns, ...]  # every method of the recipe, run or not
     equal_time: EqualTime | None = None  # None if the reference was not run, or nothing else
-    point: str = ""  # of the grid that these runs are at, as "labelled 250"; empty if they are at all of its points
+    point: str = ""  # of the grid that these runs are at, as "labeled 250"; empty if they are at all of its points
+    # What else differs from the recipe, since it was asked for: these are not the runs that are planned.
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def done(self) -> list[MethodRuns]:
@@ -179,17 +182,23 @@ class Results:
     def heading(self) -> str:
         """Epochs, seeds and machines, in one line."""
         parts = [self.point] if self.point else []
-        parts += [f"{self.epochs} epochs"] if self.epochs and not self.varies_epochs else []
+        if self.epochs and not self.varies_epochs:
+            parts.append(f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}")
         if self.seeds:
             parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}")
         return ", ".join([*parts, *self.machines])
 
     @property
     def departures(self) -> list[str]:
-        """How the scale differs from the recipe's, as ``epochs 36 (recipe: 300)`` each."""
+        """How the scale and other settings differ from the recipe's, as ``epochs 36 (recipe: 300)`` each."""
         own = self.recipe.settings.to_dict()
-        changed = [name for name, value in self.scale.items() if name not in _RECORDING and value != own[name]]
-        return [f"{name} {_write(self.scale[name])} (recipe: {_write(own[name])})" for name in changed if self.done]
+        scale = {name: value for name, value in self.scale.items() if name not in _RECORDING and value != own[name]}
+        shown = {**self.changes, **scale} if self.done else {}
+        by_method = {name for each in self.recipe.methods for name in each.changes} - scale.keys()
+        return [
+            f"{name} {_write(value)}" + ("" if name in by_method else f" (recipe: {_write(own[name])})")
+            for name, value in shown.items()
+        ]
 
     def find(self, name: str) -> MethodRuns:
         """Find a method by its name."""
@@ -252,6 +261,9 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     own = {name: asked[name] for name in kind.scale_names()}
     kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
     choices = [choose(recipe, each, runs, changes) for each in recipe.methods]
+    planned = [recipe.resolve(each).to_dict() for each in recipe.methods]
+    others = {name: asked[name] for name in changes if name not in {"seed", *own, *recipe.axes}}
+    others = {name: value for name, value in others.items() if any(each[name] != value for each in planned)}
 
     def get_scale(run: Run, method: Method) -> dict[str, Any]:
         """Return the scale that a run belongs to; what the method or the point sets itself is no scale."""
@@ -265,7 +277,7 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
             _pick_runs(recipe, method, [run for run in found if get_scale(run, method) == scale], choice, changes)
             for (method, found), choice in zip(kept, choices, strict=True)
         ]
-        results.append(Results(recipe, scale, tuple(methods)))
+        results.append(Results(recipe, scale, tuple(methods), changes=others))
     results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
     most = max(each.size for each in results)
 
@@ -366,6 +378,39 @@ def matching(
     known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
     kept = [(run, own) for run, own in known if all(own[key] in values for key, values in allowed.items())]
     return [run for run, own in kept if {axis: own[axis] for axis in recipe.axes} in points]
+
+
+def list_others(
+    recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None
+) -> list[tuple[dict[str, Any], list[Run]]]:
+    """Group the finished runs that were made for a recipe but are not in its results by the changes that show them.
+
+    If there are results with the settings in ``changes``, only runs with the same settings are listed.
+    """
+    changes, kind, points = changes or {}, type(recipe.settings), recipe.points()
+
+    def find(changes: Mapping[str, Any], *, tuning: bool) -> set[Path]:
+        found = (matching(runs, recipe, each, tuning=tuning, changes=changes) for each in recipe.methods)
+        return {run.file for several in found for run in several}
+
+    shown, methods = find(changes, tuning=False), {each.name: each for each in recipe.methods}
+    asked = recipe.settings.change(changes).to_dict() if shown else {}
+    known = shown | find(changes, tuning=True) | find({}, tuning=True)
+    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    for run in runs:
+        own, method = kind.complete(run.settings), methods.get(run.method)
+        if run.recipe != recipe.name or not run.finished or run.file in known or method is None:
+            continue
+        usual = recipe.resolve(method).to_dict()
+        if own.keys() != usual.keys() or any(own[name] != asked[name] for name in changes if shown):
+            continue
+        free = {"seed", *kind.scale_names()} - method.changes.keys() | method.tune.keys()
+        point = {axis: own[axis] for axis in recipe.axes}
+        needed = {name: own[name] for name in changes if shown}
+        needed |= {name: own[name] for name in own if name not in {*free, *point} and own[name] != usual[name]}
+        needed |= {} if point in points else point
+        groups.setdefault(json.dumps(needed), (needed, []))[1].append(run)
+    return sorted(groups.values(), key=lambda group: -len(group[1]))
 
 
 def choose(

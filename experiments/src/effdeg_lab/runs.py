@@ -102,6 +102,8 @@ def read_run(file: Path, *, brief: bool = False) -> Run:
     """Read a run; a last line that a kill has torn off is left out. In brief, only the first and the last line."""
     lines = _read_lines(file)
     try:
+        if not lines:
+            raise ValueError("it is empty, or its first line is not complete")
         header, *entries = map(json.loads, [*lines[:1], *lines[1:][-1:]] if brief else lines)
         if header["format"] != FORMAT:
             raise ValueError(f"it has format {header['format']!r}; expected {FORMAT}")

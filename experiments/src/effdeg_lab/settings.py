@@ -113,16 +113,16 @@ class Settings:
     def _check_name(self, key: str) -> None:
         names = [each.name for each in fields(self)]
         if key not in names:
-            raise ValueError(f"{key!r} is not a setting. {suggest(key, names)}")
+            raise ValueError(f"{key!r} is not a setting. {suggest(key, names, command='effdeg-lab show RECIPE')}")
 
 
-def suggest(name: str, options: Iterable[str]) -> str:
-    """Name the options that are close to a misspelt name, or list them all if none is."""
+def suggest(name: str, options: Iterable[str], *, command: str = "") -> str:
+    """Name the options that are close to a misspelled name; if none is, the command that shows all, or all of them."""
     options = list(dict.fromkeys(options))
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(map(repr, close))}?"
-    return f"Choose from: {', '.join(map(repr, options))}."
+    return f"See {command}." if command else f"Choose from: {', '.join(map(repr, options))}."
 
 
 def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
@@ -134,6 +134,12 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
             f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
             f"Use nodes={degree + 1} or more, or a lower degree."
         )
+
+
+def check_pairs(pairs: float, batch: int) -> None:
+    """Raise unless this share of a batch is at least one path."""
+    if pairs * batch < 0.5:
+        raise ValueError(f"pairs={pairs:g} of a batch of {batch} rounds to no path: use pairs={1 / batch:.2g} or more.")
 
 
 def format_setting(value: Any) -> str:

@@ -41,8 +41,11 @@ def print_parts(console: Console, parts: "Iterable[str | tables.Table]") -> None
     from effdeg_lab.tables import to_terminal
 
     for part in parts:
-        console.print(escape(part) if isinstance(part, str) else to_terminal(part, console.width))
-        for note in () if isinstance(part, str) else part.notes:
+        if isinstance(part, str):
+            console.print(escape(part), soft_wrap=part.endswith("`"))  # a command stays on one line, to be copied
+            continue
+        console.print(to_terminal(part, console.width))
+        for note in part.notes:
             console.print(f"[dim]{escape(note)}[/]")
 
 

@@ -14,13 +14,13 @@ from effdeg_lab.data.image_sets import (
     find_mnist_cifar,
     find_tiny_imagenet,
 )
-from effdeg_lab.data.layouts import LAYOUTS, Labelled, find_layout, make_labelled
+from effdeg_lab.data.layouts import LAYOUTS, Labeled, find_layout, make_labeled
 from effdeg_lab.data.stored import ImageSet, find_imagenet
 from effdeg_lab.settings import Settings, suggest
 
-__all__ = ["ImageSet", "Labelled", "check", "check_all", "load"]
+__all__ = ["CIFAR10N", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
 
-Load = Callable[[], Labelled | ImageSet]
+Load = Callable[[], Labeled | ImageSet]
 
 
 def _find_cifar10(folder: Path, pixels: int | None) -> Load:
@@ -50,9 +50,17 @@ _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     "tiny-imagenet": find_tiny_imagenet,
     "imagenet": find_imagenet,
 }
+SIZES: dict[str, tuple[int, tuple[int, ...], int]] = {
+    "digits": (797, (64,), 10),
+    **dict.fromkeys(("cifar10", *CIFAR10N), (50_000, (3, 32, 32), 10)),
+    "mnist": (60_000, (1, 28, 28), 10),
+    "mnist-cifar": (10_000, (3, 64, 32), 2),
+    "tiny-imagenet": (100_000, (3, 64, 64), 200),
+}
+"""How many training examples published data sets have, the shape of one, and the number of classes."""
 
 
-def load(name: str, folder: Path | None, pixels: int | None = None) -> Labelled | ImageSet:
+def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:
     """Load a data set from the folder that holds the data sets.
 
     Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar``, ``pacs`` or
@@ -94,11 +102,11 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
     if not path.exists():
         raise FileNotFoundError(f"data={name!r} is not known, and {path} does not exist.{hint}")
     read = find_layout(path)
-    return lambda: make_labelled(path, *read()).shuffle()
+    return lambda: make_labeled(path, *read()).shuffle()
 
 
-def _load_digits() -> Labelled:
+def _load_digits() -> Labeled:
     """Load the demonstration's digits, 64 features in [0, 1] each: 797 to train on, 1,000 to test on."""
-    digits = load_digits(per_class=797, seed=0)  # no class has as many: all are labelled
+    digits = load_digits(per_class=797, seed=0)  # no class has as many: all are labeled
     train, test = (digits.labelled, digits.labels), (digits.held_out, digits.held_out_labels)
-    return Labelled(*train, *test, classes=10).shuffle()
+    return Labeled(*train, *test, classes=10).shuffle()

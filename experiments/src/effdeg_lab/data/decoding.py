@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from effdeg_lab.data.kept import Buffer, Notes, keep_bytes
-from effdeg_lab.data.layouts import Labelled
+from effdeg_lab.data.layouts import Labeled
 from effdeg_lab.data.stored import ImageSet, StoredImages
 from effdeg_lab.progress import progress_bar
 
@@ -227,7 +227,7 @@ def decode_all(
     train_margin: float = 1.0,
     decoder: Decoder = "pillow",
     progress: bool,
-) -> Labelled:
+) -> Labeled:
     """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side.
 
     By default, training images keep their whole short side, of which crops are taken later; test images do not.
@@ -240,7 +240,7 @@ def decode_all(
         # Copied on writing: a map for reading alone makes torch warn.
         pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
         tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))
-    return Labelled(*tensors[0], *tensors[1], data.classes, data.mean, data.std)
+    return Labeled(*tensors[0], *tensors[1], data.classes, data.mean, data.std)
 
 
 def _keep_pixels(crops: Crops, name: str, how: list[Any], *, decoders: int, progress: bool) -> tuple[Any, Notes]:

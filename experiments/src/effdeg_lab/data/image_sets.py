@@ -17,18 +17,18 @@ from torch.nn.functional import pad
 from effdeg_lab.data.corruptions import find_corrupted
 from effdeg_lab.data.layouts import (
     Array,
-    Labelled,
+    Labeled,
     Scale,
     Split,
     explain_errors,
     find_parquet,
     find_shards,
-    make_labelled,
+    make_labeled,
     read_all,
     read_tables,
 )
 
-Load = Callable[[], Labelled]
+Load = Callable[[], Labeled]
 Reader = Callable[[Path], Split]
 CIFAR10N = {
     "cifar10n-aggregate": "aggre_label",
@@ -66,7 +66,7 @@ def find_cifar10n(folder: Path, name: str) -> Load:
     if file is None:
         raise FileNotFoundError(f"{name} was not found: expected one of {', '.join(map(str, files))}.")
 
-    def load() -> Labelled:
+    def load() -> Labeled:
         data, labels = load_cifar10(), _read_human_labels(file)
         clean, given = labels["clean_label"], labels[CIFAR10N[name]]
         if not torch.equal(clean, data.train_labels):
@@ -98,7 +98,7 @@ def find_tiny_imagenet(folder: Path) -> Load:
             name = "valid" if any(place.glob("valid-*.parquet")) else "val"
             train, test = find_shards(place, "train"), find_shards(place, name)
             what = f"tiny-imagenet in {place}"
-            return lambda: make_labelled(what, read_tables(train), read_tables(test), scale).shuffle()
+            return lambda: make_labeled(what, read_tables(train), read_tables(test), scale).shuffle()
     raise FileNotFoundError(
         f"tiny-imagenet was not found: expected train-*.parquet and val-*.parquet in {places[0]} or {places[1]}."
     )
@@ -114,11 +114,11 @@ def find_mnist_cifar(folder: Path) -> Load:
     """
     load_mnist, load_cifar10 = find_mnist(folder), _find_cifar10(folder)
 
-    def load() -> Labelled:
+    def load() -> Labeled:
         mnist, cifar = load_mnist(), load_cifar10()
         train = _stack(1, mnist.train_inputs, mnist.train_labels, cifar.train_inputs, cifar.train_labels)
         test = _stack(2, mnist.test_inputs, mnist.test_labels, cifar.test_inputs, cifar.test_labels)
-        data = make_labelled(f"mnist-cifar in {folder}", train, test)
+        data = make_labeled(f"mnist-cifar in {folder}", train, test)
         upper, lower = data.test_inputs.chunk(2, dim=2)
         further = {
             "MNIST randomized": torch.cat([_shuffle(upper, seed=3), lower], dim=2),
@@ -137,9 +137,9 @@ def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Re
             if train[0].is_file():
                 if missing := [str(file) for file in (*train, test) if not file.is_file() or not file.stat().st_size]:
                     raise FileNotFoundError(f"{name} is incomplete: {', '.join(missing)} is missing or empty.")
-                return lambda: make_labelled(f"{name} in {place}", read_all(read, train), read(test), scale)
+                return lambda: make_labeled(f"{name} in {place}", read_all(read, train), read(test), scale)
         if (parquet := find_parquet(place)) is not None:
-            return lambda: make_labelled(f"{name} in {place}", *parquet(), scale)
+            return lambda: make_labeled(f"{name} in {place}", *parquet(), scale)
     raise FileNotFoundError(
         f"{name} was not found: expected {', '.join(names)} (or the same with {[*readers][-1]}), or train-*.parquet "
         f"and test-*.parquet (as on the Hugging Face hub) in {', '.join(map(str, places[:-1]))} or {places[-1]} itself."

@@ -36,7 +36,7 @@ _LABELS = ("label", "labels", "label_ids", "target", "targets", "y")
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labeled:
     """A data set for classification, some examples to train on and some to test on."""
 
     train_inputs: Tensor  # images as bytes, N × channels × height × width, or features, N × D floats
@@ -63,7 +63,7 @@ class Labelled:
             found.update(tensor.cpu().contiguous().numpy().data)  # without a copy, which may not fit into memory
         return found.hexdigest()[:16]
 
-    def shuffle(self) -> "Labelled":
+    def shuffle(self) -> "Labeled":
         """Bring the training examples into a random order that is always the same."""
         order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
         truth = None if self.true_labels is None else self.true_labels[order]
@@ -80,7 +80,7 @@ class Corrupted:
     images: Mapping[str, tuple[Tensor, Tensor]]  # by the name of the corruption, images as bytes, and their labels
 
 
-def make_labelled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labelled:
+def make_labeled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labeled:
     """Check what was read, under a name for errors, and number the classes: the sorted labels of training examples."""
     _check(f"{name}: the training", *train)
     _check(f"{name}: the test", *test)
@@ -96,7 +96,7 @@ def make_labelled(name: object, train: Split, test: Split, scale: Scale | None =
         kept = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
         tensors += [torch.from_numpy(np.ascontiguousarray(kept)), torch.from_numpy(places.astype(np.int64))]
     x, y, test_x, test_y = tensors
-    return Labelled(x, y, test_x, test_y, len(classes), *(scale or _measure_pixels(train[0])))
+    return Labeled(x, y, test_x, test_y, len(classes), *(scale or _measure_pixels(train[0])))
 
 
 def _check(what: str, inputs: Array, labels: Array) -> None:

@@ -1,6 +1,6 @@
 """Augmentation of a batch of images on its device: random resized crops, flips and RandAugment.
 
-Images are bytes, N × 3 × height × width (grey ones have one channel), and stay bytes. Every image has its own random
+Images are bytes, N × 3 × height × width (gray ones have one channel), and stay bytes. Every image has its own random
 numbers. Nothing waits for the device, and all shapes are fixed, so that a step can be compiled and captured in a graph.
 """
 
@@ -15,7 +15,7 @@ RESIZED = ("resized-crop", "resized-crop-flip", "resized-crop-flip-randaugment")
 # The ratio of width to height of a crop, and how often one is drawn that does not fit before the whole image is taken.
 _RATIOS, _TRIES = (3 / 4, 4 / 3), 10
 # Where a pixel comes from outside of the image.
-_GREY = 128
+_GRAY = 128
 # RandAugment(2, 10) as in big_vision: two operations, each at the highest magnitude of AutoAugment's scale.
 _LAYERS = 2
 _DEGREES, _SHEAR, _FACTOR = 30.0, 0.3, 1.9
@@ -103,7 +103,7 @@ def randaugment(images: Tensor) -> Tensor:
     The 16 operations and their magnitudes are those of big_vision, which the stronger ViT recipe uses (Beyer et al.,
     2022): AutoContrast, Equalize, Invert, Rotate by ±30°, Posterize to 4 bits, Solarize, Color, Contrast, Brightness
     and Sharpness by 1.9, ShearX and ShearY by ±0.3, TranslateX and TranslateY by ±100 of 224 pixels, Cutout of a square
-    of 80 of 224 pixels, SolarizeAdd of 110. Pixels from outside become grey. timm's list is the same without Cutout.
+    of 80 of 224 pixels, SolarizeAdd of 110. Pixels from outside become gray. timm's list is the same without Cutout.
 
     Each operation is Pillow's, where Pillow has it. Two of big_vision's are not: its Contrast takes the number of
     pixels divided by 256 for the mean, and its Solarize compares bytes with 256, which is none. Here, as with Pillow,
@@ -176,13 +176,13 @@ def brightness(images: Tensor) -> Tensor:
 
 def contrast(images: Tensor) -> Tensor:
     """Scale all pixels, away from the mean shade."""
-    mean = _to_grey(images).double().mean((1, 2, 3), keepdim=True).add(0.5).floor().byte()
+    mean = _to_gray(images).double().mean((1, 2, 3), keepdim=True).add(0.5).floor().byte()
     return _blend(mean, images)
 
 
 def color(images: Tensor) -> Tensor:
-    """Scale all pixels, away from their own shade of grey."""
-    return _blend(_to_grey(images), images)
+    """Scale all pixels, away from their own shade of gray."""
+    return _blend(_to_gray(images), images)
 
 
 def sharpness(images: Tensor) -> Tensor:
@@ -197,14 +197,14 @@ def sharpness(images: Tensor) -> Tensor:
 
 
 def cutout(images: Tensor) -> Tensor:
-    """Make a square grey, the center of which lies anywhere in the image."""
+    """Make a square gray, the center of which lies anywhere in the image."""
     inside = []
     for size in images.shape[2:]:
         center = torch.randint(size, (len(images), 1), device=images.device)
         distance = torch.arange(size, device=images.device) - center
         half = round(_CUT * size / 2)
         inside.append((distance >= -half) & (distance < half))
-    return torch.where(inside[0][:, None, :, None] & inside[1][:, None, None, :], _GREY, images)
+    return torch.where(inside[0][:, None, :, None] & inside[1][:, None, None, :], _GRAY, images)
 
 
 def rotate(images: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ def transform(images: Tensor, matrices: Tensor) -> Tensor:
     image = torch.arange(len(images), device=device)[:, None, None, None]
     channel = torch.arange(channels, device=device)[:, None, None]
     taken = images[image, channel, row.clamp(0, height - 1)[:, None], column.clamp(0, width - 1)[:, None]]
-    return torch.where(inside[:, None], taken, _GREY)
+    return torch.where(inside[:, None], taken, _GRAY)
 
 
 def _transform_by(images: Tensor, entry: tuple[int, int], values: Tensor) -> Tensor:
@@ -267,7 +267,7 @@ def _draw_signs(images: Tensor) -> Tensor:
     return 2.0 * torch.randint(2, (len(images),), device=images.device).double() - 1.0
 
 
-def _to_grey(images: Tensor) -> Tensor:
+def _to_gray(images: Tensor) -> Tensor:
     """Return the shade of each pixel, by the weights of ITU-R 601-2 in whole numbers, as Pillow has them."""
     if images.shape[1] == 1:
         return images
@@ -276,7 +276,7 @@ def _to_grey(images: Tensor) -> Tensor:
 
 
 def _blend(degenerate: Tensor, images: Tensor) -> Tensor:
-    """Go from one image towards another and beyond it."""
+    """Go from one image toward another and beyond it."""
     start = degenerate.float()
     return (start + _FACTOR * (images.float() - start)).clamp(0, 255).byte()
 

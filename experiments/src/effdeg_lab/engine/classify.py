@@ -67,11 +67,7 @@ def finish(
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
     """Describe the training of a classifier for the loop."""
-    if settings.suspect and examples.truth is None:
-        raise ValueError(
-            f"suspect={settings.suspect} needs data with known wrong labels, such as cifar10n-worst; those of "
-            f"{settings.data} are not known: set suspect=0."
-        )
+    check_suspect(settings, known=examples.truth is not None)
     memory = None if examples.truth is None else WrongLabels(examples, settings)
     teacher = None if settings.teacher is None else Teacher(model, settings.teacher)
     regularizer = make_regularizer(settings, examples, teacher and teacher.model)
@@ -145,9 +141,7 @@ def make_network(
 @torch.no_grad()
 def check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
     """Raise unless the network fits the data and has the layer that paths lie at."""
-    layers = [name for name, _ in network.named_modules() if name]
-    if settings.at is not None and settings.at not in layers:
-        raise ValueError(f"at={settings.at!r} is not a layer of {settings.model}. {suggest(settings.at, layers)}")
+    check_layer(network, settings)
     training = network.training
     outputs = network.eval()(examples.normalize(examples.train.first(2).inputs))
     network.train(training)
@@ -156,6 +150,22 @@ def check_network(network: nn.Module, settings: Training, examples: DeviceExampl
         raise ValueError(
             f"model={settings.model} returns {given} for 2 examples of {settings.data}, which has {examples.classes} "
             f"classes: expected shape (2, {examples.classes}). It may take classes or num_classes, and channels."
+        )
+
+
+def check_layer(network: nn.Module, settings: Training) -> None:
+    """Raise unless the network has the layer that paths lie at."""
+    layers = [name for name, _ in network.named_modules() if name]
+    if settings.at is not None and settings.at not in layers:
+        raise ValueError(f"at={settings.at!r} is not a layer of {settings.model}. {suggest(settings.at, layers)}")
+
+
+def check_suspect(settings: Training, *, known: bool) -> None:
+    """Raise if labels are to be scored and it is not known which of them are wrong."""
+    if settings.suspect and not known:
+        raise ValueError(
+            f"suspect={settings.suspect} needs data with known wrong labels, such as cifar10n-worst; those of "
+            f"{settings.data} are not known: set suspect=0."
         )
 
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
-from effdeg_lab.data import ImageSet, Labelled
+from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
+from effdeg_lab.settings import format_setting
 
 JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 """The augmentations that join images of a batch."""
@@ -50,14 +51,11 @@ class Split:
 class DeviceExamples:
     """What is trained on, and what is tested on: the test set, and changed ones, or examples that were held out."""
 
-    def __init__(self, data: Labelled, settings: Training, device: torch.device) -> None:
+    def __init__(self, data: Labeled, settings: Training, device: torch.device) -> None:
         kept, count = count_examples(len(data.train_labels), settings)
         self._pixels = data.train_inputs.dtype == torch.uint8
-        if not self._pixels and settings.augment != "none":
-            raise ValueError(f"augment={settings.augment!r} is for images; {settings.data} has features: use none.")
-        if not self._pixels and settings.pixels is not None:
-            raise ValueError(f"pixels={settings.pixels} is for images; {settings.data} has features: use none.")
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
+        check_images(settings, self.shape)
         self._side = settings.pixels
         if self._side is not None:
             self.shape = (self.shape[0], self._side, self._side)
@@ -77,19 +75,19 @@ class DeviceExamples:
         self._set_scale(data, settings, device)
         self._augment, self._crop_scale = settings.augment, settings.crop_scale
         self._images = add_border(self.train.inputs, self._augment)
-        self._labels, self._labelled = self.train.labels, None
+        self._labels, self._labeled = self.train.labels, None
         self._unlabeled_batch = settings.unlabeled_batch
-        if settings.labelled is not None:
-            self._labelled = _choose_labelled(self.train.labels, settings.labelled, self.classes, settings.seed)
-            self.train = Split(self.train.inputs[self._labelled], self.train.labels[self._labelled])
-            self.truth = None if self.truth is None else self.truth[self._labelled]
+        if settings.labeled is not None:
+            self._labeled = _choose_labeled(self.train.labels, settings.labeled, self.classes, settings.seed)
+            self.train = Split(self.train.inputs[self._labeled], self.train.labels[self._labeled])
+            self.truth = None if self.truth is None else self.truth[self._labeled]
 
     def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
         """Return training examples, cropped and normalized, their labels, and perhaps examples without labels.
 
         Where few examples have labels, these are taken in turn by indices of all.
         """
-        chosen = indices if self._labelled is None else self._labelled[indices % len(self._labelled)]
+        chosen = indices if self._labeled is None else self._labeled[indices % len(self._labeled)]
         found = self._crop(chosen), self._labels[chosen]
         if not self._unlabeled_batch:
             return found
@@ -104,7 +102,7 @@ class DeviceExamples:
         noise = torch.rand_like(inputs)
         return self._standardize(noise) if self._pixels else noise
 
-    def _set_scale(self, data: Labelled | ImageSet, settings: Training, device: torch.device) -> None:
+    def _set_scale(self, data: Labeled | ImageSet, settings: Training, device: torch.device) -> None:
         known = PRETRAINED.get(settings.model)
         self.scale = (data.mean, data.std) if known is None else known.scale
         self._mean, self._std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in self.scale)
@@ -133,20 +131,33 @@ def count_examples(total: int, settings: Any) -> tuple[int, int]:
     count = min(kept, settings.limit or kept)
     if count < settings.batch:
         raise ValueError(
-            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit and held_out leave "
-            f"of {total}."
+            f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit="
+            f"{format_setting(settings.limit)} and held_out={settings.held_out} leave of {total}."
         )
     return kept, count
 
 
-def _choose_labelled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
+def check_images(settings: Training, shape: tuple[int, ...]) -> None:
+    """Raise if settings are for images, and examples of this shape are features."""
+    needed = {
+        "augment": settings.augment != "none",
+        "pixels": settings.pixels is not None,
+        "ends": settings.ends not in {"data", "random-pixels"},
+        "loss_on": settings.loss_on == "boxes",
+    }
+    for name, needs_images in needed.items():
+        if needs_images and len(shape) != 3:
+            raise ValueError(f"{name}={getattr(settings, name)} is for images; {settings.data} has features.")
+
+
+def _choose_labeled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
     """Choose examples to have labels, as many of each class, or one more of some if that does not come out even."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     of_classes = [order[labels.cpu()[order] == each] for each in range(classes)]
     wanted = [count // classes + (each < count % classes) for each in range(classes)]
     if short := [each for each in range(classes) if len(of_classes[each]) < wanted[each]]:
         available = len(of_classes[short[0]])
-        raise ValueError(f"labelled={count} takes {wanted[short[0]]} examples of each class; one has {available}.")
+        raise ValueError(f"labeled={count} takes {wanted[short[0]]} examples of each class; one has {available}.")
     chosen = torch.cat([found[:number] for found, number in zip(of_classes, wanted, strict=True)])
     return chosen[torch.randperm(count, generator=torch.Generator().manual_seed(seed))].to(labels.device)
 

@@ -20,6 +20,7 @@ from effdeg_lab.engine.examples import (
     swap_half,
 )
 from effdeg_lab.engine.settings import Training
+from effdeg_lab.settings import suggest
 
 _SETTINGS = {
     "mixup": ("alpha",),
@@ -42,8 +43,13 @@ def make_regularizer(
     """Make the regularizer of a run; without examples only to check it, as other ends of paths depend on them."""
     name = settings.regularizer
     parts = name.split("+")
-    for part in {*parts} & {*_NOT_HERE}:
-        raise ValueError(f"regularizer={part} {_NOT_HERE[part]}.")
+    known = [each for each in (*baselines.names(), "ict") if each not in _NOT_HERE]
+    for part in parts:
+        if part in _NOT_HERE:
+            raise ValueError(f"regularizer={part} {_NOT_HERE[part]}.")
+        if part not in known:
+            hint = "Several that act in different places are joined by +, as in mixup+ed."
+            raise ValueError(f"regularizer={part} is not known. {suggest(part, known)} {hint}")
     _check_unlabeled(settings, parts)
     if "ict" in parts:
         return _make_ict(settings, examples, teacher)
@@ -70,13 +76,9 @@ def make_regularizer(
         return made
     if settings.ends != "data":
         assert isinstance(made.penalty, Penalty)
-        if settings.ends != "random-pixels" and len(examples.shape) != 3:
-            raise ValueError(f"ends={settings.ends} is for images; {settings.data} has features.")
         made = replace(made, penalty=PenaltyToEnds(settings.ends, made.penalty, examples))
     if settings.loss_on != "examples":
         assert isinstance(made.penalty, Penalty)
-        if settings.loss_on == "boxes" and len(examples.shape) != 3:
-            raise ValueError(f"loss_on=boxes is for images; {settings.data} has features.")
         loss = LossOnPoints(made.penalty, examples.classes, boxes=settings.loss_on == "boxes")
         made = replace(made, penalty=loss)
     if settings.augment.endswith("cutmix"):

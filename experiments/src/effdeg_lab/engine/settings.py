@@ -5,7 +5,7 @@ from typing import Literal
 
 from effdeg.proxies import check_names
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import Settings, check_fit, setting
+from effdeg_lab.settings import Settings, check_fit, check_pairs, setting
 
 LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
 """The proxies that need examples but no labels, and that every network has."""
@@ -34,9 +34,9 @@ class Training(Settings):
     # Take a step in this many parts, to save memory. Paths lie within a part; the loss is the mean over parts.
     accumulate: int = setting(1, least=1)
     limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
-    # Only so many training examples have labels, as many of each class; the seed decides which. A step has ``batch`` of
-    # them, and an epoch as many steps as if all had labels.
-    labelled: int | None = setting(None, least=1)
+    # Only this many training examples have labels, as many of each class; the seed decides which. A step has ``batch``
+    # of them, and an epoch as many steps as if all had labels.
+    labeled: int | None = setting(None, least=1)
     unlabeled_batch: int = setting(0, least=0)  # training examples per step without their labels, for ed and ict
     held_out: int = setting(0, least=0)  # training examples to test on instead of the test set: for tuning
     optimizer: Literal["adamw", "sgd"] = "adamw"
@@ -140,7 +140,7 @@ class Training(Settings):
             return None
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
-        if parts - {"plain", "mixup", "ed"} or hooked or self.labelled or self.teacher or self.loss_on != "examples":
+        if parts - {"plain", "mixup", "ed"} or hooked or self.labeled or self.teacher or self.loss_on != "examples":
             return None
         if self.accumulate > 1 or self.decay_on != "all":
             return None
@@ -166,6 +166,7 @@ class Training(Settings):
                 f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
                 "its default."
             )
+        check_pairs(self.pairs, self.batch // self.accumulate)
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:

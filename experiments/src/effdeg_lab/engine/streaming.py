@@ -8,7 +8,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from effdeg_lab.data import ImageSet, Labelled
+from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.data.decoding import (
     CHUNK,
     Broken,
@@ -30,17 +30,16 @@ from effdeg_lab.runs import get_rank_and_size
 
 
 def make_examples(
-    data: Labelled | ImageSet, settings: Training, device: torch.device, *, progress: bool = False
+    data: Labeled | ImageSet, settings: Training, device: torch.device, *, progress: bool = False
 ) -> DeviceExamples:
     """Put the examples of a run on the device or, where they are images in files, prepare to stream them."""
-    if isinstance(data, Labelled):
-        if settings.resident:
-            raise ValueError(f"resident=true is for images in files; {settings.data} is on the device in any case.")
+    if isinstance(data, Labeled):
+        check_resident(settings)
         return DeviceExamples(data, settings, device)
     if settings.pixels is None:
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
-    if settings.labelled is not None or settings.unlabeled_batch:
-        raise ValueError(f"labelled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
+    if settings.labeled is not None or settings.unlabeled_batch:
+        raise ValueError(f"labeled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
     check_decoder(settings.decoder)
     if not settings.resident:
         return StreamedExamples(data, settings, device)
@@ -65,6 +64,12 @@ def make_examples(
     )
     trained = replace(decoded, train_inputs=decoded.train_inputs[:kept], train_labels=decoded.train_labels[:kept])
     return DeviceExamples(trained, settings.change({"held_out": 0}), device)
+
+
+def check_resident(settings: Training) -> None:
+    """Raise if examples are to be kept on the device that are there in any case."""
+    if settings.resident:
+        raise ValueError(f"resident=true is for images in files; {settings.data} is on the device in any case.")
 
 
 class StreamedSplit(Split):

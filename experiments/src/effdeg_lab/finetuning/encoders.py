@@ -5,7 +5,7 @@ Nothing is downloaded.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from effdeg.io import write_atomically
-from effdeg_lab.data import check_all
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.finetuning.shifts import read_classes
 from effdeg_lab.models import PRETRAINED, ViT
@@ -60,14 +59,6 @@ def find_pretrained(name: str, folder: Path | None) -> Path:
     if place.is_dir():
         check_folder(place)
     return place
-
-
-def check_parts(settings: Iterable[Any], folder: Path | None) -> None:
-    """Raise unless the data sets and the pretrained networks that the settings of runs name are in a folder."""
-    settings = list(settings)
-    check_all(settings, folder)
-    for name in dict.fromkeys(each.model for each in settings if each.model in PRETRAINED):
-        find_pretrained(name, folder)
 
 
 def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], classes: int) -> ImageClassifier:

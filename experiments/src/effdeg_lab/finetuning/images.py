@@ -26,7 +26,7 @@ IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Crop:
-    """Cuts off a border, resizes the short side, bicubic, and keeps the centre: bytes, 3 × size × size.
+    """Cuts off a border, resizes the short side, bicubic, and keeps the center: bytes, 3 × size × size.
 
     CLIP's is ``Crop(224)``; DeiT's is ``Crop(224, short=256)``. It computes what torchvision's Resize and CenterCrop do
     with Pillow images.

@@ -6,26 +6,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.layouts import Labelled, find_shards
+from effdeg_lab.data.layouts import Labeled, find_shards
 from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, is_image, read_by_path
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 
 
-def find_photos(folder: Path, pixels: int) -> Callable[[], Labelled]:
+def find_photos(folder: Path, pixels: int) -> Callable[[], Labeled]:
     """Find the photos of PACS, four of five to train on and the others to test on, and the other domains as shifts.
 
     Which ones is always the same.
     """
     load = find_pacs(folder, Crop(pixels))
 
-    def load_split() -> Labelled:
+    def load_split() -> Labeled:
         shifted = load()
         images, labels = shifted.pop(DOMAINS[0])
         count = len(labels) * 4 // 5
         parts = images[:count], labels[:count], images[count:], labels[count:]
-        return Labelled(*parts, len(CLASSES), *IMAGENET_SCALE, shifted=shifted)
+        return Labeled(*parts, len(CLASSES), *IMAGENET_SCALE, shifted=shifted)
 
     return load_split
 

@@ -17,7 +17,7 @@ NAME = "cue conflict"
 def find_cue_conflict(folder: Path, pixels: int) -> Callable[[], Mapping[str, tuple[Tensor, Tensor]]]:
     """Find ``cue-conflict-*.parquet`` in ``shapes`` of the data folder; without these there is nothing to load.
 
-    Each image has its ``path``, ``SHAPE/SHAPE1-TEXTURE2.png``. Images are labelled by their shape. Those whose shape is
+    Each image has its ``path``, ``SHAPE/SHAPE1-TEXTURE2.png``. Images are labeled by their shape. Those whose shape is
     not of CIFAR-10, or whose texture is of the same class, are left out.
     """
     place = folder / "shapes"

@@ -19,6 +19,7 @@ from effdeg_lab.settings import suggest
 __all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
 
 _NAMES = ("vit-tiny", "vit-tiny-mean", "vit-s16", "resnet18", "resnet9", "mlp")
+_RESNET = re.compile(r"resnet(9|18)(?:-([1-9]\d*))?")
 # A size of ViT by its letters and its patches by their pixels, then what is not as in the paper on ViT.
 _VIT = re.compile(rf"vit-({'|'.join(SIZES)})([1-9]\d*)(-mean)?(-sincos)?")
 
@@ -74,9 +75,7 @@ def make_model(
 
     ``deit-tiny``, ``clip-b32`` and ``clip-b16`` are pretrained, and read from the folder that holds the data sets.
     """
-    vit = _VIT.fullmatch(name)
-    if dropout and not (vit or name.startswith("vit-tiny")):
-        raise ValueError(f"dropout={dropout:g} is for vision transformers, not for model={name!r}: set dropout=0.")
+    check_model(name, dropout=dropout)
     if name in PRETRAINED:
         # Not at the top: encoders are made of the networks here.
         from effdeg_lab.finetuning.encoders import load_pretrained
@@ -87,27 +86,32 @@ def make_model(
     if ":" in name:
         image = {"channels": shape[0]} if len(shape) == 3 else {}
         return _make_from_code(name, {"classes": classes, "num_classes": classes, **image})
-    residual = re.fullmatch(r"resnet(9|18)(?:-([1-9]\d*))?", name)
-    if name not in _NAMES and not (residual or vit):
-        hint = suggest(name, [*_NAMES, *PRETRAINED])
-        raise ValueError(f"model={name!r} is not known. {hint} Your own is package.module:callable.")
     if len(shape) != 3:
         given = " × ".join(map(str, shape))
         raise ValueError(f"model={name!r} takes images, and the examples have the shape {given}: use model='mlp'.")
     channels, height, width = shape
-    if residual:
+    if residual := _RESNET.fullmatch(name):
         kind = ResNet18 if residual[1] == "18" else ResNet9
         return kind(width=int(residual[2] or 64), channels=channels, classes=classes)
     fitted: dict[str, Any] = {
         "size": (height, width), "channels": channels, "classes": classes, "dropout": dropout,
         "pool": "mean" if "-mean" in name else "token",
     }  # fmt: skip
-    if vit is None:
+    if not (vit := _VIT.fullmatch(name)):
         return ViT(**fitted)
     size, patch, _, sincos = vit.groups()
     model = ViT(**fitted, **SIZES[size], patch=int(patch), positions="sincos" if sincos else "learned")
     model.initialize()
     return model
+
+
+def check_model(name: str, *, dropout: float = 0.0) -> None:
+    """Raise unless a name is that of a model, or could be a user's own, and has dropout if that is asked for."""
+    if dropout and not (name.startswith("vit-tiny") or _VIT.fullmatch(name)):
+        raise ValueError(f"dropout={dropout:g} is for vision transformers, not for model={name!r}: set dropout=0.")
+    if not (":" in name or name in {*_NAMES, *PRETRAINED} or _RESNET.fullmatch(name) or _VIT.fullmatch(name)):
+        hint = suggest(name, [*_NAMES, *PRETRAINED])
+        raise ValueError(f"model={name!r} is not known. {hint} Your own is package.module:callable.")
 
 
 def _make_from_code(source: str, offered: dict[str, int]) -> nn.Module:

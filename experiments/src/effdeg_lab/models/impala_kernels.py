@@ -7,56 +7,66 @@ mask of a ReLU after it; and the first convolution, on the largest frames, with 
 Frames and features have channels last. Everything is in bf16 with sums in float32, as under autocast. Weights
 are rounded by the kernels that use them, and their gradients are not.
 
-The three taps of a row read neighboring pixels, which lie side by side in memory: they are one tile, with room for a
-fourth tap, of zeros, because tiles have power-of-two sides.
+What limits these kernels is how often a pixel is read, once for each tap. So two neighboring pixels are computed
+together: a row of taps of both reads four pixels, which lie side by side in memory, and makes one row of a matrix
+product, with the weights of either pixel in columns of their own and zeros where a tap does not reach. The first
+convolution, on frames of three channels and one of zeros, computes blocks of two by two pixels from four by four.
 """
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import pad
 
-# Pixels of a tile, warps, stages of the loop over tiles, and the number of programs among which the tiles are divided;
-# of the first two by the number of inputs.
+# Pairs of pixels in a tile (pixels after pooling, where there is some), warps, stages of the loop over tiles, and the
+# number of programs among which the tiles are divided; of the first two by the number of inputs.
 CONVOLVE = {
-    16: {"PIXELS": 128, "num_warps": 4, "num_stages": 2},
-    32: {"PIXELS": 64, "num_warps": 4, "num_stages": 2},
+    16: {"PAIRS": 64, "num_warps": 4, "num_stages": 2},
+    32: {"PAIRS": 64, "num_warps": 4, "num_stages": 1},
 }
 SUM_WEIGHTS = {
-    16: {"PIXELS": 128, "num_warps": 4, "num_stages": 3},
-    32: {"PIXELS": 128, "num_warps": 4, "num_stages": 2},
+    16: {"PAIRS": 64, "num_warps": 4, "num_stages": 2},
+    32: {"PAIRS": 64, "num_warps": 8, "num_stages": 2},
 }
-LOOK = {"PIXELS": 64, "num_warps": 4}
+LOOK = {"PIXELS": 64, "num_warps": 4, "num_stages": 1}
 SUM_LOOK = {"PIXELS": 64, "num_warps": 4, "num_stages": 1}
 POOL = {"PIXELS": 64, "num_warps": 4}
-PROGRAMS = {"convolve": 1056, "sum_weights": 264, "sum_look": 1056}
-_MOST_PIXELS = 256  # of a tile
+PROGRAMS = {"convolve": 1056, "sum_weights": 528, "look": 1056, "sum_look": 1056}
+_MOST = 128  # pairs, or pixels, of a tile
 
 
 @triton.jit
 def _load_row(
-    x, pixels, row, column, TAP: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr
-):
-    """Load what one row of taps reads: pixels × (four taps × inputs), the fourth of zeros."""
+    x, pairs, row, column, TAP: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr,
+    RECTIFY: tl.constexpr,
+):  # fmt: skip
+    """Load what one row of taps reads: pairs × (four pixels × inputs), with ReLU if it is wanted."""
     part = tl.arange(0, 4 * INPUTS)
     right = column[:, None] + (part // INPUTS)[None, :] - 1
     inside = (row + TAP - 1 >= 0) & (row + TAP - 1 < HEIGHT)
-    inside = inside[:, None] & (right >= 0) & (right < WIDTH) & (part < 3 * INPUTS)[None, :]
-    place = (pixels + (TAP - 1) * WIDTH)[:, None] * INPUTS + (part - INPUTS)[None, :]
-    return tl.load(x + place, mask=inside, other=0.0)
+    inside = inside[:, None] & (right >= 0) & (right < WIDTH)
+    place = (2 * pairs + (TAP - 1) * WIDTH - 1)[:, None] * INPUTS + part[None, :]
+    found = tl.load(x + place, mask=inside, other=0.0)
+    if RECTIFY:
+        found = tl.maximum(found, 0.0).to(x.dtype.element_ty)
+    return found
 
 
 @triton.jit
 def _load_weights(weight, TAP: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, BACKWARD: tl.constexpr):
-    """Load the weights of a row of taps, (four taps × inputs) × outputs: of a convolution, or of its gradient."""
-    part, output = tl.arange(0, 4 * INPUTS), tl.arange(0, OUTPUTS)
-    inside = (part < 3 * INPUTS)[:, None]
-    if BACKWARD:  # taps in the opposite order; what is given is inputs × taps × outputs
-        tap = 3 * (2 - TAP) + 2 - part // INPUTS
-        place = ((part % INPUTS) * 9 + tap)[:, None] * OUTPUTS + output[None, :]
+    """Load the weights of a row of taps, (four pixels × inputs) × (two pixels × outputs).
+
+    They are those of a convolution, or of its gradient: then taps are in the opposite order.
+    """
+    part, output = tl.arange(0, 4 * INPUTS), tl.arange(0, 2 * OUTPUTS)
+    tap = (part // INPUTS)[:, None] - (output // OUTPUTS)[None, :]
+    given, wanted = (part % INPUTS)[:, None], (output % OUTPUTS)[None, :]
+    if BACKWARD:  # in memory, inputs × taps × outputs
+        place = (given * 9 + 8 - 3 * TAP - tap) * OUTPUTS + wanted
     else:  # outputs × taps × inputs
-        place = part[:, None] + (output * 9 + 3 * TAP)[None, :] * INPUTS
-    return tl.load(weight + place, mask=inside, other=0.0)
+        place = (wanted * 9 + 3 * TAP + tap) * INPUTS + given
+    return tl.load(weight + place, mask=(tap >= 0) & (tap < 3), other=0.0)
 
 
 @triton.jit
@@ -64,28 +74,26 @@ def convolve(
     x, weight, bias, mask, added, out, tiles,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     BEFORE: tl.constexpr, AFTER: tl.constexpr, BACKWARD: tl.constexpr, MASK: tl.constexpr, ADD: tl.constexpr,
-    PIXELS: tl.constexpr,
+    PAIRS: tl.constexpr,
 ):  # fmt: skip
     """Convolve x, with ReLU before, after, or both, or take a gradient back; then mask by a ReLU, and add a tensor."""
     kind = x.dtype.element_ty
-    output = tl.arange(0, OUTPUTS)
+    output = tl.arange(0, 2 * OUTPUTS)
     upper = _load_weights(weight, 0, INPUTS, OUTPUTS, BACKWARD).to(kind)
     middle = _load_weights(weight, 1, INPUTS, OUTPUTS, BACKWARD).to(kind)
     lower = _load_weights(weight, 2, INPUTS, OUTPUTS, BACKWARD).to(kind)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        pixels = tile * PIXELS + tl.arange(0, PIXELS)
-        row, column = pixels // WIDTH % HEIGHT, pixels % WIDTH
-        above = _load_row(x, pixels, row, column, 0, HEIGHT, WIDTH, INPUTS)
-        here = _load_row(x, pixels, row, column, 1, HEIGHT, WIDTH, INPUTS)
-        below = _load_row(x, pixels, row, column, 2, HEIGHT, WIDTH, INPUTS)
-        if BEFORE:
-            above, here, below = tl.maximum(above, 0.0), tl.maximum(here, 0.0), tl.maximum(below, 0.0)
-        total = tl.dot(above.to(kind), upper)
-        total = tl.dot(here.to(kind), middle, total)
-        total = tl.dot(below.to(kind), lower, total)
-        place = pixels[:, None] * OUTPUTS + output[None, :]
+        pairs = tile * PAIRS + tl.arange(0, PAIRS)
+        row, column = pairs // (WIDTH // 2) % HEIGHT, pairs % (WIDTH // 2) * 2
+        above = _load_row(x, pairs, row, column, 0, HEIGHT, WIDTH, INPUTS, BEFORE)
+        here = _load_row(x, pairs, row, column, 1, HEIGHT, WIDTH, INPUTS, BEFORE)
+        below = _load_row(x, pairs, row, column, 2, HEIGHT, WIDTH, INPUTS, BEFORE)
+        total = tl.dot(above, upper)
+        total = tl.dot(here, middle, total)
+        total = tl.dot(below, lower, total)
+        place = pairs[:, None] * (2 * OUTPUTS) + output[None, :]
         if not BACKWARD:
-            total += tl.load(bias + output)[None, :]
+            total += tl.load(bias + output % OUTPUTS)[None, :]
         if AFTER:
             total = tl.maximum(total, 0.0)
         if MASK:
@@ -98,62 +106,105 @@ def convolve(
 @triton.jit
 def sum_weights(
     x, dy, sums, tiles, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    RECTIFY: tl.constexpr, PIXELS: tl.constexpr,
+    RECTIFY: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """Sum up the gradient of a row of taps, and that of the biases, over this program's tiles."""
-    kind = x.dtype.element_ty
-    tap, program, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    part, output = tl.arange(0, 4 * INPUTS), tl.arange(0, OUTPUTS)
-    total, biases = tl.zeros((4 * INPUTS, OUTPUTS), tl.float32), tl.zeros((OUTPUTS,), tl.float32)
-    for tile in range(program, tiles, programs):
-        pixels = tile * PIXELS + tl.arange(0, PIXELS)
-        row, column = pixels // WIDTH % HEIGHT, pixels % WIDTH
-        near = _load_row(x, pixels, row, column, tap, HEIGHT, WIDTH, INPUTS)
-        if RECTIFY:
-            near = tl.maximum(near, 0.0)
-        gradient = tl.load(dy + pixels[:, None] * OUTPUTS + output[None, :])
-        total = tl.dot(tl.trans(near.to(kind)), gradient, total)
+    """Sum up the gradients of weights, in the order of convolve's products, and of biases over this program's tiles."""
+    part, output = tl.arange(0, 4 * INPUTS), tl.arange(0, 2 * OUTPUTS)
+    upper = tl.zeros((4 * INPUTS, 2 * OUTPUTS), tl.float32)
+    middle = tl.zeros((4 * INPUTS, 2 * OUTPUTS), tl.float32)
+    lower = tl.zeros((4 * INPUTS, 2 * OUTPUTS), tl.float32)
+    biases = tl.zeros((2 * OUTPUTS,), tl.float32)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        pairs = tile * PAIRS + tl.arange(0, PAIRS)
+        row, column = pairs // (WIDTH // 2) % HEIGHT, pairs % (WIDTH // 2) * 2
+        gradient = tl.load(dy + pairs[:, None] * (2 * OUTPUTS) + output[None, :])
+        above = _load_row(x, pairs, row, column, 0, HEIGHT, WIDTH, INPUTS, RECTIFY)
+        here = _load_row(x, pairs, row, column, 1, HEIGHT, WIDTH, INPUTS, RECTIFY)
+        below = _load_row(x, pairs, row, column, 2, HEIGHT, WIDTH, INPUTS, RECTIFY)
+        upper = tl.dot(tl.trans(above), gradient, upper)
+        middle = tl.dot(tl.trans(here), gradient, middle)
+        lower = tl.dot(tl.trans(below), gradient, lower)
         biases += tl.sum(gradient.to(tl.float32), 0)
-    sums += (program * 3 + tap) * (4 * INPUTS + 1) * OUTPUTS
-    tl.store(sums + part[:, None] * OUTPUTS + output[None, :], total)
-    tl.store(sums + 4 * INPUTS * OUTPUTS + output, biases)
+    sums += tl.program_id(0) * (12 * INPUTS + 1) * (2 * OUTPUTS)
+    place = part[:, None] * (2 * OUTPUTS) + output[None, :]
+    tl.store(sums + place, upper)
+    tl.store(sums + 4 * INPUTS * (2 * OUTPUTS) + place, middle)
+    tl.store(sums + 8 * INPUTS * (2 * OUTPUTS) + place, lower)
+    tl.store(sums + 12 * INPUTS * (2 * OUTPUTS) + output, biases)
 
 
 @triton.jit
-def _load_patch(frames, frame, top, left, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
-    """Load patches of 3 × 3 pixels with three channels, as 27 numbers and five zeros."""
-    part = tl.arange(0, 32)
-    row, column = top[:, None] + (part // 9)[None, :], left[:, None] + (part % 9 // 3)[None, :]
-    inside = (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH) & (part < 27)[None, :]
-    place = ((frame[:, None] * HEIGHT + row) * WIDTH + column) * 3 + (part % 3)[None, :]
+def _load_window(frames, frame, row, column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """Load 4 × 4 pixels with four channels, of which the block of 2 × 2 at (2 row, 2 column) is the middle."""
+    part = tl.arange(0, 64)
+    down, right = (2 * row - 1)[:, None] + (part // 16)[None, :], (2 * column - 1)[:, None] + (part // 4 % 4)[None, :]
+    inside = (down >= 0) & (down < HEIGHT) & (right >= 0) & (right < WIDTH)
+    place = ((frame[:, None] * HEIGHT + down) * WIDTH + (2 * column - 1)[:, None]) * 4 + (part % 16)[None, :]
     return tl.load(frames + place, mask=inside, other=0.0)
 
 
 @triton.jit
+def _load_first_weights(weight, DOWN: tl.constexpr, RIGHT: tl.constexpr, OUTPUTS: tl.constexpr):
+    """Load the weights of one pixel of a block, (4 × 4 pixels × four channels) × outputs."""
+    part, output = tl.arange(0, 64)[:, None], tl.arange(0, OUTPUTS)[None, :]
+    row, column, channel = part // 16 - DOWN, part // 4 % 4 - RIGHT, part % 4
+    inside = (row >= 0) & (row < 3) & (column >= 0) & (column < 3) & (channel < 3)
+    return tl.load(weight + (output * 9 + row * 3 + column) * 3 + channel, mask=inside, other=0.0)
+
+
+@triton.jit
+def _keep_larger(best, where, window, weights, biases, possible, PLACE: tl.constexpr, KIND: tl.constexpr):
+    """Convolve, and keep the results that are larger than the best before them, and their place."""
+    # Rounded before they are compared, as they are where each operation is on its own.
+    found = (tl.dot(window, weights) + biases).to(KIND).to(tl.float32)
+    better = (found > best) & possible[:, None]
+    return tl.where(better, found, best), tl.where(better, PLACE, where)
+
+
+@triton.jit
 def look(
-    frames, weight, bias, out, places,
+    frames, weight, bias, out, places, tiles,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Convolve frames; of every 3 × 3 of the results, two apart, keep the largest and its place."""
     kind = out.dtype.element_ty
-    pixels = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    row, column = pixels // (WIDTH // 2) % (HEIGHT // 2), pixels % (WIDTH // 2)
-    frame = pixels // (WIDTH // 2 * (HEIGHT // 2))
-    part, output = tl.arange(0, 32), tl.arange(0, OUTPUTS)
-    weights = tl.load(weight + part[:, None] + output[None, :] * 27, mask=(part < 27)[:, None], other=0.0).to(kind)
+    output = tl.arange(0, OUTPUTS)
     biases = tl.load(bias + output)[None, :]
-    best = tl.full((PIXELS, OUTPUTS), float("-inf"), tl.float32)
-    where = tl.zeros((PIXELS, OUTPUTS), tl.int32)
-    for place in tl.static_range(9):
-        top, left = 2 * row - 2 + place // 3, 2 * column - 2 + place % 3
-        patch = _load_patch(frames, frame, top, left, HEIGHT, WIDTH)
-        # Rounded before they are compared, as they are where each operation is on its own.
-        found = (tl.dot(patch, weights) + biases).to(kind).to(tl.float32)
-        better = (found > best) & ((top >= -1) & (left >= -1))[:, None]
-        best, where = tl.where(better, found, best), tl.where(better, place, where)
-    to = pixels[:, None] * OUTPUTS + output[None, :]
-    tl.store(out + to, best.to(kind))
-    tl.store(places + to, where.to(tl.uint8))
+    w00 = _load_first_weights(weight, 0, 0, OUTPUTS).to(kind)
+    w01 = _load_first_weights(weight, 0, 1, OUTPUTS).to(kind)
+    w10 = _load_first_weights(weight, 1, 0, OUTPUTS).to(kind)
+    w11 = _load_first_weights(weight, 1, 1, OUTPUTS).to(kind)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        pixels = tile * PIXELS + tl.arange(0, PIXELS)
+        row, column = pixels // (WIDTH // 2) % (HEIGHT // 2), pixels % (WIDTH // 2)
+        frame = pixels // (WIDTH // 2 * (HEIGHT // 2))
+        best = tl.full((PIXELS, OUTPUTS), float("-inf"), tl.float32)
+        where = tl.zeros((PIXELS, OUTPUTS), tl.int32)
+        # The nine results are in the block of this pixel, and in those above, to the left, and both.
+        both = _load_window(frames, frame, row - 1, column - 1, HEIGHT, WIDTH)
+        best, where = _keep_larger(best, where, both, w11, biases, (row > 0) & (column > 0), 0, kind)
+        above = _load_window(frames, frame, row - 1, column, HEIGHT, WIDTH)
+        best, where = _keep_larger(best, where, above, w10, biases, row > 0, 1, kind)
+        best, where = _keep_larger(best, where, above, w11, biases, row > 0, 2, kind)
+        left = _load_window(frames, frame, row, column - 1, HEIGHT, WIDTH)
+        best, where = _keep_larger(best, where, left, w01, biases, column > 0, 3, kind)
+        here = _load_window(frames, frame, row, column, HEIGHT, WIDTH)
+        best, where = _keep_larger(best, where, here, w00, biases, row >= 0, 4, kind)
+        best, where = _keep_larger(best, where, here, w01, biases, row >= 0, 5, kind)
+        best, where = _keep_larger(best, where, left, w11, biases, column > 0, 6, kind)
+        best, where = _keep_larger(best, where, here, w10, biases, row >= 0, 7, kind)
+        best, where = _keep_larger(best, where, here, w11, biases, row >= 0, 8, kind)
+        to = pixels[:, None] * OUTPUTS + output[None, :]
+        tl.store(out + to, best.to(kind))
+        tl.store(places + to, where.to(tl.uint8))
+
+
+@triton.jit
+def _load_gradient(dy, places, pixels, output, inside, OUTPUTS: tl.constexpr):
+    """Load the gradients of pooled pixels, and the places that they belong to."""
+    at = pixels[:, None] * OUTPUTS + output[None, :]
+    gradient = tl.load(dy + at, mask=inside[:, None], other=0.0).to(tl.float32)
+    return gradient, tl.load(places + at, mask=inside[:, None], other=255)
 
 
 @triton.jit
@@ -161,24 +212,41 @@ def sum_look(
     frames, dy, places, sums, tiles,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Sum up the gradients of the first weights and biases over this program's tiles."""
-    part, output = tl.arange(0, 32), tl.arange(0, OUTPUTS)
-    total, biases = tl.zeros((32, OUTPUTS), tl.float32), tl.zeros((OUTPUTS,), tl.float32)
+    """Sum up the gradients of the first weights, for each pixel of a block, and biases over this program's tiles."""
+    kind = frames.dtype.element_ty
+    part, output = tl.arange(0, 64), tl.arange(0, OUTPUTS)
+    total00 = tl.zeros((64, OUTPUTS), tl.float32)
+    total01 = tl.zeros((64, OUTPUTS), tl.float32)
+    total10 = tl.zeros((64, OUTPUTS), tl.float32)
+    total11 = tl.zeros((64, OUTPUTS), tl.float32)
+    biases = tl.zeros((OUTPUTS,), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         pixels = tile * PIXELS + tl.arange(0, PIXELS)
         row, column = pixels // (WIDTH // 2) % (HEIGHT // 2), pixels % (WIDTH // 2)
-        frame = pixels // (WIDTH // 2 * (HEIGHT // 2))
-        at = pixels[:, None] * OUTPUTS + output[None, :]
-        gradient, where = tl.load(dy + at), tl.load(places + at)
-        for place in tl.static_range(9):
-            top, left = 2 * row - 2 + place // 3, 2 * column - 2 + place % 3
-            patch = _load_patch(frames, frame, top, left, HEIGHT, WIDTH)
-            chosen = tl.where(where == place, gradient, 0.0).to(patch.dtype)
-            total = tl.dot(tl.trans(patch), chosen, total)
-        biases += tl.sum(gradient.to(tl.float32), 0)
-    sums += tl.program_id(0) * 33 * OUTPUTS
-    tl.store(sums + part[:, None] * OUTPUTS + output[None, :], total)
-    tl.store(sums + 32 * OUTPUTS + output, biases)
+        window = tl.trans(_load_window(frames, pixels // (WIDTH // 2 * (HEIGHT // 2)), row, column, HEIGHT, WIDTH))
+        # The pixels of a block are among those that this pooled pixel, and the next ones, have chosen from.
+        down, right = row + 1 < HEIGHT // 2, column + 1 < WIDTH // 2
+        own, where = _load_gradient(dy, places, pixels, output, row >= 0, OUTPUTS)
+        next_right, where_right = _load_gradient(dy, places, pixels + 1, output, right, OUTPUTS)
+        next_down, where_down = _load_gradient(dy, places, pixels + WIDTH // 2, output, down, OUTPUTS)
+        next_both, where_both = _load_gradient(dy, places, pixels + WIDTH // 2 + 1, output, down & right, OUTPUTS)
+        d00 = tl.where(where == 4, own, 0.0)
+        d01 = tl.where(where == 5, own, 0.0) + tl.where(where_right == 3, next_right, 0.0)
+        d10 = tl.where(where == 7, own, 0.0) + tl.where(where_down == 1, next_down, 0.0)
+        d11 = tl.where(where == 8, own, 0.0) + tl.where(where_right == 6, next_right, 0.0)
+        d11 += tl.where(where_down == 2, next_down, 0.0) + tl.where(where_both == 0, next_both, 0.0)
+        total00 = tl.dot(window, d00.to(kind), total00)
+        total01 = tl.dot(window, d01.to(kind), total01)
+        total10 = tl.dot(window, d10.to(kind), total10)
+        total11 = tl.dot(window, d11.to(kind), total11)
+        biases += tl.sum(own, 0)
+    sums += tl.program_id(0) * 257 * OUTPUTS
+    place = part[:, None] * OUTPUTS + output[None, :]
+    tl.store(sums + place, total00)
+    tl.store(sums + 64 * OUTPUTS + place, total01)
+    tl.store(sums + 128 * OUTPUTS + place, total10)
+    tl.store(sums + 192 * OUTPUTS + place, total11)
+    tl.store(sums + 256 * OUTPUTS + output, biases)
 
 
 @triton.jit
@@ -227,7 +295,8 @@ def unpool(
 def can_see(frames: Tensor) -> bool:
     """Return whether the kernels can run the convolutions on these frames, with channels first."""
     count, channels, height, width = frames.shape
-    fits = channels == 3 and height % 8 == 0 and width % 8 == 0 and count * height * width // 64 % _MOST_PIXELS == 0
+    # After three poolings, pixels are in pairs still, and these in whole tiles.
+    fits = channels == 3 and height % 8 == 0 and width % 16 == 0 and count * height * width // 128 % _MOST == 0
     # Places are 32-bit integers. Gradients of frames are not computed.
     return fits and count * height * width * 4 < 2**31 and not frames.requires_grad
 
@@ -238,7 +307,7 @@ def see(frames: Tensor, parameters: list[Tensor]) -> Tensor:
     On a GPU the result is in bf16. It is differentiable once, by the parameters.
     """
     kind = torch.bfloat16 if frames.is_cuda else torch.float32  # a CPU is there for tests
-    frames = frames.to(kind).permute(0, 2, 3, 1).contiguous()
+    frames = pad(frames.to(kind).permute(0, 2, 3, 1), (0, 1)).contiguous()
     given = [each.contiguous(memory_format=torch.channels_last) if each.dim() > 1 else each for each in parameters]
     return _see(frames, given)[-1].permute(0, 3, 1, 2)
 
@@ -256,7 +325,7 @@ def _convolve(
     outputs = weight.shape[1 if backward else 0]
     out = x.new_empty(count, height, width, outputs)
     options = CONVOLVE[inputs]
-    tiles = count * height * width // options["PIXELS"]
+    tiles = count * height * width // 2 // options["PAIRS"]
     convolve[(min(tiles, PROGRAMS["convolve"]),)](
         x, weight, bias, mask, added, out, tiles, height, width, inputs, outputs,
         before, after, backward, mask is not None, added is not None, **options,
@@ -269,12 +338,14 @@ def _sum_weights(x: Tensor, dy: Tensor, *, rectify: bool) -> tuple[Tensor, Tenso
     count, height, width, inputs = x.shape
     outputs = dy.shape[3]
     options = SUM_WEIGHTS[inputs]
-    tiles = count * height * width // options["PIXELS"]
+    tiles = count * height * width // 2 // options["PAIRS"]
     programs = min(tiles, PROGRAMS["sum_weights"])
-    sums = torch.empty(programs, 3, 4 * inputs + 1, outputs, device=x.device)
-    sum_weights[(3, programs)](x, dy, sums, tiles, height, width, inputs, outputs, rectify, **options)
+    sums = torch.empty(programs, 12 * inputs + 1, 2 * outputs, device=x.device)
+    sum_weights[(programs,)](x, dy, sums, tiles, height, width, inputs, outputs, rectify, **options)
     total = sums.sum(0)
-    return _reorder(total[:, : 3 * inputs].reshape(3, 3, inputs, outputs)), total[0, -1].clone()
+    products = total[:-1].view(3, 4, inputs, 2, outputs)
+    # A tap of the right pixel reads one pixel further than that of the left.
+    return _reorder(products[:, :3, :, 0] + products[:, 1:, :, 1]), total[-1].view(2, outputs).sum(0)
 
 
 def _reorder(total: Tensor) -> Tensor:
@@ -293,7 +364,8 @@ def _see(frames: Tensor, parameters: list[Tensor]) -> list[Tensor]:
         places = torch.empty_like(pooled, dtype=torch.uint8)
         if stage == 0:
             tiles = pooled[..., 0].numel() // LOOK["PIXELS"]
-            look[(tiles,)](x, weight, bias, pooled, places, height, width, len(weight), **LOOK)
+            programs = min(tiles, PROGRAMS["look"])
+            look[(programs,)](x, weight, bias, pooled, places, tiles, height, width, len(weight), **LOOK)
         else:
             tiles = pooled[..., 0].numel() // POOL["PIXELS"]
             pool[(tiles,)](_convolve(x, weight, bias), pooled, places, height, width, len(weight), **POOL)
@@ -324,10 +396,12 @@ def _see_backward(frames: Tensor, dy: Tensor, parameters: list[Tensor], kept: li
         if stage == 0:
             tiles = count * height * width // SUM_LOOK["PIXELS"]
             programs = min(tiles, PROGRAMS["sum_look"])
-            sums = torch.empty(programs, 33, outputs, device=dy.device)
+            sums = torch.empty(programs, 257, outputs, device=dy.device)
             sum_look[(programs,)](frames, dy, places, sums, tiles, 2 * height, 2 * width, outputs, **SUM_LOOK)
             total = sums.sum(0)
-            gradients += [total[-1].clone(), _reorder(total[:27].view(3, 3, 3, outputs))]
+            of = total[:-1].view(2, 2, 4, 4, 4, outputs)
+            taps = sum(of[down, right, down : down + 3, right : right + 3, :3] for down in (0, 1) for right in (0, 1))
+            gradients += [total[-1].clone(), _reorder(taps)]
         else:
             dconvolved = dy.new_empty(count, 2 * height, 2 * width, outputs)
             tiles = 4 * count * height * width // POOL["PIXELS"]

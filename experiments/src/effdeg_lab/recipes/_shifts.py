@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from effdeg_lab.engine import Training, train
-from effdeg_lab.finetuning.encoders import check_parts
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.studies.shifts import Shifts
 
@@ -42,7 +41,7 @@ def make_clip_recipe(
         cost="not known yet: no run so far",
         settings=settings,
         run=train,
-        check_data=check_parts,
+        check_data=check_training,
         study=Shifts(paper=shifts),
         methods=(
             Method("plain", "Plain", {"regularizer": "plain"}, paper["plain"][0]),

@@ -20,7 +20,7 @@ RECIPE = make_recipe(
         "network, and ED with gradients through its ends collapses."
     ),
     cost="7 s per run on one H200, 1.5 min to tune",
-    settings=SETTINGS.change({"labelled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
+    settings=SETTINGS.change({"labeled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
     study=Relatives(with_ed=("ed", "ed-self", "ed-teacher", "mixup+ed-teacher")),
     methods=(
         Method(
@@ -37,12 +37,12 @@ RECIPE = make_recipe(
         Method("mixup+ed-teacher", "Mixup and ED, ends by a teacher", {**TEACHER, "regularizer": "mixup+ed"}),
     ),
     departs=(
-        "ResNet-9, trained for the time that a plain network takes for 18 × 195 steps of 256 labelled images. A step "
-        "of ICT and of ED with images without labels has 128 labelled and 256 other images. ED on these counts "
+        "ResNet-9, trained for the time that a plain network takes for 18 × 195 steps of 256 labeled images. A step "
+        "of ICT and of ED with images without labels has 128 labeled and 256 other images. ED on these counts "
         "curvature alone (degrees 2 and 3). One setting of each method is tuned with 1,000 labels on 5,000 held-out "
         "images, by three runs of 5 epochs, and used for all numbers of labels; the last three methods use the "
         "values of their recipe. The seed decides which images have labels."
     ),
-    grid={"labelled": (250, 1000, 4000)},
+    grid={"labeled": (250, 1000, 4000)},
     tuning={"held_out": 5000, "epochs": 5},
 )

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.studies.methods import Methods
 
@@ -48,7 +48,7 @@ DEPARTS = (
 )
 
 # A recipe that trains ViT-Tiny on CIFAR-10 in this way.
-make_recipe = partial(Recipe, settings=SETTINGS, run=train, study=Methods(), departs=DEPARTS)
+make_recipe = partial(Recipe, settings=SETTINGS, run=train, check_data=check_training, study=Methods(), departs=DEPARTS)
 
 RECIPE = make_recipe(
     name="cifar10-methods",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.search import Draws, draw_points
 from effdeg_lab.studies.random_pool import RandomPool
@@ -40,13 +40,14 @@ def draw(draws: Draws, architecture: str) -> dict[str, Any]:
 
 RECIPE = Recipe(
     name="cifar10-random-pool",
-    title="Measures of small networks from a random search, on training images and on unlabelled test images",
+    title="Measures of small networks from a random search, on training images and on unlabeled test images",
     paper="not in the paper, whose pools are grids; strata as in Figures 3 and 8",
     expects="In a trial that was not recorded, ED on test images ranked small CNNs best, both with and without mixup.",
     cost="not known yet: no run on a GPU so far",
     # Networks of many shapes, each trained for seconds: compiling them would take longer.
     settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
     run=train,
+    check_data=check_training,
     study=RandomPool(strata=("architecture", "recipe"), fit=0.99),
     methods=(Method("random", "Random search"),),
     departs="64 ResNet-9s of four widths and 32 MLPs, on 5,000 images without augmentation, which most networks fit.",

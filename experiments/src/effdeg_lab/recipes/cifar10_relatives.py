@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.relatives import Relatives
 
@@ -23,7 +23,7 @@ SETTINGS = Training(
     measure_paths=200,
     measure_nodes=64,
 )
-make_recipe = partial(Recipe, settings=SETTINGS, run=train)
+make_recipe = partial(Recipe, settings=SETTINGS, run=train, check_data=check_training)
 
 # Not in relation to the batch but to it and all points: a step runs 512 images plain and 1,024 with ED by 4 nodes.
 ED: dict[str, Any] = {"regularizer": "ed", "weight": 7.0, "epochs": 17}
@@ -86,7 +86,7 @@ RECIPE = make_recipe(
         "ResNet-9 instead of ViT-Tiny, since it learns CIFAR-10 in seconds. Epochs are such that all methods train as "
         "long as a plain network does in 30: a step with ED or RegMixup takes 1.8 times as long, with ICT 2.1 times. "
         "Every method has one setting tuned on 5,000 held-out training images, by three runs of 6 epochs: the weight "
-        "decay of the plain network, which all others leave at 0.0005, or the method's own. ICT is given the labelled "
+        "decay of the plain network, which all others leave at 0.0005, or the method's own. ICT is given the labeled "
         "images themselves without their labels."
     ),
     tuning={"held_out": 5000, "epochs": 6},

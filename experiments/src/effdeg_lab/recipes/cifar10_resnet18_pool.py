@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from effdeg_lab.engine import train
+from effdeg_lab.engine import check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.cifar10_vit_pool import MEASURED_ON, POOL
 from effdeg_lab.studies.pool import Pool
@@ -20,6 +20,7 @@ RECIPE = Recipe(
         POOL, model="resnet18", optimizer="sgd", lr=0.1, weight_decay=1e-5, decay="steps", warm_up=0.0, clip=None
     ),
     run=train,
+    check_data=check_training,
     study=Pool(),
     methods=(Method("plain", "ResNet-18", {"regularizer": "plain"}),),
     departs=(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from effdeg_lab.engine import Training, train
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.cifar10_methods import UNSTATED
 from effdeg_lab.studies.pool import Pool
@@ -26,6 +26,7 @@ RECIPE = Recipe(
         POOL, model="vit-tiny", optimizer="adamw", lr=0.001, weight_decay=1e-4, decay="cosine", warm_up_epochs=10
     ),
     run=train,
+    check_data=check_training,
     study=Pool(),
     methods=(Method("plain", "ViT-Tiny", {"regularizer": "plain"}),),
     departs=(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from effdeg_lab.engine import train, train_together
+from effdeg_lab.engine import check_training, train, train_together
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.digits_methods import DIGITS
 from effdeg_lab.studies.tracking import ALSO, TrackingStudy
@@ -15,6 +15,7 @@ RECIPE = Recipe(
     cost="10 s per run on one CPU core, 4 min in all on two",
     settings=replace(DIGITS, epochs=40, limit=200, evaluate_every=20, measure_also=ALSO),
     run=train,
+    check_data=check_training,
     run_together=train_together,
     methods=(
         Method("plain", "plain", {"regularizer": "plain"}),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from effdeg_lab.engine import Training, train, train_together
+from effdeg_lab.engine import Training, check_training, train, train_together
 from effdeg_lab.recipe import Recipe
 from effdeg_lab.recipes import cifar10_methods
 from effdeg_lab.studies.methods import Methods
@@ -26,6 +26,7 @@ RECIPE = Recipe(
         measure_degree=20,
     ),
     run=train,
+    check_data=check_training,
     run_together=train_together,
     study=Methods(candidate="ed"),
     methods=tuple(replace(method, paper=None) for method in cifar10_methods.RECIPE.methods),

@@ -1,9 +1,8 @@
-"""Figures 3 and 8 of the paper in small: 72 fine-tunings of DeiT-Tiny by random search, with mixup and without."""
+"""Figures 3 and 8 of the paper at small scale: 72 fine-tunings of DeiT-Tiny by random search, with mixup or not."""
 
 from typing import Any
 
-from effdeg_lab.engine import Training, train
-from effdeg_lab.finetuning.encoders import check_parts
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.cifar10_random_pool import MEASURES
 from effdeg_lab.search import Draws, draw_points
@@ -26,7 +25,7 @@ def draw(draws: Draws) -> dict[str, Any]:
 RECIPE = Recipe(
     name="finetune-pool",
     title="Measures of 72 fine-tuned DeiT-Tinys against their generalization gap, with and without mixup",
-    paper="Figures 3 and 8 in small, appendices B.2 and D.1",
+    paper="Figures 3 and 8 at small scale, appendices B.2 and D.1",
     expects=(
         "Of CLIPs fine-tuned on ImageNet, with or without mixup, ED correlates positively with the gap, sharpness and "
         "adaptive sharpness negatively, and the parameter norm weakly."
@@ -46,7 +45,7 @@ RECIPE = Recipe(
         **MEASURES,
     ),
     run=train,
-    check_data=check_parts,
+    check_data=check_training,
     study=RandomPool(strata=("recipe",)),
     methods=(Method("random", "Random search"),),
     departs=(

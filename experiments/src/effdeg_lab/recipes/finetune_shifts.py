@@ -1,7 +1,6 @@
 """DeiT-Tiny fine-tuned on the photos of PACS, tested on paintings, cartoons and sketches."""
 
-from effdeg_lab.engine import Training, train
-from effdeg_lab.finetuning.encoders import check_parts
+from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Recipe
 from effdeg_lab.recipes._shifts import make_small_methods
 from effdeg_lab.studies.shifts import Shifts
@@ -37,12 +36,12 @@ DEPARTS = (
 RECIPE = Recipe(
     name="finetune-shifts",
     title="Fine-tuning DeiT-Tiny on photos, tested on paintings, cartoons and sketches (PACS)",
-    paper="not in the paper; Table 2 and Figure 5 in small",
+    paper="not in the paper; Table 2 and Figure 5 at small scale",
     expects="As with CLIP: ED is ahead on photos and under shifts, and its curve lies above that of plain fine-tuning.",
     cost="not known yet: no run on a GPU so far; about 600 steps of 64 images, meant for tens of seconds on one H200",
     settings=SETTINGS,
     run=train,
-    check_data=check_parts,
+    check_data=check_training,
     study=Shifts(),
     methods=make_small_methods(),
     departs=f"{DEPARTS} Of 1,670 photos, 1,336 are trained on and 334 tested on.",

@@ -1,6 +1,6 @@
 """Table 3 of the paper, first half: ViT-S/16 from scratch on ImageNet as in the paper on ViT, plain and with ED."""
 
-from effdeg_lab.engine import train
+from effdeg_lab.engine import check_training, train
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.recipes._imagenet import DEPARTS, ED, ORIGINAL, PLAIN
 from effdeg_lab.studies.methods import Methods
@@ -13,6 +13,7 @@ RECIPE = Recipe(
     cost="not known yet: no run so far; docs/imagenet.md estimates it once throughput is measured",
     settings=ORIGINAL,
     run=train,
+    check_data=check_training,
     study=Methods(candidate="ed"),
     methods=(
         Method("plain", "Original recipe", PLAIN, Reported(71.37, 0.17)),

@@ -1,6 +1,6 @@
 """Table 3 of the paper, second half: ViT-S/16 from scratch on ImageNet by a stronger recipe, plain and with ED."""
 
-from effdeg_lab.engine import train
+from effdeg_lab.engine import check_training, train
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.recipes._imagenet import DEPARTS, ED, PLAIN, STRONG
 from effdeg_lab.studies.methods import Methods
@@ -13,6 +13,7 @@ RECIPE = Recipe(
     cost="not known yet: no run so far; docs/imagenet.md estimates it once throughput is measured",
     settings=STRONG,
     run=train,
+    check_data=check_training,
     study=Methods(candidate="ed"),
     methods=(
         Method("plain", "Strong recipe", PLAIN, Reported(74.42, 0.13)),

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from effdeg_lab.engine import train
+from effdeg_lab.engine import check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes._imagenet import DEPARTS, ED, ORIGINAL, PLAIN, shrink
 from effdeg_lab.studies.methods import Methods
@@ -12,6 +12,7 @@ make_recipe = partial(
     paper="not in the paper, whose Table 3 is on ImageNet",
     cost="not known yet: no run on a GPU so far",
     run=train,
+    check_data=check_training,
     study=Methods(candidate="ed"),
     methods=(
         Method("plain", "Plain", PLAIN),

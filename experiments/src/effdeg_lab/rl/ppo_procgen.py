@@ -204,7 +204,8 @@ class Learner:
 
     def choose(self, frames: NDArray[np.uint8]) -> tuple[NDArray[np.int64], tuple[Tensor, ...]]:
         """Choose actions for half of the games: as they take them, and with log-probabilities and values."""
-        self._sent.copy_(torch.from_numpy(frames))
+        # By NumPy: torch's threads would wait for work, on the cores that the games are played on.
+        np.copyto(self._sent.numpy(), frames)
         self._seen.copy_(self._sent, non_blocking=True)
         self._graphs["choose"]()
         return self._chosen[0].cpu().numpy(), (self._seen, *self._chosen)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Along an axis of the grid: accuracy, and the likelihood after scaling.
 _ALONG = (MEASURES[0], MEASURES[2])
-_AXIS_TITLES = {"labelled": "labelled training examples"}
+_AXIS_TITLES = {"labeled": "labeled training examples"}
 
 
 @dataclass(frozen=True)

@@ -89,10 +89,11 @@ class FineTuned(Study):
                 format_difference(results.difference(each, key="score")) for each in methods
             ],
         }
+        # The recipe does not say how many seeds are planned with other settings than its own.
+        planned = "" if results.changes else f"of the recipe's {len(results.recipe.seeds)} "
         notes = [
-            f"After the last epoch, on {_name_examples(results)}; {count_seeds(results)} of the recipe's "
-            f"{len(results.recipe.seeds)} seeds. ±: standard deviation over seeds. Failed: not above what the most "
-            "frequent class scores.",
+            f"After the last epoch, on {_name_examples(results)}; {count_seeds(results)} {planned}seeds. ±: standard "
+            "deviation over seeds. Failed: not above what the most frequent class scores.",
             f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
             *_describe_paper(methods),
         ]

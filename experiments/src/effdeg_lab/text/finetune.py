@@ -21,7 +21,7 @@ from effdeg_lab.engine.regularizers import choose_weights
 from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.engine.together import Member, train_stack
 from effdeg_lab.runs import AloneError, Job, StoppedError
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.settings import Settings, check_pairs, setting
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.text.sentences import Sentences, load_task
 
@@ -72,6 +72,7 @@ class FineTuning(Settings):
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
         make_regularizer(self, classes=2)
+        check_pairs(self.pairs, self.batch)
         own = not self.point_dropout or self.masks == "both" or self.similar_lengths
         if own and self.regularizer != "ed":
             raise ValueError("point_dropout, masks and similar_lengths are about the paths of regularizer=ed.")

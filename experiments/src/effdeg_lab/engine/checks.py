@@ -1,0 +1,61 @@
+"""What can be told of runs before any of them starts: whether they find their data, and whether their settings fit."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from effdeg.io import find_code
+from effdeg_lab.data import CIFAR10N, SIZES, check_all
+from effdeg_lab.engine.classify import Schedules, check_layer, check_suspect
+from effdeg_lab.engine.examples import check_images, count_examples
+from effdeg_lab.engine.regularizers import make_regularizer
+from effdeg_lab.engine.settings import Training
+from effdeg_lab.engine.streaming import check_resident
+from effdeg_lab.finetuning.encoders import find_pretrained
+from effdeg_lab.models import PRETRAINED, check_model, make_model
+
+
+def check_training(several: Iterable[Training], folder: Path | None) -> None:
+    """Raise unless runs with these settings find what they read, and their settings fit together.
+
+    Whether settings fit the data is checked for published data sets only, whose sizes are known without reading them.
+    """
+    several = list(dict.fromkeys(each.change({"seed": 0}) for each in several))
+    check_all(several, folder)
+    for name in dict.fromkeys(each.model for each in several):
+        if name in PRETRAINED:
+            find_pretrained(name, folder)
+        elif ":" in name:
+            find_code(name)
+    for settings in several:
+        check_model(settings.model, dropout=settings.dropout)
+        regularizer = make_regularizer(settings)
+        if settings.data in SIZES:
+            _check_size(settings, regularizer.weight)
+    # Many runs of a sweep have the same network.
+    for settings in {(each.model, each.dropout, each.at, each.data, each.pixels): each for each in several}.values():
+        if settings.data in SIZES and settings.model not in PRETRAINED and ":" not in settings.model:
+            _check_network(settings)
+
+
+def _check_size(settings: Training, weight: float) -> None:
+    """Raise unless the settings fit the number and the shape of the examples."""
+    total, shape, _ = SIZES[settings.data]
+    _, count = count_examples(total, settings)
+    if settings.labeled is not None and settings.labeled > count:
+        raise ValueError(f"labeled={settings.labeled} is more than the {count} training examples.")
+    check_images(settings, shape)
+    check_resident(settings)
+    check_suspect(settings, known=settings.data in CIFAR10N)
+    Schedules(settings, steps=settings.epochs * (count // settings.batch), weight=weight)
+
+
+def _check_network(settings: Training) -> None:
+    """Raise unless the network fits the shape of the examples, and has the layer that paths lie at."""
+    _, shape, classes = SIZES[settings.data]
+    side = settings.pixels
+    fitted = shape if side is None else (shape[0], side, side)
+    with torch.random.fork_rng(devices=[]):
+        network = make_model(settings.model, shape=fitted, classes=classes, dropout=settings.dropout)
+    check_layer(network, settings)
