@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import effdeg
-from effdeg_lab.data import Labelled, load
+from effdeg_lab.data import Labeled, load
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import FlatParameters
@@ -30,7 +30,7 @@ on_gpu = torch.cuda.is_available()
 device, batch, size = ("cuda", 256, {}) if on_gpu else ("cpu", 50, {"width": 32, "depth": 1, "heads": 1})
 y = torch.randint(10, (51_000 if on_gpu else 1_500,))
 x = torch.randint(100, (len(y), 3, 32, 32), dtype=torch.uint8) + 15 * y.byte().view(-1, 1, 1, 1)
-data = given.data or Labelled(x[1000:], y[1000:], x[:1000], y[:1000], classes=10, mean=(0.4,) * 3, std=(0.2,) * 3)
+data = given.data or Labeled(x[1000:], y[1000:], x[:1000], y[:1000], classes=10, mean=(0.4,) * 3, std=(0.2,) * 3)
 examples = DeviceExamples(data, Training(batch=batch), torch.device(device))  # crops and flips images
 model = ViT(pool="mean", **size).to(device)
 model.fuse()

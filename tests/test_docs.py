@@ -68,7 +68,7 @@ def test_other_measures_of_a_pool_are_shown_at_the_radius_that_does_best(docs):
     kinds |= {"margin@10": (1, 2, 3), "margin@50": (3, 2, 1), "gap": (1, 2, 3)}
     kinds |= {"effective_degree": (3, 2, 1), "effective_degree_normalized": (1, 2, 3), "sharpness": (1, 2, 3)}
     rows = [{name: values[place] for name, values in kinds.items()} for place in range(3)]
-    ours, others = "−1.00; normalized 1.00", "sharpness −0.50, adaptive 0.87, margin 1.00"
+    ours, others = "−1.00; normalized 1.00", "sharpness −0.50, adaptive sharpness 0.87, margin 1.00"
     assert docs("lab_tables")._format_pool("a pool", rows) == f"| a pool | {ours} | {others} |"
 
 

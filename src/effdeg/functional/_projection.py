@@ -119,7 +119,7 @@ class _Scores(torch.autograd.Function):
         left = _divide(grad + weighted @ rotation, kept_singular[..., None, :])
         right = kept * kept_singular[..., None, :]
         mixing = left @ kept.mT + right @ rotation.mT @ directions.mT
-        mixing = mixing - mixing.mean(-2, keepdim=True)  # the derivative of centring
+        mixing = mixing - mixing.mean(-2, keepdim=True)  # the derivative of centering
         # Compiled code that is called under autocast has its backward pass under autocast too: this product in bf16.
         with torch.autocast(grad.device.type, enabled=False):
             return (mixing.to(centered.dtype) @ centered).to(ctx.given), None

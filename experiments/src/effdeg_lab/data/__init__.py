@@ -108,5 +108,5 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
 def _load_digits() -> Labeled:
     """Load the demonstration's digits, 64 features in [0, 1] each: 797 to train on, 1,000 to test on."""
     digits = load_digits(per_class=797, seed=0)  # no class has as many: all are labeled
-    train, test = (digits.labelled, digits.labels), (digits.held_out, digits.held_out_labels)
+    train, test = (digits.labeled, digits.labels), (digits.held_out, digits.held_out_labels)
     return Labeled(*train, *test, classes=10).shuffle()
