@@ -108,7 +108,9 @@ def test_too_few_nodes_that_differ(few, shared):
     last = fit(values, alpha, 3).reshape(-1, 4, 1)[-1]
     design = basis_matrix(alpha if shared else alpha[1], 3)
     nearest = torch.linalg.pinv(design) @ (values if shared else values[1])
-    torch.testing.assert_close(last, nearest, rtol=1e-6, atol=1e-6)
+    # In directions that the nodes do not determine, the rounding of sums over nodes is divided by the damping.
+    rounding = values.shape[-2] * torch.finfo(torch.float64).eps * float(values.abs().max()) / DAMPING
+    torch.testing.assert_close(last, nearest, rtol=1e-6, atol=rounding)
 
 
 def test_shared_nodes_and_repeated_rows_are_the_same_fit():
