@@ -22,17 +22,17 @@ from torch.nn.functional import pad
 # Pairs of pixels in a tile (pixels after pooling, where there is some), warps, stages of the loop over tiles, and the
 # number of programs among which the tiles are divided; of the first two by the number of inputs.
 CONVOLVE = {
-    16: {"PAIRS": 64, "num_warps": 4, "num_stages": 2},
+    16: {"PAIRS": 64, "num_warps": 4, "num_stages": 3},
     32: {"PAIRS": 64, "num_warps": 4, "num_stages": 1},
 }
 SUM_WEIGHTS = {
-    16: {"PAIRS": 64, "num_warps": 4, "num_stages": 2},
-    32: {"PAIRS": 64, "num_warps": 8, "num_stages": 2},
+    16: {"PAIRS": 128, "num_warps": 4, "num_stages": 2},
+    32: {"PAIRS": 128, "num_warps": 8, "num_stages": 2},
 }
-LOOK = {"PIXELS": 64, "num_warps": 4, "num_stages": 1}
+LOOK = {"PIXELS": 64, "num_warps": 4, "num_stages": 3}
 SUM_LOOK = {"PIXELS": 64, "num_warps": 4, "num_stages": 1}
 POOL = {"PIXELS": 64, "num_warps": 4}
-PROGRAMS = {"convolve": 1056, "sum_weights": 528, "look": 1056, "sum_look": 1056}
+PROGRAMS = {"convolve": 1056, "sum_weights": 264, "look": 1056, "sum_look": 528}
 _MOST = 128  # pairs, or pixels, of a tile
 
 
