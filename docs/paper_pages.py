@@ -155,7 +155,7 @@ def describe(report: Report, level: int) -> list[str]:
         if results is report.results[0] and report.shown:
             parts += show_figures(results)
     parts += [to_markdown(report.tuning).rstrip()] if report.tuning and report.shown else []
-    parts += [f"{mark} What differs from the paper", escape_markdown(recipe.departs)] if recipe.departs else []
+    parts += [f"{mark} {recipe.departs_heading}", escape_markdown(recipe.departs)] if recipe.departs else []
     return parts
 
 

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -174,10 +175,12 @@ def test_if_nothing_was_run_with_some_settings_all_others_are_named(runs, others
 def test_what_is_said_of_the_recipe_is_not_said_of_runs_with_other_settings(runs, others):
     text = to_text(report_on(METHODS, others, NARROW), "markdown")
     assert "Differs from the recipe: data my data (recipe: digits); batch 8 (recipe: 64).\n" in text
-    assert "How the recipe differs from the paper: `effdeg-lab show methods`\n" in text
+    assert "About the recipe itself: `effdeg-lab show methods`\n" in text
     for changes in ({}, {"epochs": 10, "lr": 0.1}):
         text = to_text(report_on(METHODS, runs, changes), "markdown")
         assert "Differs from the paper: The rate is not the paper's.\n" in text
+    beyond = replace(METHODS, paper="not in the paper")
+    assert "Setup: The rate is not the paper's.\n" in to_text(report_on(beyond, runs), "markdown")
     weighted = report_on(METHODS, [make_run(METHODS, "ed", 0.5, weight=20.0)], {"weight": 20.0})
     assert weighted.results[0].departures == ["weight 20"]  # which value the recipe has depends on the method
 

@@ -57,7 +57,7 @@ class Recipe:
     run_together: Callable[[Sequence["Job"]], None] | None = None  # carries out runs with the same together_key
     # Raises, before any run, unless runs with these settings find what they read and can be carried out.
     check_data: Callable[[Iterable[Any], Path | None], None] = check_all
-    departs: str = ""  # where the settings are not the paper's, and why
+    departs: str = ""  # where the settings are not the paper's, and why; beyond the paper, what to know about them
     seeds: tuple[int, ...] = (0, 1, 2)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # every combination is run, as for a pool
     # Every one of these is run, as for a pool by random search: changes to the settings, all of the same ones.
@@ -68,7 +68,16 @@ class Recipe:
     @property
     def source(self) -> str:
         """Who expects what the recipe expects."""
-        return "Expected" if self.paper.startswith(("none", "not in the paper")) else "The paper"
+        return "The paper" if self._in_paper else "Expected"
+
+    @property
+    def departs_heading(self) -> str:
+        """What a reader sees before ``departs``."""
+        return "Differs from the paper" if self._in_paper else "Setup"
+
+    @property
+    def _in_paper(self) -> bool:
+        return not self.paper.startswith(("none", "not in the paper"))
 
     def __post_init__(self) -> None:
         names = [method.name for method in self.methods]

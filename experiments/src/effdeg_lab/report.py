@@ -80,9 +80,9 @@ class Report:
             yield from list_tables(results)
         yield from [self.tuning] if self.tuning else []
         if self.recipe.departs and self.results[0].changes:  # it may be about what was changed
-            yield f"How the recipe differs from the paper: `effdeg-lab show {self.recipe.name}`"
+            yield f"About the recipe itself: `effdeg-lab show {self.recipe.name}`"
         elif self.recipe.departs:
-            yield f"Differs from the paper: {self.recipe.departs}"
+            yield f"{self.recipe.departs_heading}: {self.recipe.departs}"
         yield from self.describe_others()
         if not self.runs:
             yield f"To run it ({self.recipe.cost}): `{write_sweep_command(self.recipe)}`"

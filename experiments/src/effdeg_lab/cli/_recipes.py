@@ -51,7 +51,7 @@ def show(
     facts = {
         "in the paper": recipe.paper,
         recipe.source.lower(): recipe.expects,
-        "differs": recipe.departs,
+        recipe.departs_heading.lower(): recipe.departs,
         "points": f"{len(recipe.points())}, which differ in {', '.join(recipe.axes)}" if recipe.axes else "",
         "cost": recipe.cost,
     }
