@@ -182,5 +182,8 @@ def test_tables_have_the_cheapest_setting_and_count_warnings():
 
 def test_figures_are_drawn():
     results = collect(RECIPE, [make_run("polynomial"), make_run("kinks-64", bias=0.02)])[0]
-    panels = {each.name: len(each.draw("dark").axes) for each in RECIPE.study.figures(results)}
+    figures = {each.name: each.draw("dark") for each in RECIPE.study.figures(results)}
+    panels = {name: len(figure.axes) for name, figure in figures.items()}
     assert panels == {"bias": 6, "degrees": 1, "split": 2, "warnings": 2}
+    dots = figures["warnings"].legends[0].legend_handles
+    assert len({each.get_marker() for each in dots}) == len(dots) == 2

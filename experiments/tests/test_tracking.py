@@ -85,3 +85,4 @@ def test_the_figure_has_a_panel_for_each_setting_and_value():
     titles = [axes.get_title("left") for axes in figure.axes]
     assert (len(titles), titles[1]) == (12, "4/3   ρ = 1.000")
     assert [text.get_text() for text in figure.legends[0].texts] == ["plain", "mixup", "ED, λ = 2", "ED, λ = 7"]
+    assert len({each.get_marker() for each in figure.legends[0].legend_handles}) == 4

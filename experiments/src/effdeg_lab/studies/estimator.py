@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.measure import IllConditionedFit
 from effdeg_lab.engine.loop import Turn
-from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Job, Run
@@ -374,14 +375,14 @@ def _draw_warnings(results: Results, theme: str) -> "Figure":
     with open_figure(theme, (11, 4.6)) as (colors, figure):
         panels = figure.subplots(1, 2, sharey=True)
         for axes, (column, limit) in zip(panels, limits.items(), strict=True):
-            for each in results.done:
+            for each, marker in zip(results.done, cycle(MARKERS)):
                 found = read_outcomes(each.runs)
                 blind = found["nodes"] == found["degree"] + 1
                 x, y = found[column].clip(1e-7), found["whole_bias"].abs().clip(1e-5)  # below is only rounding
-                style = styles_of(results.recipe, theme)[each.method.name]
-                dots = {"ms": 3.6, "color": style.color, "alpha": 0.75}
-                axes.plot(x[~blind], y[~blind], style.marker, **dots, label=each.method.title)
-                axes.plot(x[blind], y[blind], style.marker, **dots, mfc="none")
+                color = styles_of(results.recipe, theme)[each.method.name].color
+                dots = {"ms": 3.6, "color": color, "alpha": 0.75}
+                axes.plot(x[~blind], y[~blind], marker, **dots, label=each.method.title)
+                axes.plot(x[blind], y[blind], marker, **dots, mfc="none")
             axes.axvline(limit, color=colors.ink, lw=0.9, ls=":")
             axes.axhline(WRONG, color=colors.ink, lw=0.9, ls=":")
             axes.set_yscale("log")

@@ -1,12 +1,13 @@
 """How well do coarse settings of the estimator track the precise one, over a pool of trained models?"""
 
 import math
+from itertools import cycle
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from effdeg.ranking import Score, rank
-from effdeg_lab.figures import add_grid, open_figure
+from effdeg_lab.figures import MARKERS, add_grid, open_figure
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
@@ -173,8 +174,9 @@ def _draw_tracking(models: pd.DataFrame, theme: str) -> Any:
             scores, lowest = score_settings(measured), measured["precise"].min()
             row[0].set_ylabel(f"effective degree, coarse\n({variant})")
             for axes, name in zip(row, names, strict=True):
-                for index, (group, found) in enumerate(_split(measured.query("setting == @name"), "group").items()):
-                    axes.plot(found["precise"], found["value"], "o", ms=4, color=inks[index % 4], label=group)
+                groups = _split(measured.query("setting == @name"), "group").items()
+                for (group, found), ink, marker in zip(groups, cycle(inks), cycle(MARKERS)):
+                    axes.plot(found["precise"], found["value"], marker, ms=4, color=ink, label=group)
                 axes.axline((lowest, lowest), slope=1, ls=":", color=colors.ink, lw=1, zorder=1)
                 add_grid(axes, colors)
                 score = scores.get(name)
