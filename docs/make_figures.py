@@ -326,6 +326,7 @@ def render_pages() -> dict[Path, str]:
         "kernels": speed.make_kernel_table,
         "kernel-versions": speed.make_version_table,
         "networks-at-once": speed.make_network_table,
+        "ppo-parts": speed.make_ppo_table,
         "bounds": bounds.polynomial_table,
         "network-bounds": lambda: bounds.network_table(lab_tables.read_digits_pool()),
     }

@@ -1,4 +1,4 @@
-"""Tables, numbers and the figure of docs/making-it-fast.md, from ``results/benchmarks/gpu.json``."""
+"""Tables, numbers and the figure of docs/making-it-fast.md, and a table of PPO's speed, from ``results/benchmarks/gpu.json``."""
 
 import json
 from pathlib import Path
@@ -236,6 +236,21 @@ def _format_way(row: dict[str, Any], way: str) -> str:
         return "fails" if f"why, {way}" in row else ""
     faster = row.get("one after another", row[way]) / row[way]
     return f"{row[way]:,.0f}" + (f" ({faster:.1f} ×)" if way != "one after another" else "")
+
+
+def make_ppo_table() -> str:
+    """Tabulate the parts of PPO on Procgen, by method and kernels."""
+    rows = read_rows("ppo_parts")
+    if not rows:
+        return _not_measured("ppo_parts")
+    lines = ["| | update of a minibatch | rollout | steps per second | memory |", "|---|---:|---:|---:|---:|"]
+    for row in rows:
+        method, kernels = row["variant"].split("-")
+        title = f"{METHODS.get(method, method)}, {'our kernels' if kernels == 'fused' else 'PyTorch’s kernels'}"
+        rollout, rate = row["rollout, ms"], row.get("steps per second")
+        cells = [f"{row['update, ms']:.1f} ms", f"{rollout:.0f} ms" if rate else "", f"**{rate:,.0f}**" if rate else ""]
+        lines.append(f"| {title} | {' | '.join(cells)} | {row['peak_GiB']:.1f} GiB |")
+    return "\n".join(lines) + "\n"
 
 
 def plot(theme: str) -> Figure:

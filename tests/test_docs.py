@@ -561,3 +561,17 @@ def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
     assert head.endswith("| RTE, MiniLM-L6-v2, alone | RTE, MiniLM-L6-v2, stacked |")
     assert row == "| Plain | 6.00 | 5.00 (4) |"
     assert note.startswith("A; ")
+
+
+def test_the_parts_of_ppo_are_shown_as_measured(docs, tmp_path, monkeypatch):
+    speed = docs("speed")
+    monkeypatch.setattr(speed, "RECORD", tmp_path / "gpu.json")
+    rows = [
+        {"variant": "ed-fused", "update, ms": 20.06, "rollout, ms": 300.4, "steps per second": 40_000.4, "peak_GiB": 6},
+        {"variant": "plain-pytorch", "update, ms": 19.9, "rollout, ms": "procgen is missing", "peak_GiB": 3.21},
+    ]
+    speed.RECORD.write_text(json.dumps({"cases": {"ppo_parts": {"rows": rows}}}))
+    assert speed.make_ppo_table().splitlines()[2:] == [
+        "| with the penalty, our kernels | 20.1 ms | 300 ms | **40,000** | 6.0 GiB |",
+        "| plain, PyTorch’s kernels | 19.9 ms |  |  | 3.2 GiB |",
+    ]
