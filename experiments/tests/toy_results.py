@@ -109,6 +109,10 @@ def make_run(
     return invent_run(recipe, name, found | (summary or {}) if finished else None, metrics, environment, **changes)
 
 
+def make_degree(value, normalized):
+    return {"value": value, "stderr": 0.01, "normalized": normalized, "normalized_stderr": 0.01}
+
+
 def make_seeds(accuracies, recipe=METHODS, noise=0.001, **changes):
     """Make three seeds around each accuracy, which do not move together."""
     return [
