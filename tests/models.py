@@ -13,6 +13,11 @@ def mlp(inputs=6, outputs=4, seed=0, activation=nn.Tanh):
     return nn.Sequential(nn.Linear(inputs, 16), activation(), nn.Linear(16, outputs))
 
 
+def with_batchnorm():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
+
+
 def trained_relu():
     """Return a ReLU network without biases, and the examples and classes that it was trained on."""
     torch.manual_seed(0)
@@ -34,6 +39,18 @@ def rescale(model, scales, outputs=1.0):
         other[0].weight.mul_(scales[:, None])
         other[2].weight.mul_(outputs / scales)
     return other
+
+
+class Counted(nn.Module):
+    """A network that counts the rows that go through it."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.rows = inner, 0
+
+    def forward(self, x):
+        self.rows += len(x)
+        return self.inner(x)
 
 
 class Tokens(nn.Module):

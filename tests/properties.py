@@ -1,5 +1,7 @@
 """Properties that hold for many measures and methods, each named once."""
 
+import copy
+import pickle
 import random
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -48,6 +50,32 @@ def assert_left_as_it_came(model, *, but=()):
     for name, expected in _parts(model).items():
         if name not in but:
             assert _same(before[name], expected), name
+
+
+def assert_same_under_vmap(penalty, models, *given, **options):
+    """With the same draws for all, each of several networks under ``vmap`` has the penalty that it has alone."""
+    state = torch.func.stack_module_state(models)
+
+    def penalize(*own):
+        return penalty(lambda x: torch.func.functional_call(models[0], own, (x,)), *given, **options)[1]
+
+    torch.manual_seed(3)
+    together = torch.vmap(penalize, randomness="same")(*state)
+    for model, value in zip(models, together, strict=True):
+        torch.manual_seed(3)
+        torch.testing.assert_close(penalty(model, *given, **options)[1], value)
+
+
+def assert_copies_agree(penalty, model, *given):
+    """Copies of a penalty, also by way of a file, look and compute like it; it has no state."""
+    assert not penalty.state_dict()
+    for twin in (copy.deepcopy(penalty), pickle.loads(pickle.dumps(penalty))):
+        assert repr(twin) == repr(penalty)
+        values = []
+        for each in (penalty, twin):
+            torch.manual_seed(0)
+            values.append(each(copy.deepcopy(model), *given)[1])
+        assert torch.equal(*values)
 
 
 def _parts(model):

@@ -207,18 +207,9 @@ def test_paths_between_random_pixels():
     assert value.item() == pytest.approx(penalty.degree(model(points.inputs), points).item())
 
 
-@pytest.fixture
-def _unchecked_shapes():
-    """Shape checks, which `make test` turns on, cannot be compiled."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("_unchecked_shapes")
-def test_compiled_in_one_graph_they_give_the_same():
+def test_compiled_in_one_graph_they_give_the_same(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # the checks of `make test` cannot be compiled
     torch.manual_seed(0)
     model = make_model("mlp", shape=(3, *SIZE), classes=2)
     penalties = [make_penalty(ends, nodes=3, degree=2) for ends in ("simple-half", "cuts", "balanced")]

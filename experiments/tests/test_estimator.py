@@ -2,18 +2,17 @@
 
 import inspect
 import math
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from engine_runs import assert_same_end, carry_out, carry_out_interrupted
+from toy_results import invent_run
 
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg_lab.recipes.estimator import RECIPE
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies import estimator
 from effdeg_lab.studies.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
 
@@ -136,10 +135,8 @@ def make_run(method, *, bias=0.0, late=0.0, seed=0):
     metrics = metrics.assign(value=known * (1 + bias), std=known, within=0.1, bias=bias, bias_stderr=0.001)
     metrics["warned"] = low & (metrics["nodes"] > metrics["degree"] + 1)
     metrics = metrics.assign(residual=0.2 * low, upper_half=0.5 * (metrics["degree"] <= 20))
-    settings = RECIPE.resolve(RECIPE.method(method), {"seed": seed}).to_dict()
     summary = {"degrees": list(exact), "exact": list(exact.values()), "seconds": 1.0}
-    own = ("estimator", method, "Estimation", settings, {"device": "a slide rule"})
-    return Run(Path("estimator", f"{method}-{seed}.jsonl"), *own, metrics.to_dict("records"), summary)
+    return invent_run(RECIPE, method, summary, metrics.to_dict("records"), seed=seed)
 
 
 @pytest.mark.parametrize(("bias", "word"), [(0.005, "holds"), (-0.02, "does not hold"), (0.01, "not decided")])

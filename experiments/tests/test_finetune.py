@@ -7,8 +7,8 @@ from test_text import make_model, transformers
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
+from effdeg_lab.engine import together
 from effdeg_lab.engine.step import Step
-from effdeg_lab.engine.together import StackedStep
 from effdeg_lab.text import finetune
 from effdeg_lab.text.classifier import TextClassifier, load_classifier
 from effdeg_lab.text.finetune import (
@@ -151,7 +151,7 @@ def test_runs_are_stacked_as_on_a_gpu(tmp_path, data, monkeypatch):
     def compile_losses(_, losses):
         return torch.compile(losses, backend="aot_eager", fullgraph=True, dynamic=False)
 
-    monkeypatch.setattr(StackedStep, "_compile", compile_losses)
+    monkeypatch.setattr(together, "compile_for", compile_losses)
     assert_stacked_as_alone(tmp_path, data, monkeypatch)
 
 

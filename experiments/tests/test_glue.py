@@ -2,18 +2,17 @@
 
 import shutil
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 from scipy.stats import t
 from test_finetune import make_data, transformers
+from toy_results import invent_run
 
 from effdeg_lab.cli import main
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.report import report_on, to_text
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies.text import read_chosen
 from effdeg_lab.tables import to_terminal
 
@@ -24,18 +23,10 @@ METHODS = [*enumerate(RECIPE.methods)]
 
 def make_run(method, score, *, seed=0, recipe=RECIPE, step=2.0, halves=((0.5, 0.5),), **changes):
     """Make a run; ``halves`` are the scores to choose by and to report, in percent of one, after each epoch."""
-    settings = recipe.resolve(recipe.method(method), {"seed": seed, **changes})
     summary = {"score": score, "test_accuracy": score, "score_to_report": halves[-1][1], "dev_majority": 0.5}
-    return Run(
-        file=Path(f"{method}-{settings.hash}.jsonl"),
-        recipe=recipe.name,
-        method=method,
-        kind="FineTuning",
-        settings=settings.to_dict(),
-        environment={"device": "Thinking Machine"},
-        metrics=[{"score_to_choose": choose, "score_to_report": report} for choose, report in halves],
-        summary=summary | {"milliseconds_per_step": step, "seconds": 100 * step},
-    )
+    summary |= {"milliseconds_per_step": step, "seconds": 100 * step}
+    metrics = [{"score_to_choose": choose, "score_to_report": report} for choose, report in halves]
+    return invent_run(recipe, method, summary, metrics, seed=seed, **changes)
 
 
 def make_runs(scores, **given):

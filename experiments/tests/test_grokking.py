@@ -3,7 +3,6 @@
 import math
 from copy import deepcopy
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +10,11 @@ import torch
 from engine_runs import assert_same_end, break_off, carry_out, carry_out_stopped
 from scipy import stats
 from torch.nn.functional import cross_entropy, one_hot
+from toy_results import invent_run
 
 from effdeg_lab.models import Decoder
 from effdeg_lab.recipes.grokking import RECIPE
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies import grokking
 from effdeg_lab.studies.grokking import DEGREE, Course, Grokking, evaluate, judge_course, split_equations, train
 
@@ -208,7 +207,6 @@ RISING = [float(number) for number in range(1, 16)]
 
 def make_run(method="paper", degrees=AS_THE_PAPER, accuracies=ACCURACIES, losses=LOSSES, seed=0):
     steps = [10 * 2**number for number in range(15)]
-    settings = RECIPE.resolve(RECIPE.method(method), {"steps": steps[-1], "seed": seed})
     metrics = []
     for at, step in enumerate(steps):
         measured = {"value": degrees[at], "stderr": 0.01, "normalized": 1.0, "normalized_stderr": 0.01}
@@ -217,7 +215,7 @@ def make_run(method="paper", degrees=AS_THE_PAPER, accuracies=ACCURACIES, losses
             "validation_accuracy": accuracies[at], "validation_loss": losses[at],
             "parameter_norm": 1.0, "sharpness": 0.5, "adaptive_sharpness": 0.5,
         })  # fmt: skip
-    return Run(Path("grokking/run.jsonl"), "grokking", method, "Grokking", settings.to_dict(), {}, metrics, {})
+    return invent_run(RECIPE, method, {}, metrics, steps=steps[-1], seed=seed)
 
 
 def test_moments():

@@ -1,13 +1,12 @@
 """The study of MNIST–CIFAR: its claim, its tables and its figures, on runs whose accuracies are known."""
 
 import math
-from pathlib import Path
 
 import pytest
+from toy_results import invent_run
 
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.results import MethodRuns, Results
-from effdeg_lab.runs import Run
 
 RECIPE = find_recipe("mnist-cifar")
 
@@ -19,8 +18,7 @@ def make_run(name, test, simple, complex_, seed=0, step=10.0):
         "milliseconds_per_step": step,
         "effective_degree": {"value": 0.5, "stderr": 0.02},
     }
-    settings = RECIPE.resolve(RECIPE.method(name), {"seed": seed}).to_dict()
-    return Run(Path("a.jsonl"), RECIPE.name, name, "Training", settings, {"device": "Thinking Machine"}, [], summary)
+    return invent_run(RECIPE, name, summary, seed=seed)
 
 
 def make_runs(name, test, simple, complex_, *, spread=(-0.002, 0.0, 0.002), step=10.0):

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from toy_results import BASE, ED, Toy, make_run
 
 from effdeg_lab.engine.suspicion import DEGREES
 from effdeg_lab.figures import styles_of
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import collect
-from effdeg_lab.studies.noisy_labels import SCORES, NoisyLabels, draw_suspicious
+from effdeg_lab.studies.noisy_labels import SCORES, NoisyLabels
 
 RECIPE = Recipe(
     name="noisy",
@@ -137,13 +136,3 @@ def test_the_figure_shows_the_fall_after_the_best_epoch(theme):
 def test_what_was_evaluated_only_at_the_end_has_no_figure():
     runs = [replace(run, metrics=run.metrics[-1:]) for run in make_runs((0.1, 0.1))]
     assert RECIPE.study.figures(get_results(runs)) == []
-
-
-def test_suspicious_images_carry_their_labels():
-    images = torch.arange(30, dtype=torch.uint8).view(30, 1, 1, 1).expand(30, 3, 8, 8)
-    listed = [{"example": 3 * place, "given": place % 10, "true": 2} for place in range(7)]
-    drawn = draw_suspicious(images, listed, "light", "by degree").axes
-    assert [int(axes.images[0].get_array()[0, 0, 0]) for axes in drawn[:7]] == [0, 3, 6, 9, 12, 15, 18]
-    assert [axes.get_title("center") for axes in drawn[1:4]] == ["automobile", "bird", "cat"]
-    assert [axes.texts[0].get_text() for axes in drawn[1:4]] == ["bird", "is right", "bird"]
-    assert not any(axes.images for axes in drawn[7:])

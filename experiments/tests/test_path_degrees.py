@@ -2,16 +2,15 @@
 
 import math
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from engine_runs import assert_same_end, carry_out, carry_out_interrupted
+from toy_results import invent_run
 
 from effdeg_lab.recipes.path_degrees import RECIPE
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies import path_degrees
 from effdeg_lab.studies.path_degrees import PathDegrees, Polynomials, find_degrees, run_paths
 
@@ -39,18 +38,17 @@ def make_results(names=DENSE, **changes):
     """Make results of two seeds and three total degrees as the theorem has them; dense-3 and a lattice have changes."""
     noise = [{"size": size, "found": 8.0} for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
     runs = []
-    for method in (RECIPE.method(name) for name in names):
+    for name in names:
         entries = [
             dict.fromkeys(("too_high", "dropped", "vanishing", "unexplained"), 0)
             | {"degree": degree, "followed": 1000, "found": float(degree), "found_coarsely": degree / 2}
             | {"effective_degree": {"value": 0.5 * degree, "stderr": 0.01}}
             | {"normalized": {"value": 0.3 * degree, "stderr": 0.01}}
             | {"noise": [each | {"effective_degree": 0.5 * degree * (1 + each["size"])} for each in noise]}
-            | (changes if method.name in ("dense-3", "lattice-3") else {})
+            | (changes if name in ("dense-3", "lattice-3") else {})
             for degree in (1, 2, 3)
         ]
-        for settings in (RECIPE.resolve(method, {"highest": 3, "seed": seed}).to_dict() for seed in (0, 1)):
-            runs.append(Run(Path("run.jsonl"), "", "", "PathDegrees", settings, {}, [], {"degrees": entries}))
+        runs += [invent_run(RECIPE, name, {"degrees": entries}, highest=3, seed=seed) for seed in (0, 1)]
     return collect(RECIPE, runs)[0]
 
 

@@ -2,17 +2,16 @@
 
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 from engine_runs import assert_same_end, carry_out, carry_out_interrupted
+from toy_results import invent_run
 
 import effdeg
 from effdeg.functional import evaluate, fit
 from effdeg_lab.recipes.pnn import RECIPE
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies import polynomial_networks
 from effdeg_lab.studies.polynomial_networks import (
     COLUMNS,
@@ -46,8 +45,7 @@ def make_run(task, seed, *, factor=1.0, error=1e-5, stderr=0.01):
     for name, times, spread in (("network", factor, stderr), ("same_paths", 1.0, stderr), ("exact", 1.0, 1e-4)):
         summary[name] = {key: {"value": times * value, "stderr": spread * value} for key, value in values.items()}
     metrics = [{"step": 10, "test_error": 0.1}, {"step": 100, "test_error": error}]
-    settings = PolynomialFit(task=task, seed=seed).to_dict()
-    return Run(Path("run.jsonl"), "pnn", f"task-{task}", "PolynomialFit", settings, {}, metrics, summary)
+    return invent_run(RECIPE, f"task-{task}", summary, metrics, seed=seed)
 
 
 def make_results(tasks=tuple(DEGREES), **changes):

@@ -5,17 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy_results import POOL, make_run
+from toy_results import POOL, make_degree, make_run
 
 from effdeg.ranking import rank
 from effdeg_lab.results import collect
 from effdeg_lab.studies.pool import correlate_given, read_pool
 
 AXES = ["batch", "lr"]
-
-
-def make_degree(value, normalized):
-    return {"value": value, "stderr": 0.01, "normalized": normalized, "normalized_stderr": 0.01}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from engine_runs import carry_out, make_pictures
 from test_encoders import deit  # noqa: F401
 from torch.nn.functional import pad
-from toy_results import POOL, make_run
+from toy_results import POOL, make_degree, make_run
 
 from effdeg.ranking import rank
 from effdeg_lab.engine import classify
@@ -29,10 +29,6 @@ def draw(draws):
 RECIPE = replace(
     POOL, grid={}, search=draw_points(draw, 48, seed=0), seeds=(0,), study=RandomPool(strata=("recipe",), fit=0.9)
 )
-
-
-def make_degree(value, normalized):
-    return {"value": value, "stderr": 0.01, "normalized": normalized, "normalized_stderr": 0.01}
 
 
 def make_runs(sign=1.0):

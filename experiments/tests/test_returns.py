@@ -4,18 +4,17 @@ import math
 import statistics
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.text import Text
 from scipy.stats import t
+from toy_results import invent_run
 
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.report import render_page, report_on
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies.returns import make_figure, smoothen
 from effdeg_lab.sweep import Plan
 
@@ -27,23 +26,15 @@ PLAIN, ED = [3.0, 3.2, 3.7], [3.5, 3.8, 4.2]  # returns on unseen levels, by see
 
 def make_run(method, value, *, seed=0, recipe=STARPILOT, speed=40_000.0, shared=False, points=10, **changes):
     """Make a run that rises to a return on unseen levels, and to twice that return on training levels."""
-    settings = recipe.resolve(recipe.method(method), {"seed": seed, **changes})
+    steps = recipe.resolve(recipe.method(method), changes).steps
     shares = np.arange(1, points + 1) / points
     metrics = [
-        {"step": round(share * settings.steps), "test_return": share * value, "train_return": 2 * share * value}
+        {"step": round(share * steps), "test_return": share * value, "train_return": 2 * share * value}
         for share in shares
     ]
     summary = {"test_return": value, "train_return": 2 * value, "gap": value, "test_return_error": 0.07 + 0.01 * seed}
-    return Run(
-        file=Path(f"{method}-{settings.hash}.jsonl"),
-        recipe=recipe.name,
-        method=method,
-        kind="PPO",
-        settings=settings.to_dict(),
-        environment={"device": "Thinking Machine", "shared": shared},
-        metrics=metrics,
-        summary={**summary, "steps_per_second": speed},
-    )
+    summary["steps_per_second"] = speed
+    return invent_run(recipe, method, summary, metrics, {"shared": shared}, seed=seed, **changes)
 
 
 def make_runs(values, **given):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.stats import t
 from test_encoders import clip, deit  # noqa: F401
 from test_pretrained import count_right
 from test_shifts import ALL, write, write_pacs
+from toy_results import invent_run
 
 from effdeg_lab.cli import main
 from effdeg_lab.data import Labeled
@@ -22,7 +22,7 @@ from effdeg_lab.finetuning import encoders, soups
 from effdeg_lab.finetuning.soups import measure_soups
 from effdeg_lab.recipe import Method, find_recipe
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run, RunFolder
+from effdeg_lab.runs import RunFolder
 from effdeg_lab.studies.shifts import relate
 
 RECIPE = find_recipe("finetune-shifts")
@@ -45,28 +45,14 @@ def test_the_clip_recipes_have_the_papers_settings_and_numbers():
 
 def make_run(method, points, seed=0, recipe=RECIPE, shifts=("art", "sketch")):
     """Make a run with a curve of points, test and mean accuracy under shifts, at 11 values of α."""
-    settings = recipe.resolve(recipe.method(method), {"seed": seed})
 
     def entry(test, mean):
         shifted = {name: mean + 0.01 * (place - (len(shifts) - 1) / 2) for place, name in enumerate(shifts)}
         return {"test_accuracy": test, "shifted": shifted, "shifted_accuracy": mean}
 
     curve = [{"alpha": place / 10, **entry(*point)} for place, point in enumerate(points)]
-    return Run(
-        file=Path(recipe.name) / f"{method}-{seed}.jsonl",
-        recipe=recipe.name,
-        method=method,
-        kind="Training",
-        settings=settings.to_dict(),
-        environment={"device": "Thinking Machine"},
-        metrics=[],
-        summary={
-            **entry(*points[-1]),
-            "train_accuracy": 1.0,
-            "interpolated": curve,
-            "interpolated_images": {"test": 334},
-        },
-    )
+    along = {"interpolated": curve, "interpolated_images": {"test": 334}}
+    return invent_run(recipe, method, {**entry(*points[-1]), "train_accuracy": 1.0, **along}, seed=seed)
 
 
 def bend(end, lift=0.0):

@@ -51,9 +51,9 @@ def in_this_process(monkeypatch):
     return done
 
 
-def run_sweep(folder, *, recipe=None, processes=1, ray=None, progress=False, **plan):
+def run_sweep(folder, *, recipe=None, processes=1, ray=None, **plan):
     plan, cpu = Plan(recipe or find_recipe(NAME), **plan), torch.device("cpu")
-    return sweep(plan, runs=folder, device=cpu, processes=processes, ray=ray, progress=progress)
+    return sweep(plan, runs=folder, device=cpu, processes=processes, ray=ray)
 
 
 def settings_of(planned):
@@ -199,7 +199,7 @@ def test_failures_are_kept_apart_and_every_method_gets_the_time_of_one(folder, i
     finish(folder, replace(ED, weight=3.0), "ed", seconds=5.0)
     plan = {"methods": ["plain", "ed", "broken"], "seeds": [0], "changes": {"weight": 3.0}, "equal_time": "ed"}
     with pytest.warns(RuntimeWarning, match="broken has no run at equal time"):
-        outcome = run_sweep(folder, progress=True, **plan)
+        outcome = run_sweep(folder, **plan)
     printed = capsys.readouterr()
     # The toy says that 4 epochs take 1.5 seconds, hence 13 take 5.
     assert list_ended(outcome, "finished") == [Toy(weight=3.0), Toy(weight=3.0, epochs=13)]

@@ -1,13 +1,12 @@
 """How well coarse settings track the precise one, on runs that are made up."""
 
 import random
-from pathlib import Path
 
 import pytest
+from toy_results import invent_run
 
 from effdeg_lab.recipes.digits_estimators import RECIPE
 from effdeg_lab.results import collect
-from effdeg_lab.runs import Run
 from effdeg_lab.studies.tracking import read_models
 
 MODELS = [(method, point) for method in RECIPE.methods for point in RECIPE.points()]
@@ -19,13 +18,11 @@ def measure(value):
 
 def make_run(model, precise, coarse, seed=0):
     method, point = model
-    settings = RECIPE.resolve(method, {**point, "seed": seed}).to_dict()
     found = measure(coarse) | {"per_path_correlation": 0.9, "normalized_per_path_correlation": 0.8}
     found |= {"value_at_degree": 0.5 * coarse, "normalized_at_degree": 2 * coarse}
-    also = dict.fromkeys(settings["measure_also"], found)
+    also = dict.fromkeys(RECIPE.settings.measure_also, found)
     summary = {"effective_degree": measure(precise), "measured_also": also}
-    file = Path(f"{method.name}-{seed}-{list(point.values())}.jsonl")
-    return Run(file, RECIPE.name, method.name, "Training", settings, {"device": "an abacus"}, [], summary)
+    return invent_run(RECIPE, method.name, summary, seed=seed, **point)
 
 
 def make_pool(models):

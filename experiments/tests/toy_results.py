@@ -72,6 +72,21 @@ POOL = Recipe(
 )
 
 
+def invent_run(recipe, method, summary, metrics=(), environment=None, **changes):
+    """Make a run of a method with changes to its settings; without a summary it is not finished."""
+    settings = recipe.resolve(recipe.method(method), changes)
+    return Run(
+        file=Path(recipe.name) / f"{method}-{settings.hash}.jsonl",
+        recipe=recipe.name,
+        method=method,
+        kind=type(settings).__name__,
+        settings=settings.to_dict(),
+        environment={"device": DEVICE, **(environment or {})},
+        metrics=list(metrics),
+        summary=summary,
+    )
+
+
 def make_run(
     recipe, name, accuracy, *, step=1.0, degree=0.5, device=DEVICE, shared=False, summary=None, finished=True, **changes
 ):
@@ -90,16 +105,12 @@ def make_run(
     found = {"test_accuracy": accuracy, "train_accuracy": 0.99, "gap": accuracy and 0.99 - accuracy, "epochs": epochs}
     found |= {"seconds": step * epochs, "seconds_per_epoch": step, "milliseconds_per_step": 100 * step}
     found["effective_degree"] = {"value": degree, "stderr": 0.03, "normalized": 2.0, "normalized_stderr": 0.1}
-    return Run(
-        file=Path(recipe.name) / f"{name}-{settings.hash}.jsonl",
-        recipe=recipe.name,
-        method=name,
-        kind="Toy",
-        settings=settings.to_dict(),
-        environment={"device": device, "torch": "2.13", **({"shared": True} if shared else {})},
-        metrics=metrics,
-        summary=found | (summary or {}) if finished else None,
-    )
+    environment = {"device": device, "torch": "2.13", **({"shared": True} if shared else {})}
+    return invent_run(recipe, name, found | (summary or {}) if finished else None, metrics, environment, **changes)
+
+
+def make_degree(value, normalized):
+    return {"value": value, "stderr": 0.01, "normalized": normalized, "normalized_stderr": 0.01}
 
 
 def make_seeds(accuracies, recipe=METHODS, noise=0.001, **changes):

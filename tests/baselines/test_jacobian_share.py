@@ -11,7 +11,7 @@ from effdeg.baselines import JacobianPenalty, method
 from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.baselines.test_jacobian import FORMS
 from tests.batches import X, Y, tokens
-from tests.models import Tokens, TwoInputs, mlp
+from tests.models import Tokens, TwoInputs, mlp, with_batchnorm
 
 
 def by_loops(model, x):
@@ -130,11 +130,6 @@ def test_a_model_that_works_in_place_sees_the_batch_as_it_came(at):
     torch.testing.assert_close(outputs, model(X.clone()))
     expected = by_loops(lambda x: model[1](nn.functional.elu(x)), X[:3]) if at is None else torch.tensor(4 / 2).double()
     torch.testing.assert_close(value, expected)
-
-
-def with_batchnorm():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
 
 
 @pytest.mark.parametrize("call", ["module", "method"])

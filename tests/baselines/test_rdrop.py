@@ -1,8 +1,5 @@
 """R-Drop, against two passes with given dropout masks, one example at a time."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -13,6 +10,7 @@ from effdeg.baselines._rdrop import symmetric_divergence
 from tests.baselines.test_embedding_mixup import LABELS, Unexpected, sentences, tiny_bert
 from tests.batches import X, Y
 from tests.models import TwoInputs, mlp
+from tests.properties import assert_copies_agree, assert_same_under_vmap
 
 MASKS = torch.rand(24, 16, generator=torch.Generator().manual_seed(4)).gt(0.3).double() / 0.7
 
@@ -171,18 +169,7 @@ def test_half_precision_is_summed_in_single():
 
 
 def test_several_models_under_vmap():
-    models = [with_dropout(seed=seed).double() for seed in range(2)]
-    weights, buffers = torch.func.stack_module_state(models)
-    way = RDrop()
-
-    def loss(weights, buffers):
-        return way(lambda x: torch.func.functional_call(models[0], (weights, buffers), (x,)), X, Y)[1]
-
-    torch.manual_seed(3)
-    together = torch.vmap(loss, randomness="same")(weights, buffers)
-    for model, value in zip(models, together, strict=True):
-        torch.manual_seed(3)
-        torch.testing.assert_close(way(model, X, Y)[1], value)
+    assert_same_under_vmap(RDrop(), [with_dropout(seed=seed).double() for seed in range(2)], X, Y)
 
 
 class TestWithoutDropout:
@@ -212,13 +199,7 @@ class TestWithoutDropout:
 def test_it_can_be_read_and_copied_and_has_no_state():
     way = RDrop()
     assert repr(way) == "RDrop()"
-    assert not way.state_dict()
-    for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
-        values = []
-        for each in (way, twin):
-            torch.manual_seed(0)
-            values.append(each(with_dropout().double(), X, Y)[1])
-        assert torch.equal(*values)
+    assert_copies_agree(way, with_dropout().double(), X, Y)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """RegMixup, against two forward passes and a loop over examples."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -13,6 +10,7 @@ from tests.baselines.test_embedding_mixup import Unexpected
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
 from tests.models import TwoInputs, mlp
+from tests.properties import assert_copies_agree, assert_same_under_vmap
 
 LOSSES = ("cross-entropy", "brier", "l1")
 
@@ -132,30 +130,13 @@ def test_where_there_is_no_label_the_own_output_is_the_label(loss):
 
 
 def test_several_models_under_vmap():
-    models = [mlp(seed=seed).double() for seed in range(2)]
-    weights, buffers = torch.func.stack_module_state(models)
-    way = RegMixup(classes=4)
-
-    def loss(weights, buffers):
-        return way(lambda x: torch.func.functional_call(models[0], (weights, buffers), (x,)), X, Y)[1]
-
-    torch.manual_seed(3)
-    together = torch.vmap(loss, randomness="same")(weights, buffers)
-    for model, value in zip(models, together, strict=True):
-        torch.manual_seed(3)
-        torch.testing.assert_close(way(model, X, Y)[1], value)
+    assert_same_under_vmap(RegMixup(classes=4), [mlp(seed=seed).double() for seed in range(2)], X, Y)
 
 
 def test_it_can_be_read_and_copied_and_has_no_state():
     way = RegMixup(20.0, classes=4)
     assert repr(way) == "RegMixup(alpha=20.0, classes=4, loss='cross-entropy')"
-    assert not way.state_dict()
-    for twin in (copy.deepcopy(way), pickle.loads(pickle.dumps(way))):
-        values = []
-        for each in (way, twin):
-            torch.manual_seed(0)
-            values.append(each(mlp().double(), X, Y)[1])
-        assert torch.equal(*values)
+    assert_copies_agree(way, mlp().double(), X, Y)
 
 
 @pytest.mark.parametrize(

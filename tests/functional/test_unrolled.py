@@ -84,15 +84,6 @@ def test_components_without_a_library_call_are_the_same(shape, monkeypatch):
     torch.testing.assert_close(results[1], results[0], rtol=1e-6, atol=1e-8)
 
 
-@pytest.fixture
-def _unchecked_shapes():
-    """Shape checks, which `make test` turns on, cannot be compiled."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
-
-
 def make_paths(sharpness):
     """Draw label-anchored paths of probabilities of 1,000 classes, which are flat or, for 3, as of a trained network.
 
@@ -122,9 +113,9 @@ def test_three_components_of_a_thousand_classes_without_a_library_call(sharpness
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("_unchecked_shapes")
 def test_three_components_of_a_thousand_classes_compiled(monkeypatch):
     """Under autocast the derivative stays in float32: bf16 would be wrong by a hundredth."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # the checks of `make test` cannot be compiled
     values = make_paths(3.0)
     expected = differentiate(project, values)
     monkeypatch.setattr(projection, "_may_not_wait", lambda _: True)

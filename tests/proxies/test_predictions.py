@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from effdeg import proxies
 from effdeg.proxies import NotApplicable, confidence, disagreement, entropy, nuclear_norm, thresholded_confidence
 from tests.batches import X, Y, tokens
-from tests.models import Tokens, mlp
+from tests.models import Counted, Tokens, mlp
 
 READ = nn.Identity()  # the examples are the logits
 OF_ONE_MODEL = {"confidence": confidence, "entropy": entropy, "nuclear_norm": nuclear_norm}
@@ -279,23 +279,9 @@ class TestThresholdedConfidence:
             thresholded_confidence(READ, X, (X, Y), score="margin")
 
 
-class Counted(nn.Module):
-    """A network that counts the rows that go through it."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp().double()
-        self.rows = 0
-
-    def forward(self, x):
-        self.rows += len(x)
-        return self.inner(x)
-
-
 class TestTogether:
     def test_all_share_one_pass_and_are_the_functions(self):
-        model, other = Counted(), Counted()
-        other.inner = mlp(seed=1).double()
+        model, other = Counted(mlp().double()), Counted(mlp(seed=1).double())
         labeled = X.flip(0)[:5] / 2, Y[:5]
         table = proxies.evaluate(model, X, names=ALL, others=[other], labeled=labeled)
         assert model.rows == len(X) + 5
@@ -306,7 +292,7 @@ class TestTogether:
         assert table["thresholded_confidence"] == thresholded_confidence(model, X, labeled)
 
     def test_margins_and_sharpness_share_it_too(self):
-        model = Counted()
+        model = Counted(mlp().double())
         proxies.evaluate(model, (X, Y), names=["margin@10", *OF_ONE_MODEL])
         assert model.rows == len(X)
         model.rows = 0
@@ -322,7 +308,7 @@ class TestTogether:
         assert "labeled=" in table.skipped["thresholded_confidence"]
 
     def test_what_is_wrong_is_found_before_any_work(self):
-        model = Counted()
+        model = Counted(mlp().double())
         for wrong in ({"others": []}, {"others": mlp()}, {"labeled": X}, {"labeled": (X, X)}):
             with pytest.raises((TypeError, ValueError)):
                 proxies.evaluate(model, X, **wrong)

@@ -11,27 +11,18 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from effdeg import proxies
 from tests.batches import X, Y
-from tests.models import mlp
+from tests.models import Counted, mlp
 
 ROUTE = {"paths": 20, "nodes": 15, "degree": 5}
 RADII = [name for name in proxies.names() if "sharpness@" in name and "average" not in name]
 
 
-class Counted(nn.Module):
-    """A ReLU network that counts the rows that go through it."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp(activation=nn.ReLU)
-        self.rows = 0
-
-    def forward(self, x):
-        self.rows += len(x)
-        return self.inner(x)
+def counted():
+    return Counted(mlp(activation=nn.ReLU).double())
 
 
 def table_of(model=None, **settings):
-    return proxies.evaluate(model or Counted().double(), (X, Y), cross_entropy, **{**ROUTE, **settings})
+    return proxies.evaluate(model or counted(), (X, Y), cross_entropy, **{**ROUTE, **settings})
 
 
 def test_all_of_them():
@@ -62,7 +53,7 @@ def test_directions():
 
 @pytest.mark.parametrize("name", ["sharpness@0.1", "margin@50", "parameter_norm", "total_variation", "mixup_margin"])
 def test_a_name_means_the_function(name):
-    model = Counted().double()
+    model = counted()
     functions = {
         "sharpness@0.1": lambda: proxies.sharpness(model, (X, Y), cross_entropy, rho=0.1),
         "margin@50": lambda: proxies.margin(model, (X, Y), percentile=50),
@@ -80,7 +71,7 @@ def test_a_number_of_ones_own_and_the_default():
 
 
 def test_radii_share_one_gradient_and_margins_its_outputs():
-    model = Counted().double()
+    model = counted()
     table_of(model, names=RADII)
     ahead = 6  # rows that are looked at before the work begins: two for their labels, two together and each by itself
     # One pass with gradient, then one for each of the eight radii.
@@ -91,7 +82,7 @@ def test_radii_share_one_gradient_and_margins_its_outputs():
 
 
 def test_everything_along_paths_shares_the_paths():
-    model = Counted().double()
+    model = counted()
     names = ["effective_degree", "effective_degree_normalized", "decision_regions", "linear_regions", "total_variation"]
     proxies.evaluate(model, X, names=names, **ROUTE)
     assert model.rows == 20 * 15 + 2 * 8  # and a trial of whether rows are independent
@@ -115,7 +106,7 @@ def test_any_kind_of_data():
 
 
 def test_without_labels_what_needs_none_is_computed():
-    table = proxies.evaluate(Counted().double(), X, **ROUTE)
+    table = proxies.evaluate(counted(), X, **ROUTE)
     assert {"effective_degree", "parameter_norm", "path_norm", "jacobian_norm", "linear_regions"} <= set(table)
     assert "labels" in table.skipped["margin@10"]
     assert "reference" in table.skipped["distance"]

@@ -12,7 +12,8 @@ from effdeg.baselines import ICT, RegMixup
 from effdeg.functional import effective_degree, fit
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y, same_draw
-from tests.models import mlp
+from tests.models import mlp, with_batchnorm
+from tests.properties import assert_same_under_vmap
 
 U = torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 PAIRS = torch.tensor([[0, 1], [5, 2], [7, 7], [3, 11]])
@@ -185,11 +186,6 @@ def test_the_values_of_points_alone_are_too_few():
     points = penalty.points(X)
     with pytest.raises(ValueError, match="give all 24 rows"):
         penalty.degree(mlp().double()(points.inputs), points)
-
-
-def with_batchnorm():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4)).double()
 
 
 LAYERS = [{"at": "0"}, {"at": "2"}, {"batchnorm": "frozen"}, {"at": "2", "batchnorm": "frozen"}, {"components": 2}]
@@ -369,20 +365,8 @@ def test_mappings_and_further_arguments():
 @pytest.mark.parametrize("teacher", [None, mlp(seed=5).double()])
 @pytest.mark.parametrize("anchor", ["labels", "self"])
 def test_several_networks_under_vmap(anchor, teacher):
-    models, penalty = [mlp(seed=seed).double() for seed in range(3)], Penalty(anchor=anchor)
-    parameters, _ = torch.func.stack_module_state(models)
-
-    def penalize(own):
-        def model(x):
-            return torch.func.functional_call(models[0], own, (x,))
-
-        return penalty(model, X, Y, unlabeled=U, teacher=teacher)[1]
-
-    torch.manual_seed(5)
-    degrees = torch.vmap(penalize, randomness="same")(parameters)
-    for degree, model in zip(degrees, models, strict=True):
-        torch.manual_seed(5)
-        torch.testing.assert_close(degree, penalty(model, X, Y, unlabeled=U, teacher=teacher)[1])
+    models = [mlp(seed=seed).double() for seed in range(3)]
+    assert_same_under_vmap(Penalty(anchor=anchor), models, X, Y, unlabeled=U, teacher=teacher)
 
 
 def test_autocast():

@@ -189,6 +189,11 @@ class Results:
         return ", ".join([*parts, *self.machines])
 
     @property
+    def failures(self) -> list[str]:
+        """The methods that failed, with the last line of the error, each in one sentence."""
+        return [f"{each.method.title} failed: {each.failure}" for each in self.methods if each.failure]
+
+    @property
     def departures(self) -> list[str]:
         """How the scale and other settings differ from the recipe's, as ``epochs 36 (recipe: 300)`` each."""
         own = self.recipe.settings.to_dict()
@@ -241,6 +246,7 @@ def _write_seeds(seeds: Sequence[int]) -> str:
 
 
 def _place_of(values: Sequence[Any], value: Any) -> int:
+    """Sort as the recipe lists them; what a user added comes last."""
     return values.index(value) if value in values else len(values)
 
 
@@ -430,12 +436,7 @@ def choose(
     if not candidates:
         return None
     groups, epochs, _ = max(candidates, key=lambda each: (len(each[0]) > 1, *each[1:]))
-
-    def place(values: Mapping[str, Any]) -> list[int]:
-        """Sort as the recipe lists them; what a user added comes last."""
-        return [known.index(values[key]) if values[key] in known else len(known) for key, known in method.tune.items()]
-
-    groups.sort(key=lambda group: place(group[0]))
+    groups.sort(key=lambda group: [*map(_place_of, method.tune.values(), group[0].values())])
     # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
     scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
     tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]

@@ -124,7 +124,6 @@ def sweep(
     processes: int = 1,
     together: int = 1,
     ray: str | None = None,
-    progress: bool = True,
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
@@ -150,16 +149,14 @@ def sweep(
         before = [each for each, run in known if run and run.finished]
         outcome.extend(Ended(each, "finished before") for each in before)
         due = [each for each in planned if each not in before]
-        shown = progress and bool(planned)
-        with progress_bar(f"{plan.recipe.name}, {title}", len(planned), enabled=shown) as update:
+        with progress_bar(f"{plan.recipe.name}, {title}", len(planned), enabled=bool(planned)) as update:
             while due and not received:
                 for ended in pool.carry_out(_bundle(due, together)):
                     for each in ended:
                         if each.ending != "busy":
                             due.remove(each.planned)
                             outcome.append(each)
-                            if progress:
-                                print(_describe(plan.recipe, each), flush=True)
+                            print(_describe(plan.recipe, each), flush=True)
                     update(len(planned) - len(due))
                     if received:
                         break

@@ -145,7 +145,7 @@ def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredIma
         known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
         names = _list_images(val)
         labels = [classes.index(known[Path(name).stem]) for name in names]
-    return _list_folders(train, classes), _store((val,), names, labels)
+    return _list_folders(train, classes), _store(val, names, labels)
 
 
 def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
@@ -156,7 +156,7 @@ def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
         found = _list_images(folder / name) if (folder / name).is_dir() else []
         names += [f"{name}/{each}" for each in found]
         labels += [label] * len(found)
-    return _store((folder,), names, labels)
+    return _store(folder, names, labels)
 
 
 def _list_classes(folder: Path) -> list[str]:
@@ -169,8 +169,8 @@ def _list_images(folder: Path) -> list[str]:
         return sorted(each.name for each in entries if each.name.lower().endswith(_IMAGES))
 
 
-def _store(files: Sequence[Path], names: Sequence[str], labels: Sequence[int], places: Any = None) -> StoredImages:
-    return StoredImages(tuple(files), _encode(names), np.array(labels, dtype=np.int64), places)
+def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
+    return StoredImages((folder,), _encode(names), np.array(labels, dtype=np.int64))
 
 
 def _encode(names: Sequence[str]) -> Array:

@@ -95,6 +95,12 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16" and device.type == "cuda")
 
 
+def compile_for(task: Task, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function of a task's step, on a GPU and unless the task is against it."""
+    compiles = task.compile and next(task.model.parameters()).is_cuda
+    return torch.compile(function, fullgraph=True, dynamic=False) if compiles else function
+
+
 class CapturedStep:
     """A training step in one CUDA graph, which replays it without the cost of launching its kernels.
 
@@ -202,7 +208,7 @@ class Step:
         if task.decays is not None:
             options["params"], self._places = self._group_by_decay(task.decays)
         self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
-        self._batch = self._compile(task.batch)
+        self._batch = compile_for(task, task.batch)
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
         self._steps: dict[tuple[bool, int | None], Callable[[], None]] = {}
 
@@ -332,7 +338,7 @@ class Step:
                 return found
 
         alone = self._wrapper is self._model
-        return self._compile(loss) if alone and (not penalized or self._task.compile_penalty) else loss
+        return compile_for(self._task, loss) if alone and (not penalized or self._task.compile_penalty) else loss
 
     def _find_trained(self) -> list[nn.Parameter]:
         """Return the parameters that the loss depends on, which are those that an optimizer changes."""
@@ -346,7 +352,3 @@ class Step:
             loss = self._task.loss(functional_call(self._model, buffers, (x,)), y)
         gradients = torch.autograd.grad(loss, given, allow_unused=True)
         return [each for each, gradient in zip(given, gradients, strict=True) if gradient is not None]
-
-    def _compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        compiles = self._on_gpu and self._task.compile
-        return torch.compile(function, fullgraph=True, dynamic=False) if compiles else function

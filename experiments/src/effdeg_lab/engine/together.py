@@ -23,7 +23,7 @@ from effdeg_lab.engine.classify import check_network, finish, make_network, make
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocast
+from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocast, compile_for
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.runs import AloneError, Job, StoppedError
 
@@ -296,11 +296,7 @@ class StackedStep:
                 found: tuple[Tensor, Tensor] = functional_call(objective, own, (x, y, weight), tie_weights=False)
                 return found
 
-        return self._compile(vmap(loss, randomness="different"))
-
-    def _compile(self, losses: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
-        compiles = self._on_gpu and self._task.compile
-        return torch.compile(losses, fullgraph=True, dynamic=False) if compiles else losses
+        return compile_for(self._task, vmap(loss, randomness="different"))
 
     def _flatten(self, parts: Sequence[Tensor], *, start: int, out: Tensor | None = None) -> Tensor:
         """Join the parameters of a network or, with networks in the first dimension, of all, into one dimension."""

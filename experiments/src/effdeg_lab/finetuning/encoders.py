@@ -5,8 +5,7 @@ Nothing is downloaded.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from effdeg.io import write_atomically
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.finetuning.shifts import read_classes
 from effdeg_lab.models import PRETRAINED, ViT
-from effdeg_lab.text.classifier import check_folder, load_tokenizer
+from effdeg_lab.text.classifier import check_folder, load_tokenizer, quiet_transformers
 
 
 class ImageClassifier(nn.Module):
@@ -216,24 +215,15 @@ def read_templates() -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if not line.startswith("#"))
 
 
-def load_zero_shot_head(
-    folder: Path,
-    file: Path | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    templates: Sequence[str] | None = None,
-    device: str | torch.device = "cpu",
-) -> Tensor:
-    r"""Return the weights of CLIP's zero-shot head, classes × D: computed once, then read from a file.
+def load_zero_shot_head(folder: Path, *, device: str | torch.device = "cpu") -> Tensor:
+    r"""Return the weights of CLIP's zero-shot head for ImageNet, 1,000 × D: computed once, then read from a file.
 
     Row :math:`c` is :math:`s \, \bar t_c / \lVert \bar t_c \rVert`, where :math:`\bar t_c` is the mean over the
     templates of the text features of class :math:`c`, each of norm 1, and :math:`s` is CLIP's logit scale.
 
     Args:
-        folder: With CLIP and its tokenizer, as it is on the Hugging Face hub.
-        file: Where the head is kept; by default ``zero_shot_head.safetensors`` in the folder.
-        names: Of the classes; ImageNet's by default.
-        templates: With {} for the name of a class; the 80 of CLIP for ImageNet by default.
+        folder: With CLIP and its tokenizer, as it is on the Hugging Face hub. The head is kept there, in
+            ``zero_shot_head.safetensors``.
         device: On which 80,000 texts are encoded: minutes on a GPU.
 
     Raises:
@@ -241,11 +231,8 @@ def load_zero_shot_head(
         ValueError: If the file holds another head: of other weights, names or templates.
     """
     check_folder(folder)
-    names = [each.name for each in read_classes()] if names is None else list(names)
-    templates = list(read_templates() if templates is None else templates)
-    if not names or not templates or not all("{}" in each for each in templates):
-        raise ValueError("expected at least one class and one template, and {} in every template.")
-    file = folder / "zero_shot_head.safetensors" if file is None else file
+    names, templates = [each.name for each in read_classes()], read_templates()
+    file = folder / "zero_shot_head.safetensors"
     made_of = {"made_of": _hash_parts(folder, names, templates)}
     from safetensors import safe_open
     from safetensors.torch import save
@@ -253,10 +240,9 @@ def load_zero_shot_head(
     if file.is_file():
         with explain_errors(file, "a zero-shot head"), safe_open(file, "pt") as stored:
             if stored.metadata() != made_of:
-                raise ValueError(f"it is not of {folder} with these classes and templates; delete it or name another.")
+                raise ValueError(f"it is not of {folder} with these classes and templates; delete it.")
             weights: Tensor = stored.get_tensor("weight")
             return weights
-    file.parent.mkdir(parents=True, exist_ok=True)
     weights = _compute_head(folder, names, templates, device)
     write_atomically(file, save({"weight": weights}, made_of))
     return weights
@@ -298,22 +284,6 @@ def _load_model(folder: Path, kind: str) -> Any:
         raise ImportError("CLIP needs transformers: pip install 'effdeg-lab[text]'") from error
     if (given := json.loads((folder / "config.json").read_text()).get("model_type")) != "clip":
         raise ValueError(f"{folder} holds a model of the type {given!r}; expected CLIP, with both of its sides.")
-    with _quiet():
+    with quiet_transformers():  # or it would tell that one of CLIP's sides is not used
         model = getattr(transformers, kind).from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     return model.eval()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from telling that one of CLIP's sides is not used."""
-    from transformers.utils import logging
-
-    before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if shown:
-            logging.enable_progress_bar()

@@ -53,13 +53,10 @@ def check_same(first: State, second: State) -> None:
 
 
 def measure_curve(
-    start: State,
-    end: State,
-    evaluate: Callable[[dict[str, Tensor]], Mapping[str, float]],
-    alphas: Iterable[float] = ALPHAS,
+    start: State, end: State, evaluate: Callable[[dict[str, Tensor]], Mapping[str, float]]
 ) -> list[dict[str, float]]:
     """Evaluate the weights between two models: one row for each α, with α under ``alpha`` and what was returned."""
-    return [{"alpha": alpha, **evaluate(interpolate(start, end, alpha))} for alpha in alphas]
+    return [{"alpha": alpha, **evaluate(interpolate(start, end, alpha))} for alpha in ALPHAS]
 
 
 def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:

@@ -80,7 +80,8 @@ def _bessel(x: Tensor, order: int) -> Tensor:
     """Return J_0(x) … J_order(x), of shape ``(points, order + 1)``, for an even order well above |x|.
 
     The ratios J_k / J_{k-1} = 1 / (2k / x - J_{k+1} / J_k) are computed from above: the recurrence is stable in that
-    direction only, and ratios, unlike values, cannot overflow. J_0 follows from J_0 + 2 J_2 + 2 J_4 + … = 1.
+    direction only, and ratios, unlike values, cannot overflow. J_0 follows from J_0 + 2 J_2 + 2 J_4 + … = 1. SciPy's
+    ``jv`` is off by 1e-5 where k and x are hundreds and close to each other.
     """
     ratios = [torch.zeros_like(x)]
     for k in range(order, 0, -1):

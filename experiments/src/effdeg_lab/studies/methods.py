@@ -227,7 +227,7 @@ def list_notes(results: Results) -> list[str]:
         found.append(
             "ED: at the end of training, {measure_paths} paths × {measure_nodes} nodes.".format(**results.scale)
         )
-    return found + [f"{each.method.title} failed: {each.failure}" for each in results.methods if each.failure]
+    return found + results.failures
 
 
 def list_accuracies(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:

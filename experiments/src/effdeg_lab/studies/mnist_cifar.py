@@ -16,6 +16,7 @@ from effdeg_lab.studies.methods import (
     format_degree,
     format_difference,
     format_points,
+    format_price,
     list_notes,
     make_table,
     measure_price,
@@ -141,8 +142,7 @@ def _list_gains(results: Results) -> Table:
         differences = [results.difference(each, key=_KEYS[test]) for each in methods]
         columns[f"{test}: against {methods[0].method.title}"] = list(map(format_difference, differences))
     columns["ED"] = [format_degree(read_degree(each)) for each in methods]
-    prices = [measure_price(results, each) for each in methods]
-    columns["step"] = [NOTHING if price is None else f"{price:.2f}×" for price in prices]
+    columns["step"] = [format_price(measure_price(results, each)) for each in methods]
     notes = ["Points of accuracy with 95% intervals; * excludes zero."]
     return make_table("What that gains and costs", columns, notes)
 

@@ -1,10 +1,8 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
-
-from torch import Tensor
 
 from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.results import Difference, MethodRuns, Results, Spread
@@ -44,9 +42,6 @@ SCORES = {
     "mean_degree_of_label": "ED within a label, anchored, mean over epochs",
 }
 """The scores of labels, by their names in summaries."""
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-"""The classes of CIFAR-10."""
-_COLUMNS = 10
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ def _list_accuracies(results: Results) -> Table:
         f"Accuracies on {tested_on(results)} images, those of training on the given labels; ±: standard deviation over "
         "seeds. Differences have 95% intervals; * excludes zero.",
         f"The best epoch is chosen on the {tested_on(results)} images, as the literature reports it.",
-        *(f"{each.method.title} failed: {each.failure}" for each in methods if each.failure),
+        *results.failures,
     ]
     return make_table(f"Accuracy{wrong}: {results.heading}", columns | list_seeds(results, methods), notes, bold)
 
@@ -186,29 +181,4 @@ def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> "Figure":
             axes.set(title=f"{tested_on(results)} accuracy, %: {name}", xlabel="epoch")
             add_grid(axes, look)
             label_ends(axes, labels)
-    return figure
-
-
-def draw_suspicious(images: Tensor, listed: Sequence[Mapping[str, int]], theme: str, title: str = "") -> "Figure":
-    """Draw the images that a score suspects most, each under its given label; if that is wrong, the true one is below.
-
-    Args:
-        images: All training images, as bytes.
-        listed: An entry of ``suspicious`` in the summary of a run: places, given and true labels, in order.
-        theme: ``"light"`` or ``"dark"``.
-        title: Of the figure.
-    """
-    rows = -(-len(listed) // _COLUMNS)
-    with open_figure(theme, (0.95 * _COLUMNS, 1.3 * rows + 0.3)) as (look, figure):
-        grid = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
-        for axes in grid:
-            axes.axis("off")
-        for axes, each in zip(grid, listed, strict=False):
-            axes.imshow(images[each["example"]].movedim(0, -1).numpy())
-            wrong = each["given"] != each["true"]
-            axes.set_title(CLASSES[each["given"]], loc="center", fontsize=7.5, pad=2)
-            color = look.complex if wrong else look.ink
-            text = CLASSES[each["true"]] if wrong else "is right"
-            axes.text(0.5, -0.05, text, color=color, fontsize=7.5, ha="center", va="top", transform=axes.transAxes)
-        figure.suptitle(title, fontsize=9.5)
     return figure

@@ -224,10 +224,9 @@ class DegreesAlongPaths(Study):
                 cells = _describe(_combine_seeds(each), middle, shown)
             rows.append([(each.method.title, *own) for own in cells])
         threshold = f"The degree found: that of the highest coefficient above {_THRESHOLD:g} of the largest one."
-        failures = [f"{each.method.title} failed: {each.failure}" for each in results.methods if each.failure]
         errors = ["±: standard error over polynomials and paths."]
         notes = {
-            f"The degree found along paths: {results.heading}": [threshold, *failures],
+            f"The degree found along paths: {results.heading}": [threshold, *results.failures],
             f"Total degree {middle} with noise, in standard deviations of the values: degree found; ED": [],
             "ED of polynomials with a standard deviation of one, by total degree": errors,
             "Normalized ED, by total degree": errors,

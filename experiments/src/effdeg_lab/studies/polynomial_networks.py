@@ -321,7 +321,7 @@ class PolynomialNetworks(Study):
         notes = (
             "The error is that of the worst output and seed on fresh inputs, in the output's standard deviations.",
             "ED is compared along the same paths, in the column where it differs most.",
-            *(f"{each.method.title} failed: {each.failure}" for each in results.methods if each.failure),
+            *results.failures,
         )
         return [
             Table(f"How well the networks fit: {results.heading}", head, tuple(fits), notes),

@@ -80,7 +80,7 @@ class Returns(Study):
         ]
         if not np.isnan(errors).all():
             notes.append(f"Standard error over the episodes of one run: at most {np.nanmax(errors):.2f}.")
-        notes += [f"{each.method.title} failed: {each.failure}" for each in methods if each.failure]
+        notes += results.failures
         return make_table(f"{name_panel(results)}: {results.heading}", columns, notes, bold_largest(unseen, 1))
 
 

@@ -103,7 +103,7 @@ class FineTuned(Study):
                 f"Step: of runs that had the device to themselves; in brackets, against {first.method.title}'s."
             )
             notes += [ROUGH] if is_rough(results) else []
-        notes += [f"{each.method.title} failed: {each.failure}" for each in methods if each.failure]
+        notes += results.failures
         absent = [each.method.title for each in results.methods if each not in methods]
         notes += [f"Not run: {'; '.join(absent)}."] if absent else []
         title = f"{self._name(results)}: {self.metric}, {results.heading}"

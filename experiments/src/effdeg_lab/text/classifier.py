@@ -4,7 +4,8 @@ In two halves the paths of the penalty and mixup lie at a plain tensor, the outp
 hooks, so that a whole training step can be compiled and captured in a CUDA graph.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,12 +84,8 @@ def load_classifier(
     """
     check_folder(folder)
     from transformers import AutoModelForSequenceClassification
-    from transformers.utils import logging
 
-    before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()  # that the head is new is no news
-    logging.disable_progress_bar()  # it would leave a semaphore behind in the processes of a sweep
-    try:
+    with quiet_transformers():  # that the head is new is no news
         model = AutoModelForSequenceClassification.from_pretrained(
             folder,
             num_labels=classes,
@@ -97,11 +94,23 @@ def load_classifier(
             ignore_mismatched_sizes=True,
             attn_implementation=attention,
         )
+    return TextClassifier(model, place=place)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers from printing remarks on the weights that it loads, and a progress bar."""
+    from transformers.utils import logging
+
+    before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()  # it would leave a semaphore behind in the processes of a sweep
+    try:
+        yield
     finally:
         logging.set_verbosity(before)
         if shown:
             logging.enable_progress_bar()
-    return TextClassifier(model, place=place)
 
 
 def check_folder(folder: Path) -> None:

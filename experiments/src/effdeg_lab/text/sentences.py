@@ -1,11 +1,10 @@
 """Sentences and pairs of sentences with their classes: GLUE's tasks, as GLUE or the Hugging Face hub has them."""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -67,40 +66,31 @@ def load_task(name: str, folder: Path | None) -> TextTask:
     It is looked for in ``glue/RTE`` and ``RTE`` (GLUE's ``train.tsv`` and ``dev.tsv``) and in ``glue/rte`` and ``rte``
     (the hub's ``train-*.parquet`` and ``validation-*.parquet``).
     """
-    read, layout = find_task(name, folder)
-    train, dev = read()
+    if name not in _TASKS:
+        raise ValueError(f"data={name!r} is not a task. {suggest(name, _TASKS)}")
+    if folder is None:
+        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
+    layout = _TASKS[name]
+    train, dev = _read_splits(name, layout, folder)
     classes = len(layout.labels)
     for split, found in (("train", train), ("dev", dev)):
         _check(f"{name}: {split}", found, classes)
     return TextTask(name, train, dev, classes, layout.metric)
 
 
-def find_task(name: str, folder: Path | None) -> tuple[Callable[[], tuple[Sentences, Sentences]], _Layout]:
-    """Return the function that reads a task, or raise if it or its files are not known."""
-    if name not in _TASKS:
-        raise ValueError(f"data={name!r} is not a task. {suggest(name, _TASKS)}")
-    if folder is None:
-        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
-    layout = _TASKS[name]
+def _read_splits(name: str, layout: _Layout, folder: Path) -> tuple[Sentences, Sentences]:
     places = [folder / "glue" / layout.folder, folder / layout.folder, folder / "glue" / name, folder / name]
     for place in places:
         files = [place / "train.tsv", place / "dev.tsv"]
-        shards = [sorted(place.glob(f"{split}-*.parquet")) for split in ("train", "validation")]
+        train, dev = (sorted(place.glob(f"{split}-*.parquet")) for split in ("train", "validation"))
         if all(file.is_file() for file in files):
-            return partial(_read_both, _read_tsv, files, layout), layout
-        if all(shards):
-            return partial(_read_both, _read_parquet, shards, layout), layout
+            return _read_tsv(files[0], layout), _read_tsv(files[1], layout)
+        if train and dev:
+            return _read_parquet(train, layout), _read_parquet(dev, layout)
     raise FileNotFoundError(
         f"{name} was not found: expected train.tsv and dev.tsv (GLUE's own), or train-*.parquet and "
         f"validation-*.parquet (as on the Hugging Face hub) in {', '.join(map(str, places[:-1]))} or {places[-1]}."
     )
-
-
-def _read_both(
-    read: Callable[[Any, _Layout], Sentences], files: list[Any], layout: _Layout
-) -> tuple[Sentences, Sentences]:
-    train, dev = files
-    return read(train, layout), read(dev, layout)
 
 
 def _read_tsv(file: Path, layout: _Layout) -> Sentences:
