@@ -1,4 +1,4 @@
-"""Tables, numbers and the figure of docs/making-it-fast.md, and a table of PPO's speed, from ``results/benchmarks/gpu.json``."""
+"""Tables, numbers and the figure of docs/making-it-fast.md, and PPO's speed, from ``results/benchmarks/gpu.json``."""
 
 import json
 from pathlib import Path
