@@ -234,6 +234,18 @@ def test_a_teacher_with_the_same_weights_is_the_model_itself():
     torch.testing.assert_close(*results)
 
 
+def test_a_teacher_that_shares_weights_with_the_model_takes_no_gradients_from_it():
+    """It runs after the model: autocast of older torch uses again what it has cast without gradients."""
+    model, ran = mlp(), []
+    with torch.autocast("cpu", torch.bfloat16):
+        _, degree = Penalty(anchor="self")(
+            lambda x: ran.append("model") or model(x), X.float(), teacher=lambda x: ran.append("teacher") or model(x)
+        )
+    degree.backward()
+    assert ran == ["model", "teacher"]
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 @pytest.mark.parametrize("anchor", ["labels", "self"])
 def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
     penalty, model, teacher = Penalty(anchor=anchor), mlp().double(), mlp(seed=5).double()

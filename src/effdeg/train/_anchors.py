@@ -31,8 +31,10 @@ def check_labels(batch: TrainingBatch, settings: PenaltySettings) -> None:
         raise TypeError(f"the labels (y) are complex ({labels.dtype}); give class ids or labels in floating point.")
 
 
-def check_teacher(settings: PenaltySettings, unlabeled: int) -> None:
-    """Raise unless there is something to do for a teacher."""
+def check_teacher(settings: PenaltySettings, unlabeled: int, teacher: object = None) -> None:
+    """Raise unless there is something to do for a teacher, and it can be called if it is given."""
+    if teacher is not None and not callable(teacher):
+        raise TypeError(f"the teacher is a {type(teacher).__name__}, which cannot be called.")
     anchor = settings.anchor
     if anchor is None or (anchor == "labels" and not unlabeled):
         raise ValueError(
@@ -46,9 +48,6 @@ def check_teacher(settings: PenaltySettings, unlabeled: int) -> None:
 
 def run_teacher(teacher: Callable[..., Any], batch: TrainingBatch, settings: PenaltySettings) -> Any:
     """Run a teacher on the examples whose outputs are the values at ends of paths."""
-    if not callable(teacher):
-        raise TypeError(f"the teacher is a {type(teacher).__name__}, which cannot be called.")
-    check_teacher(settings, batch.unlabeled)
     arguments, keywords = batch.inputs if settings.anchor == "self" else batch.take_unlabeled()
     with torch.no_grad():
         return teacher(*arguments, **keywords)

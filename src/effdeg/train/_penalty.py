@@ -254,7 +254,8 @@ class Penalty(nn.Module):
         if unlabeled is not None:
             batch = batch.append(as_arguments(unlabeled))
         self._check(batch, model, at)
-        ends = None if teacher is None else run_teacher(teacher, batch, self.settings)
+        if teacher is not None:
+            check_teacher(self.settings, batch.unlabeled, teacher)
         # A layer's output for the unlabeled examples is needed where paths join it; else only their values are.
         riding = batch.unlabeled if teacher is None or at is not None else 0
         points = draw_points(batch, self.settings, between=at is None, riding=riding)
@@ -263,6 +264,9 @@ class Penalty(nn.Module):
         returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
         if not isinstance(batch.model_labels, Tensor):
             check_no_loss(returned)
+        # After the model, with which it may share weights: autocast of older torch keeps those it casts without
+        # gradients, and would use them for the model.
+        ends = None if teacher is None else run_teacher(teacher, batch, self.settings)
         outputs, degree = points.first_rows(returned), self.degree(returned, points, ends=ends)
         _check_trains(degree, model)
         return outputs, degree
