@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from effdeg.functional import _projection as projection
 from effdeg.functional import chebyshev_nodes, effective_degree, fit, project
 from effdeg.functional._projection import drop_noise, share_of_components
 from tests.oracles import reference
@@ -130,6 +131,23 @@ def test_low_precision_values_are_projected_in_float64(dtype):
     torch.testing.assert_close(
         project(values, 2).abs().double(), project(values.double(), 2).abs(), rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("nodes", "outputs"), [(4, 10), (5, 3)])
+def test_a_path_that_overflowed_has_no_number_and_the_others_have_theirs(nodes, outputs, broken, captured, monkeypatch):
+    """So that a training step is skipped, by a GradScaler or its user, instead of ending the training."""
+    monkeypatch.setattr(projection, "_may_not_wait", lambda _: captured)
+    values = torch.randn(3, nodes, outputs, generator=torch.Generator().manual_seed(0))
+    values[1, 2, 0] = broken
+    values.requires_grad_()
+    scores = drop_noise(project(values, 2), values)
+    assert bool(scores[1].isnan().all())
+    torch.testing.assert_close(scores[::2], project(values[::2], 2))
+    scores.abs().sum().backward()
+    assert bool(values.grad[::2].isfinite().all())
+    assert bool(values.grad[1].isnan().any())
 
 
 @pytest.mark.parametrize(("components", "message"), [(4, "components=4 is too many for nodes=4"), (0, "at least 1")])

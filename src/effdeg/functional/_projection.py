@@ -25,7 +25,7 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
     matrix product and a 4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are
     distinct, gradients are exact; where eigenvalues coincide or vanish, and PCA has no derivative, they are finite. A
     path that varies in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest, but
-    for the rounding of the values themselves.
+    for the rounding of the values themselves. Where values are NaN or infinite, all scores of the path are NaN.
 
     Args:
         values: The model's outputs along each path, of shape ``(…, nodes, outputs)``.
@@ -72,7 +72,7 @@ def drop_noise(
         directions = _divide(_divide(left.mT, singular) @ centered, singular)
         sums = directions.abs() @ exact.abs().mT
         noise = 2 * torch.finfo(values.dtype).eps * torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
-    return torch.where((singular > noise).mT, scores, 0)
+    return torch.where((singular <= noise).mT, 0, scores)  # not where they are NaN
 
 
 def share_of_components(scores: Float[Tensor, "*paths nodes components"]) -> Float[Tensor, "*paths"]:
@@ -129,9 +129,13 @@ def _decompose(centered: Tensor) -> tuple[Tensor, Tensor]:
     """Return left singular vectors and singular values, largest first, from the smaller Gram matrix."""
     wide = centered.shape[-2] <= centered.shape[-1]
     gram = centered @ centered.mT if wide else centered.mT @ centered
+    # The library refuses NaN and infinity, which a training step in float16 may overflow to: it gets zeros for these.
+    finite = gram.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    gram = torch.where(finite, gram, 0)
     eigenvalues, vectors = eigenvectors(gram) if _may_not_wait(gram) else torch.linalg.eigh(gram)
     singular, vectors = eigenvalues.flip(-1).clamp(min=0).sqrt(), vectors.flip(-1)
     singular = torch.where(singular > _NOISE_FLOOR * singular[..., :1], singular, 0)
+    singular = torch.where(finite[..., 0], singular, torch.nan)
     directions = vectors if wide else _divide(centered @ vectors, singular[..., None, :])
     return directions, singular
 
