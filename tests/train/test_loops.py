@@ -250,6 +250,8 @@ def test_a_compiled_step_with_unlabeled_examples_and_a_teacher_is_the_same_step(
         ({"anchor": "labels"}, Y),
         ({"anchor": "labels", "sampling": "chebyshev"}, nn.functional.one_hot(Y, 4).double()),
         ({"sampling": "uniform", "damping": 0.0}, None),
+        ({"nodes": 20, "degree": 5}, None),
+        ({"nodes": 20, "degree": 5, "damping": 0.0}, None),
     ],
 )
 def test_several_networks_under_vmap(settings, labels):

@@ -186,12 +186,12 @@ def _fit_some(values: Tensor, alpha: Tensor, degree: int, basis: str, damping: f
     gram = _chebyshev_gram(sums) if basis == "chebyshev" else rows @ rows.mT
     damped = gram + damping * _identity(rows)
     factor, info = torch.linalg.cholesky_ex(damped)
-    if damping > 0 and alpha.device.type != "cpu":
-        # Asking a GPU how well posed the problem is would wait for it. Two steps of refinement are accurate in any
-        # case, since damping bounds the condition number.
+    if damping > 0 and (alpha.device.type != "cpu" or is_traced()):
+        # Asking a GPU how well posed the problem is would wait for it, and compiled code cannot ask. Two steps of
+        # refinement are accurate in any case, since damping bounds the condition number.
         return _solve_and_refine(rows, values, right, factor, damping)
     new = factor.diagonal(dim1=-2, dim2=-1).square() / damped.diagonal(dim1=-2, dim2=-1)
-    least = float(torch.where(info == 0, new.amin(-1), 0.0).amin())
+    least = 0.0 if is_traced() else float(torch.where(info == 0, new.amin(-1), 0.0).amin())
     if least > _WELL_POSED:
         return _solve_by_cholesky(right, factor)
     if least > _REFINABLE:

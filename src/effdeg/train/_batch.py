@@ -39,7 +39,7 @@ class TrainingBatch:
     @classmethod
     def of_call(cls, arguments: tuple[Any, ...], keywords: dict[str, Any], y: Tensor | None) -> "TrainingBatch":
         """Return the batch that a model is called with."""
-        named = {f"[{position}]": argument for position, argument in enumerate(arguments)} | keywords
+        named = {**{f"[{position}]": argument for position, argument in enumerate(arguments)}, **keywords}
         return cls.of_inputs(named, y, call=(arguments, keywords))
 
     @classmethod
