@@ -47,7 +47,7 @@ def test_missing_labels_are_filled():
             lambda: check_rows_of_labels(torch.zeros(3), 2),
             r"are shape \(3,\); a batch of 2 .* needs a tensor of 2 r",
         ),
-        (lambda: check_class_ids(torch.tensor([IGNORED]), 2, "2 classes", ignored=False), r"labels from -100 to -100"),
+        (lambda: check_class_ids(torch.tensor([IGNORED]), 2, "2 classes", ignored=False), r"some labels are -100"),
         (lambda: check_soft_labels(torch.tensor([[torch.nan, 1.0]]), "softmax"), r"hold NaN or infinite numbers"),
         (lambda: check_soft_labels(torch.tensor([[0.5, 0.7]]), "softmax"), r"sum to 1.2 to 1.2 over the classes"),
         (lambda: check_soft_labels(torch.tensor([[1.5]]), "sigmoid"), r"output='sigmoid' fits probabilities"),

@@ -20,10 +20,15 @@ def check_rows_of_labels(y: object, batch: int) -> None:
 
 def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool = True) -> None:
     """Raise unless all are classes, or, if allowed, :data:`IGNORED`. This waits for a GPU."""
-    valid = (ids >= 0) & (ids < classes)
-    if not bool((valid | (ids == IGNORED) if ignored else valid).all()):
+    missing = ids == IGNORED
+    if not bool(((ids >= 0) & (ids < classes) | missing).all()):
         raise ValueError(
             f"labels from {ids.min()} to {ids.max()} do not match {described}. Mark examples to ignore by {IGNORED}."
+        )
+    if not ignored and bool(missing.any()):
+        raise ValueError(
+            f"some labels are {IGNORED}, in whose place the model's own outputs are used, but only those of the points "
+            "were given. Give those of the batch too: penalty.degree(model(points.append_to(x)), points)."
         )
 
 
