@@ -193,7 +193,7 @@ def test_a_batch_of_one_is_mixed_with_itself():
             ValueError,
             r"a batch of 12 \(the first dimension of x\) needs a tensor of 12 rows",
         ),
-        ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are list"),
+        ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are of type list"),
         ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),
         (({"x": X, "labels": Y}, Y), {"classes": 4}, ValueError, "x holds 'labels'.*a model may compute its own loss"),
         (("text", Y), {"classes": 4}, TypeError, "first dimension"),

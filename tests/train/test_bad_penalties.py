@@ -65,10 +65,11 @@ def test_bad_settings(settings, kind, message):
     [
         ({"anchor": "labels"}, (X,), ValueError, "none were given"),
         ({"anchor": "labels"}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor of 12 rows"),
-        ({"anchor": "labels"}, (X, Y.tolist()), ValueError, "the labels .* are list"),
+        ({"anchor": "labels"}, (X, Y.tolist()), ValueError, "the labels .* are of type list"),
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
+        ({}, ([X, Y],), TypeError, "If they are labels, take them out of the inputs"),
         ({}, ("text",), TypeError, "x holds no examples: it has no tensor"),
         ({}, (torch.tensor(1.0),), TypeError, "first dimension"),
         ({}, ({"x": X, "labels": X[:, 0]},), ValueError, "x holds 'labels'"),

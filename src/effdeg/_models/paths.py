@@ -115,7 +115,8 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
         if not leaf.is_floating_point() and not is_mask(name, leaf):
             raise TypeError(
                 f"{entry('inputs', name)} hold integers ({leaf.dtype}), and no straight line joins integers. "
-                f"{advice()} If they are a mask, pass booleans: .bool()."
+                f"{advice()} If they are a mask, pass booleans: .bool(). If they are labels, take them out of the "
+                "inputs."
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         raise TypeError(f"inputs hold no floating-point tensor to interpolate. {advice()}")

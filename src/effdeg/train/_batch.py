@@ -64,7 +64,7 @@ class TrainingBatch:
             raise ValueError(
                 f"unlabeled must hold what x holds, but for labels: examples of shape {' and '.join(here.values())}; "
                 f"it holds {' and '.join(there.values())}. A tensor with one row per example that was passed by "
-                "keyword belongs into x and unlabeled: two tuples, or two mappings."
+                "keyword belongs in x and unlabeled: two tuples, or two mappings."
             )
         others = [found[name] for name in wanted]
         if isinstance(own, Tensor):
