@@ -139,6 +139,14 @@ def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
     assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
 
 
+def test_half_precision_is_told():
+    model = mlp()
+    for precision in (torch.float16, torch.bfloat16):
+        half, full = (effdeg.measure(model.to(precision), X, dtype=dtype, paths=20) for dtype in (None, torch.float32))
+        assert half.warnings()[0].startswith(f"note: the outputs are in {str(precision)[6:]}, whose rounding counts")
+        assert not any("rounding counts" in note for note in full.warnings())
+
+
 def test_what_lies_in_the_upper_half_of_the_degrees_is_told():
     spectrum = torch.tensor([9.0, 4.0, 1.0, 1.0, 0.5], dtype=torch.float64)  # weighed: 0, 4, 2, 3, 2
     measured = dataclasses.replace(
