@@ -139,6 +139,16 @@ def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
     assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
 
 
+@pytest.mark.parametrize("examples", [2, 9, 10])
+def test_paths_between_few_examples_are_told(examples):
+    measured = effdeg.measure(lambda x: x**2, X[:examples], paths=40, nodes=12, degree=6, output="identity")
+    few = [note for note in measured.warnings() if "says nothing about other examples; measure on more." in note]
+    assert len(few) == (examples < 10)  # 10 have 45 pairs
+    assert all(
+        f"note: {examples} examples have only {'1 pair ' if examples == 2 else '36 pairs '}" in note for note in few
+    )
+
+
 def test_half_precision_is_told():
     model = mlp()
     for precision in (torch.float16, torch.bfloat16):

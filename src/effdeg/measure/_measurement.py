@@ -377,6 +377,11 @@ class Measurement:
                 f"{self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
                 "with nodes= to match, may find more. Compare at equal degree only."
             )
+        if (pairs := settings.examples * (settings.examples - 1) // 2) < len(self.per_path):
+            yield (
+                f"{pluralize(settings.examples, 'example')} have only {pluralize(pairs, 'pair')} for "
+                f"{len(self.per_path)} paths, so that the error bar says nothing about other examples; measure on more."
+            )
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
 
