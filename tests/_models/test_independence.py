@@ -96,11 +96,11 @@ def noisy():
 
 
 class Remembering(nn.Module):
-    """Keeps in a buffer how often it was run, and answers accordingly."""
+    """Keeps in a buffer, or in an attribute, how often it was run, and answers accordingly."""
 
-    def __init__(self):
+    def __init__(self, in_buffer=True):
         super().__init__()
-        self.register_buffer("times", torch.zeros(()))
+        self.register_buffer("times", torch.zeros(())) if in_buffer else setattr(self, "times", 0)
 
     def forward(self, x):
         self.times += 1
@@ -113,7 +113,6 @@ INDEPENDENT = {
     "attention": (First(nn.MultiheadAttention(6, 2, batch_first=True), 6), SEQUENCES, {}),
     "BatchNorm in a module, which is evaluated": (with_batchnorm(), X, {}),
     "dropout in a module, which is evaluated": (nn.Sequential(nn.Dropout(0.5), mlp()), X, {}),
-    "counting": (Remembering(), X, {}),
     "constant": (lambda x: torch.ones(len(x), 3), X, {}),
     "far from zero": (lambda x: x + 1e6, X, {}),
     "bfloat16": (mlp().bfloat16(), X, {}),
@@ -144,6 +143,13 @@ def test_noise_is_warned_of_and_not_taken_for_a_dependence(kind, batch_size):
     inputs = X.bfloat16() if "bfloat16" in kind else X
     with pytest.warns(UserWarning, match=r"different outputs for the same point.*dropout in training mode") as caught:
         effdeg.measure(NOISY[kind], inputs, output="identity", batch_size=batch_size, **FAST)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("in_buffer", [True, False])
+def test_a_state_that_is_kept_from_call_to_call_is_warned_of(in_buffer):
+    with pytest.warns(UserWarning, match=r"different outputs for the same point.*keeps a state from call") as caught:
+        effdeg.measure(Remembering(in_buffer), X, output="identity", **FAST)
     assert len(caught) == 1
 
 
@@ -194,7 +200,7 @@ def test_a_trial_changes_no_number(at, monkeypatch):
         handle.remove()
         runs.append(len(seen))
     assert torch.equal(*results)
-    assert runs[0] == runs[1] + 2
+    assert runs[0] == runs[1] + 3  # two batches, and the first again
 
 
 def test_a_trial_costs_two_small_passes():

@@ -34,6 +34,14 @@ def test_a_path_at_a_layer_is_measured_as_by_hand():
     np.testing.assert_allclose(measured.per_path.numpy(), expected, rtol=1e-7)
 
 
+def test_an_error_of_the_model_has_the_shape_that_it_was_called_on():
+    """Such as that of single examples, which an iterator gives as batches."""
+    images = iter(torch.randn(20, 3, 5, 5))
+    with pytest.raises(RuntimeError, match="to have 3 channels") as caught:
+        effdeg.measure(nn.Conv2d(3, 4, 5), images, **FAST)
+    assert caught.value.__notes__ == ["The model was called on a batch of shape (192, 5, 5)."]
+
+
 def test_a_layer_by_name_and_by_reference_are_the_same():
     model, inputs = mlp(), torch.randn(20, 6)
     by_name = effdeg.measure(model, inputs, at="1", **FAST)

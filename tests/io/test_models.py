@@ -52,7 +52,15 @@ def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda s: s,
+        lambda s: {"state_dict": s, "epoch": 3},
+        lambda s: {"optimizer": {"state": {}, "lr": 0.1}, "model": s, "loss": {"weight": torch.ones(2)}},
+        lambda s: {"net": s, "accuracy": 93.1},
+    ],
+)
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
 def test_weights_from_the_usual_wrappers(tmp_path, wrap, prefix):
     torch.manual_seed(3)
@@ -105,6 +113,31 @@ def test_an_unsafe_pickle_is_refused_and_not_run(tmp_path):
     with pytest.raises(ValueError, match=r"pickled \S*exec, not tensors alone. Pickled objects are not read") as raised:
         load_model("tests.cli.networks:small", tmp_path / "unsafe.pt")
     assert "weights_only" not in str(raised.value)
+
+
+def test_averaged_weights(tmp_path):
+    expected = networks.small()
+    averaged = torch.optim.swa_utils.AveragedModel(expected)
+    torch.save({"state_dict_ema": averaged.state_dict()}, tmp_path / "w.pt")
+    loaded = load_model("tests.cli.networks:small", tmp_path / "w.pt")
+    assert all(map(torch.equal, loaded.parameters(), expected.parameters()))
+
+
+def test_several_sets_of_weights(tmp_path):
+    """Those of a name that is usual are taken, and the others are named; else nobody knows which are meant."""
+    first, second = networks.small().state_dict(), networks.small().state_dict()
+    torch.save({"ema": second, "model": first}, tmp_path / "w.pt")
+    with pytest.warns(UserWarning, match=r"in 'model' and in 'ema': those in 'model' are measured.*file\)\['ema'\]"):
+        loaded = load_model("tests.cli.networks:small", tmp_path / "w.pt")
+    assert all(torch.equal(first[name], value) for name, value in loaded.state_dict().items())
+    torch.save({"online": first, "target": second, "epoch": 3}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"w.pt holds several sets of weights: online, target. Save the weights"):
+        load_model("tests.cli.networks:small", tmp_path / "w.pt")
+    torch.save({"lr": 0.1, "epoch": 3}, tmp_path / "w.pt")
+    with pytest.raises(
+        ValueError, match=r"w.pt holds no weights by name \(a state dict\): lr, epoch. Save the weights"
+    ):
+        load_model("tests.cli.networks:small", tmp_path / "w.pt")
 
 
 def test_what_load_state_dict_accepts_is_accepted(tmp_path):

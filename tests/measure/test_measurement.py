@@ -139,6 +139,24 @@ def test_a_fit_through_every_value_says_that_it_cannot_show_what_it_misses():
     assert "cannot show what it misses" in str(effdeg.measure(mlp(), X, paths=5, nodes=4, degree=3))
 
 
+@pytest.mark.parametrize("examples", [2, 9, 10])
+def test_paths_between_few_examples_are_told(examples):
+    measured = effdeg.measure(lambda x: x**2, X[:examples], paths=40, nodes=12, degree=6, output="identity")
+    few = [note for note in measured.warnings() if "says nothing about other examples; measure on more." in note]
+    assert len(few) == (examples < 10)  # 10 have 45 pairs
+    assert all(
+        f"note: {examples} examples have only {'1 pair ' if examples == 2 else '36 pairs '}" in note for note in few
+    )
+
+
+def test_half_precision_is_told():
+    model = mlp()
+    for precision in (torch.float16, torch.bfloat16):
+        half, full = (effdeg.measure(model.to(precision), X, dtype=dtype, paths=20) for dtype in (None, torch.float32))
+        assert half.warnings()[0].startswith(f"note: the outputs are in {str(precision)[6:]}, whose rounding counts")
+        assert not any("rounding counts" in note for note in full.warnings())
+
+
 def test_what_lies_in_the_upper_half_of_the_degrees_is_told():
     spectrum = torch.tensor([9.0, 4.0, 1.0, 1.0, 0.5], dtype=torch.float64)  # weighed: 0, 4, 2, 3, 2
     measured = dataclasses.replace(

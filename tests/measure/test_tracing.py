@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 
@@ -47,3 +49,20 @@ def test_one_trace_serves_many_fits():
     with pytest.raises(ValueError, match=r"nodes=30 cannot determine a polynomial of degree=40"):
         traced.fit()
     assert repr(traced) == "Trace(paths=40, nodes=30, sampling='cosine', at=None, seed=0)"
+
+
+@pytest.mark.parametrize(("outputs", "slices"), [(3, [40]), (50, [3] * 13 + [1])])
+def test_the_memory_of_a_fit_does_not_grow_with_the_outputs(outputs, slices, monkeypatch):
+    module = sys.modules["effdeg.measure._tracing"]
+    fitted, summarize = [], module.summarize
+
+    def count(values, *others):
+        fitted.append(len(values))
+        return summarize(values, *others)
+
+    monkeypatch.setattr(module, "summarize", count)
+    monkeypatch.setattr(module, "_FITTED_AT_ONCE", 2000)
+    traced = effdeg.trace(mlp(outputs=outputs), X, paths=40, nodes=12)
+    expected = effdeg.measure(mlp(outputs=outputs), X, paths=40, nodes=12, degree=5)
+    torch.testing.assert_close(traced.fit(degree=5).per_path, expected.per_path, rtol=1e-12, atol=0)
+    assert fitted == slices

@@ -92,6 +92,7 @@ def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp
         ({"dtype": torch.float64}, r'dtype: null there, "float64" now'),
         ({"train": (torch.zeros(4, 6), [0, 1, 2, 3])}, r"train: null there"),
         ({"model": torch.nn.Linear(6, 4)}, r"model: .*Sequential.* there, .*Linear.* now"),
+        ({"model": mlp().double()}, r"model: .*\"float32\".* there, .*\"float64\".* now"),
         ({"data": torch.zeros(40, 6)}, r"data: .*\"labels\": true.* there, .*\"labels\": false.* now"),
     ],
 )
@@ -102,6 +103,16 @@ def test_other_settings_are_refused(folder, data, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         measure_pool(**given | options)
     assert given["out"].read_text() == text
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [(torch.float16, None), (torch.float32, torch.bfloat16)])
+def test_half_precision_is_warned_of_once(folder, data, precision, dtype):
+    with pytest.warns(
+        UserWarning, match=r"float16, whose rounding counts as complexity.*dtype=torch.float32"
+    ) as caught:
+        measure_pool(mlp().to(precision), [folder], data, dtype=dtype, **FAST)
+    assert len(caught) == 1
+    measure_pool(mlp().to(precision), [folder], data, dtype=torch.float32, **FAST)
 
 
 def test_checkpoints_that_cannot_be_measured_are_left_out(folder, data, tmp_path):

@@ -91,13 +91,15 @@ class Batch:
         _check_storage(batch)
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
-            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {_shapes(batch)}.")
+            found = describe_shapes(batch)
+            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {found}.")
         if len(lengths) > 1:
             inputs, labels = split_labels(batch) if labeled else (batch, None)
             counts = {len(leaf) for leaf in tensors(inputs)}
             if isinstance(labels, Tensor) and len(counts) == 1:
                 raise ValueError(f"there are {counts.pop()} examples, but {len(labels)} labels: each needs one.")
-            raise ValueError(f"inputs disagree on the number of examples, their first dimension: {_shapes(batch)}.")
+            found = describe_shapes(batch)
+            raise ValueError(f"inputs disagree on the number of examples, their first dimension: {found}.")
         _check_finite(split_labels(batch)[0] if labeled else batch)
         self._batch, self._length = batch, lengths.pop()
 
@@ -255,7 +257,7 @@ def _from_batches(batches: Iterable[Any], labeled: bool) -> Examples:
     try:
         joined = concatenate(read)
     except (RuntimeError, ValueError, KeyError) as error:
-        shapes = sorted({_shapes(batch) for batch in read})
+        shapes = sorted({describe_shapes(batch) for batch in read})
         raise ValueError(
             f"inputs are batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
             "shape (pad text to one length, resize images to one size)."
@@ -336,7 +338,8 @@ def _as_tensors(tree: Tree) -> Tree:
     return tree_map(convert, tree)
 
 
-def _shapes(tree: Tree) -> str:
+def describe_shapes(tree: Tree) -> str:
+    """List the shapes of some tensors, with their names."""
     described = [
         f"{name + ' ' if name else ''}{tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__}"
         for name, leaf in named_leaves(tree)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import ModelRunner
+from effdeg._models.inference import ModelRunner, seed_everything
 from effdeg._models.layers import eager
 from effdeg._models.outputs import as_values
 from effdeg._models.spaces import InputPaths, LayerPaths
@@ -30,7 +30,7 @@ def warn_of_dependent_rows(
     count: int,
     most: int,
 ) -> None:
-    """Warn if a model's outputs for a point depend on the other points of its batch, or on chance.
+    """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 
     ``count`` is the number of paths, ``most`` the largest number of points in a batch. The model's buffers and all
     random states are left as they are. ``keep`` selects the outputs that count, by default as :func:`as_values` does.
@@ -40,13 +40,14 @@ def warn_of_dependent_rows(
         return
 
     def run(rows: Tensor, alpha: Tensor) -> Tree:
-        # The same random numbers for both batches: dropout that was left on is no dependence.
-        with runner.isolate(), eager():
+        # The same random numbers for every batch: dropout that was left on is no dependence.
+        with seed_everything(0), eager():
             returned, replaced = paths.run(rows, alpha)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 
-    dependence, noise = measure_dependence(run, paths=count, points=points, eps=torch.finfo(runner.precision()).eps)
+    with runner.isolate():
+        dependence, noise = measure_dependence(run, paths=count, points=points, eps=torch.finfo(runner.precision()).eps)
     name = type(runner.model).__name__
     if dependence:
         warnings.warn(
@@ -61,7 +62,8 @@ def warn_of_dependent_rows(
         warnings.warn(
             f"the model ({name}) returns different outputs for the same point: they differ by {noise:.2g} times the "
             "outputs' spread, and noise counts as complexity, at any degree. Usual causes: dropout in training mode "
-            "inside a function (call .eval(), or pass the nn.Module itself), or a model that samples.",
+            "inside a function (call .eval(), or pass the nn.Module itself), a model that samples, or one that keeps a "
+            "state from call to call (pass a function that resets it before each).",
             stacklevel=2,
         )
 
@@ -72,12 +74,14 @@ def measure_dependence(
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
     Both are the largest change of an output, as a share of the outputs' spread, and 0 if it is no more than rounding or
-    if the model cannot be run on such small batches; the first also if the outputs change from run to run.
+    if the model cannot be run on such small batches; the first also if the outputs change from run to run, by noise or
+    by a state that the model keeps, which the second then tells.
 
     Two batches of the same size share their first and last point; those between are other points, or copies of the last
     one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a dependence on later
     rows, the last one on earlier rows, such as that of a recurrent network along the wrong dimension. Equal points
-    within the second batch detect noise. ``run`` must seed the model's random numbers identically for every batch.
+    within the second batch detect noise, and the first batch, run again, a state that the model keeps. ``run`` must
+    seed the model's random numbers identically for every batch, and leave the model's state alone.
     """
     rows, alpha = torch.arange(points) % paths, torch.zeros(points)
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
@@ -99,11 +103,12 @@ def measure_dependence(
     if len(first) != len(second):
         return 0.0, 0.0
     dependence = _largest_change(first, second, shared, shared, eps)
-    # Outputs that change from run to run anyway show nothing about the rest of the batch.
-    if dependence and _largest_change(first, try_run(one), shared, shared, eps):
-        dependence = 0.0
     equal = torch.arange(int(between[0]), points)
-    return dependence, _largest_change(second, second, equal[:-1], equal[1:], eps)
+    noise = _largest_change(second, second, equal[:-1], equal[1:], eps)
+    # Outputs that change from run to run anyway show nothing about the rest of the batch.
+    if dependence and (change := _largest_change(first, try_run(one), shared, shared, eps)):
+        return 0.0, max(noise, change)
+    return dependence, noise
 
 
 def _largest_change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, eps: float) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._models.examples import describe_shapes
 from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
 from effdeg._models.paths import check_interpolable, interpolate, join_masks
@@ -49,7 +50,11 @@ class InputPaths:
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
         """Run the model at one point of each of the given paths; return what it returned, and None."""
         points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
-        return self._runner(self._runner.place(points)), None
+        try:
+            return self._runner(self._runner.place(points)), None
+        except Exception as error:
+            error.add_note(f"The model was called on a batch of shape {describe_shapes(points)}.")
+            raise
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the floating tensors at the two ends of every path."""

@@ -2,10 +2,11 @@
 
 import inspect
 import logging
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +66,8 @@ def load_weights(model: nn.Module, file: Path) -> None:
     """Load the weights of a file into a model; raise if they do not fit, with the differences."""
     state = _read_weights(file)
     own = model.state_dict()
+    if "n_averaged" not in own:
+        state.pop("n_averaged", None)  # the counter of torch.optim.swa_utils.AveragedModel
     # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
     while state and not own.keys() & state.keys():
         prefix = next((each for each in _PREFIXES if all(name.startswith(each) for name in state)), None)
@@ -179,16 +182,41 @@ def _read_weights(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} holds arrays of numpy, not weights by name; expected .safetensors, .pt or .pth.")
     is_safetensors = file.suffix == ".safetensors"
     stored = read_file(file, read_safetensors) if is_safetensors else read_torch(file, expected="model.state_dict()")
-    for key in _NESTED:
-        if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
-            stored = stored[key]
+    return _find_state(stored, file)
+
+
+def _find_state(stored: Any, file: Path) -> dict[str, Any]:
+    """Return the state dict in what was saved, which may have others next to it, such as averaged weights."""
+    if _is_state(stored):
+        return stored
+    if not isinstance(stored, Mapping):
+        raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
+    found = {key: value for key, value in stored.items() if _is_state(value) and value}
+    named = [key for key in _NESTED if isinstance(stored.get(key), Mapping)][:1] or list(found)
+    if len(named) != 1:
+        what = "several sets of weights" if found else "no weights by name (a state dict)"
+        raise ValueError(
+            f"{file} holds {what}: {shorten([str(key) for key in named or stored])}. Save the weights alone: "
+            "torch.save(model.state_dict(), file)."
+        )
+    key = named[0]
+    # A loss or a metric has fewer.
+    others = [repr(each) for each, state in found.items() if each != key and len(state) >= len(stored[key])]
+    if others:
+        warnings.warn(
+            f"the checkpoint has weights in {key!r} and in {shorten(others)}: those in {key!r} are measured. To "
+            f"measure others, save them alone: torch.save(torch.load(file)[{others[0]}], new_file).",
+            stacklevel=2,
+        )
+    return _find_state(stored[key], file)
+
+
+def _is_state(stored: Any) -> TypeGuard[dict[str, Any]]:
     # Besides tensors a state dict may hold the extra state that some modules keep.
-    if not isinstance(stored, dict) or not all(
+    return isinstance(stored, dict) and all(
         isinstance(name, str) and (isinstance(value, Tensor) or name.endswith("_extra_state"))
         for name, value in stored.items()
-    ):
-        raise ValueError(f"{file} holds {type(stored).__name__}, not weights by name (a state dict).")
-    return stored
+    )
 
 
 def _check_file(file: Path) -> None:

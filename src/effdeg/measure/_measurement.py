@@ -134,6 +134,13 @@ class Settings(FitSettings, PathRecord):
         return f"{what}, {size} {'output' if size == '1' else 'outputs'}{reduced}"
 
 
+def describe_rounding(dtype: str | None) -> str | None:
+    """Describe what to do about outputs in half precision; return None for any other."""
+    if dtype not in {"float16", "bfloat16"}:
+        return None
+    return f"the outputs are in {dtype}, whose rounding counts as complexity; use dtype=torch.float32, and no autocast."
+
+
 def _comparable(name: str, value: Any) -> Any:
     """Return the part of a setting that must be equal for measurements to be comparable."""
     if name == "outputs":
@@ -351,6 +358,8 @@ class Measurement:
                 f"components={settings.components}, but {outputs} can have no more than {components}: the value is "
                 f"that of components={components}."
             )
+        if problem := describe_rounding(settings.dtype):
+            yield problem
         # No more than the rounding of the outputs and of the damped fit.
         eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
         if self.value <= settings.degree * (eps + settings.damping / settings.nodes) * float(self.spectrum[0]):
@@ -367,6 +376,11 @@ class Measurement:
             yield (
                 f"{self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
                 "with nodes= to match, may find more. Compare at equal degree only."
+            )
+        if (pairs := settings.examples * (settings.examples - 1) // 2) < len(self.per_path):
+            yield (
+                f"{pluralize(settings.examples, 'example')} have only {pluralize(pairs, 'pair')} for "
+                f"{len(self.per_path)} paths, so that the error bar says nothing about other examples; measure on more."
             )
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."

@@ -26,7 +26,7 @@ from effdeg.measure._path_runner import open_path_runner, split_rows
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SLICE = 256  # paths fitted at a time, which bounds the memory of a fit
+_FITTED_AT_ONCE = 2**22  # numbers, which bounds the memory of a fit
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +80,9 @@ class Trace:
         read = OutputReader(output)
         # Fixed nodes are the same on every path: one fit operator serves all of them.
         fixed = self.settings.sampling in FIXED
-        slices = [slice(start, start + _SLICE) for start in range(0, paths, _SLICE)]
+        numbers = sum(each.numel() for each in tensors(self.outputs))
+        step = max(1, _FITTED_AT_ONCE * paths // max(1, numbers))
+        slices = [slice(start, start + step) for start in range(0, paths, step)]
         tables = [summarize(self._read(read, part), self.alpha[0 if fixed else part], fit_settings) for part in slices]
         table = PathTable(torch.cat([each.rows for each in tables]), tables[0].widths)
         check_finite(table, self.pairs)

@@ -19,6 +19,7 @@ from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.io._models import load_weights
+from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, find_checksum, name_checkpoints
 from effdeg.pools._runners import check_address, find_gpu, import_ray, run_here, run_on_ray
@@ -129,6 +130,8 @@ def measure_pool(
     )
     _check_run(model, dtype=dtype, workers=workers, device=device, ray=ray)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
+    if problem := describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch.")):
+        warnings.warn(problem, stacklevel=2)
     own, where = copy.deepcopy(model), device
     if ray is not None:
         own, where = own.cpu(), find_gpu(model, device)
@@ -193,6 +196,12 @@ def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
     return start.state_dict()
 
 
+def _name_precision(model: nn.Module) -> str | None:
+    """Return the precision of a model's weights, to which those of checkpoints are rounded."""
+    floating = (each.dtype for each in model.parameters() if each.is_floating_point())
+    return next((str(each).removeprefix("torch.") for each in floating), None)
+
+
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
     """Describe what all rows of a table must have in common."""
     seed, model = measurer.settings.paths.seed, measurer.model
@@ -202,6 +211,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
         "model": {
             "class": type(model).__name__,
             "parameters": sum(each.numel() for each in model.parameters()),
+            "precision": _name_precision(model),
             "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
