@@ -186,7 +186,7 @@ def test_a_single_seed_and_seeds_that_agree_by_accident_give_no_interval(one, ot
 
 def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, **options):
     stored = {key: value for key, value in settings.to_dict().items() if key not in without} | (extra or {})
-    run = Run(None, "methods", name, "Toy", stored, {}, [])
+    run = Run(None, "methods", name, Toy.kind_name(), stored, {}, [])
     return matching([run], recipe, recipe.method(name), **options) == [run]
 
 

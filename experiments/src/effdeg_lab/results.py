@@ -379,7 +379,7 @@ def matching(
     allowed = {key: values for key, values in allowed.items() if key not in recipe.axes}
     fixed = {axis: settings[axis] for axis in recipe.axes if axis in changes}
     points = [point | fixed for point in recipe.points()]
-    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.__name__]
+    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.kind_name()]
     # A setting that is not known here may have changed everything.
     known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
     kept = [(run, own) for run, own in known if all(own[key] in values for key, values in allowed.items())]

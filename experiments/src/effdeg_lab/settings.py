@@ -97,8 +97,16 @@ class Settings:
         """Return the :attr:`hash` of settings that :meth:`to_dict` gave, perhaps before there were newer fields."""
         defaults = cls.complete({})
         own = {key: value for key, value in stored.items() if value != defaults.get(key, MISSING)}
-        text = json.dumps({"kind": cls.__name__, "settings": own}, sort_keys=True)
+        text = json.dumps({"kind": cls.kind_name(), "settings": own}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def kind_name(cls) -> str:
+        """Return the name of the class in files of runs, with its module unless that is part of the lab.
+
+        Two experiments of your own may well have classes of the same name that are trained differently.
+        """
+        return cls.__name__ if cls.__module__.startswith("effdeg_lab.") else f"{cls.__module__}.{cls.__name__}"
 
     @classmethod
     def complete(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
