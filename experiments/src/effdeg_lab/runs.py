@@ -189,11 +189,13 @@ class RunFolder:
 
     def lock(self, name: str) -> filelock.FileLock:
         """Return a lock, which ends with its process: that of a run is named by the hash of its settings."""
+        file = self.folder / ".locks" / f"{name}.lock"
         try:
-            (self.folder / ".locks").mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()  # fails in a folder that is read-only
         except OSError as error:
             raise OSError(f"runs cannot be kept in {self.folder}: {error.strerror}.") from error
-        return filelock.FileLock(self.folder / ".locks" / f"{name}.lock")
+        return filelock.FileLock(file)
 
 
 @dataclass(eq=False)
