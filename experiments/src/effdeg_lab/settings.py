@@ -133,14 +133,14 @@ def suggest(name: str, options: Iterable[str], *, command: str = "") -> str:
     return f"See {command}." if command else f"Choose from: {', '.join(map(repr, options))}."
 
 
-def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
-    """Raise unless this many nodes determine a polynomial of this degree."""
+def check_fit(nodes: int, degree: int, *, least_degree: int = 0, prefix: str = "") -> None:
+    """Raise unless this many nodes determine a polynomial of this degree; a prefix belongs to both settings' names."""
     if degree < least_degree:
-        raise ValueError(f"degree={degree} is too small: it must be at least {least_degree}.")
+        raise ValueError(f"{prefix}degree={degree} is too small: it must be at least {least_degree}.")
     if nodes < degree + 1:
         raise ValueError(
-            f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
-            f"Use nodes={degree + 1} or more, or a lower degree."
+            f"{prefix}nodes={nodes} cannot determine a polynomial of {prefix}degree={degree}, which has {degree + 1} "
+            f"coefficients. Use {prefix}nodes={degree + 1} or more, or a lower {prefix}degree."
         )
 
 

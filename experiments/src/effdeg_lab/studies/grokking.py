@@ -70,7 +70,7 @@ class Grokking(Settings):
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
-        check_fit(self.measure_nodes, self.measure_degree)
+        check_fit(self.measure_nodes, self.measure_degree, prefix="measure_")
         if self.prime < 2 or not all(self.prime % divisor for divisor in range(2, math.isqrt(self.prime) + 1)):
             raise ValueError(f"prime={self.prime} is not a prime number: dividing by it is not always possible.")
         if self.width % (2 * self.heads):
