@@ -275,7 +275,7 @@ def judge_runs(runs: Iterable[Run]) -> Verdict:
     """Judge the claim on the seeds whose validation loss drops: not decided if there are none, or if they disagree."""
     found = [verdict for run in runs if (verdict := judge_course(Course(run))) is not None]
     if not found:
-        return Verdict("not decided", "runs in the paper's setting whose validation loss drops:", 0.0)
+        return Verdict("not decided", "runs in the paper's setting whose validation loss drops", 0.0)
     verdict = judge_all(found)
     return verdict if len({each.word for each in found}) == 1 else replace(verdict, word="not decided")
 
