@@ -27,7 +27,7 @@ def test_the_order_holds_if_every_pair_does():
     assert claim(runs).word == "not decided"  # a method of the paper's is missing
     # Baseline and SAM are too close in the paper to be distinguished.
     verdict = claim(runs + make_seeds({"sam": 0.80}))
-    assert (verdict.word, verdict.quantity) == ("holds", "ED minus Baseline, points:")
+    assert (verdict.word, verdict.quantity) == ("holds", "ED minus Baseline, points")
     assert verdict.value == pytest.approx(4)
     assert 0 < verdict.interval[0] < 4 < verdict.interval[1]
     assert claim(make_seeds({"plain": 0.80, "mixup": 0.81, "sam": 0.80, "ed": 0.82}, noise=0.05)).word == "not decided"
@@ -45,7 +45,7 @@ def test_several_seeds_know_the_noise(noise, word):
     for seed in (0, 1, 2):
         runs += one_seed({"mixup": 0.85 + 0.001 * seed, "ed": 0.84 + noise * (seed - 1)}, seed=seed)
     verdict = claim(runs)
-    assert (verdict.word, verdict.quantity) == (word, "ED minus Mixup, points:")
+    assert (verdict.word, verdict.quantity) == (word, "ED minus Mixup, points")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_recipe_can_claim_that_two_methods_are_equal(apart, noise, word):
 def test_without_spreads_a_point_distinguishes_methods():
     recipe = change_papers({"plain": Reported(80.0), "mixup": Reported(80.9), "sam": Reported(81.1)})
     verdict = claim(make_seeds({"plain": 0.80, "mixup": 0.70, "sam": 0.81}, recipe), recipe)
-    assert (verdict.word, verdict.quantity) == ("holds", "SAM minus Baseline, points:")
+    assert (verdict.word, verdict.quantity) == ("holds", "SAM minus Baseline, points")
 
 
 def test_what_the_paper_does_not_have_is_no_claim():

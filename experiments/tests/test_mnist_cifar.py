@@ -50,7 +50,7 @@ def test_every_part_of_the_rule_can_decide_the_claim(ed, word):
     verdict = RECIPE.study.claim(make_results(PLAIN, ed) if ed else make_results(PLAIN))
     assert verdict.word == word
     if word == "holds":
-        assert str(verdict).startswith("holds: accuracy of Baseline with MNIST randomized, % 49.5 (95% interval 49 to")
+        assert str(verdict).startswith("holds: accuracy of Baseline with MNIST randomized, %: 49.5 (95% interval 49 to")
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def get_results(runs):
 def test_the_candidate_must_lead_on_every_label_set(leads, word):
     verdict = RECIPE.study.claim(get_results(make_runs(leads)))
     assert verdict.word == word
-    assert verdict.quantity == "ED minus Mixup, points:"  # the best of the others
+    assert verdict.quantity == "ED minus Mixup, points"  # the best of the others
     if word != "holds":
         assert verdict.value == pytest.approx(100 * (leads[1] - 0.01))
 

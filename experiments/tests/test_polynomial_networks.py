@@ -157,7 +157,7 @@ def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "word", "quantity"),
     [
-        ({}, "holds", "normalized ED, task 3 minus task 2:"),  # the least certain
+        ({}, "holds", "normalized ED, task 3 minus task 2"),  # the least certain
         ({f"task_{task}": {"factor": 0.2} for task in (3, 6)}, "does not hold", ""),  # the order is reversed
         ({f"task_{task}": {"factor": 0.4, "stderr": 0.5} for task in (3, 6)}, "not decided", ""),  # within the noise
         ({"task_4": {"factor": 1.02}}, "does not hold", "ED (Chebyshev), doubled outputs over outputs"),

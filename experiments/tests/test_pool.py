@@ -88,7 +88,7 @@ def test_the_claim(pool):
 def test_training_accuracy_may_explain_it_all(pool):
     results = gather(pool[0], lambda summary: summary.update(train_accuracy=0.5 + 2 * summary["gap"]))
     verdict = POOL.study.claim(results)
-    quantity = "Pearson's r of effective_degree minus that of train_accuracy:"
+    quantity = "Pearson's r of effective_degree minus that of train_accuracy"
     assert (verdict.word, verdict.quantity) == ("not decided", quantity)
     (reference,) = [row for row in POOL.study.tables(results)[0].rows if row[0] == "training accuracy (for reference)"]
     assert reference[1].startswith("1.00")

@@ -117,7 +117,7 @@ def test_correlations_given_training_accuracy_are_means_over_strata():
 
 
 def test_there_is_a_figure_of_four_panels_for_each_stratum(results):
-    figures = RECIPE.study.figures(results)
+    figures = sorted(RECIPE.study.figures(results), key=lambda figure: figure.name)
     assert [figure.name for figure in figures] == ["panels-with-mixup", "panels-without-mixup"]
     drawn = figures[1].draw("dark")
     titles = [axes.get_title(loc="left").split("\n")[0] for axes in drawn.axes]

@@ -23,9 +23,9 @@ def experiment(tmp_path):
 
 
 def call(folder, *arguments):
-    """Run a command in a folder, as a user does."""
+    """Run a command in a folder, as a user does: like the command effdeg-lab, without that folder in Python's path."""
     done = subprocess.run(
-        [sys.executable, "-m", "effdeg_lab", *arguments],
+        [sys.executable, "-P", "-m", "effdeg_lab", *arguments],
         cwd=folder,
         env=os.environ | {"EFFDEG_RUNS": "runs"},
         capture_output=True,

@@ -78,7 +78,7 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
     assert verdict.word == word
     if word == "holds":
         many = "interval for 8 comparisons"  # of accuracy, NLL, Brier score and ECE at two points
-        assert verdict.quantity == f"NLL (batch 10), lead of ED by half over Mixup ({many}):"
+        assert verdict.quantity == f"NLL (batch 10), lead of ED by half over Mixup ({many})"
         assert verdict.value == pytest.approx(0.102)
         # Student's t at 1 − 0.025/8 with two degrees of freedom, times the standard error.
         assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)

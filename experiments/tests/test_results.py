@@ -142,6 +142,15 @@ def test_equal_time_takes_the_longest_that_is_not_longer():
     assert {name: each.time() for name, each in at.longer.items()} == {"sam": 32}
 
 
+@pytest.mark.parametrize(("step", "longer"), [(1.2, {"plain": 48}), (3.0, {})])
+def test_a_run_that_was_meant_to_take_equally_long_but_took_longer_is_shown(step, longer):
+    runs = [make_run(METHODS, "ed", 0.9, step=2.0), make_run(METHODS, "plain", 0.8)]
+    runs.append(make_run(METHODS, "plain", 0.85, epochs=40, step=step))  # planned for 40 s
+    at = next(each for each in collect(METHODS, runs) if each.epochs == 20).equal_time
+    assert list(at.found) == ["ed"]
+    assert {name: each.time() for name, each in at.longer.items()} == pytest.approx(longer)
+
+
 def test_equal_time_compares_like_with_like():
     runs = []
     for seed, accuracy in ((0, 0.82), (1, 0.84)):
@@ -186,7 +195,7 @@ def test_a_single_seed_and_seeds_that_agree_by_accident_give_no_interval(one, ot
 
 def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, **options):
     stored = {key: value for key, value in settings.to_dict().items() if key not in without} | (extra or {})
-    run = Run(None, "methods", name, "Toy", stored, {}, [])
+    run = Run(None, "methods", name, Toy.kind_name(), stored, {}, [])
     return matching([run], recipe, recipe.method(name), **options) == [run]
 
 

@@ -8,14 +8,17 @@ import resource
 import shutil
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import filelock
 import pytest
 import torch
-from toys import Toy, finish, make_job
+from toys import RECIPE, Toy, finish, make_job
 
+from effdeg_lab.engine import Training
+from effdeg_lab.results import matching
 from effdeg_lab.runs import BusyError, FinishedError, RunFolder, StoppedError, read_run
 
 STATE = {"weights": {"w": torch.arange(1000.0)}, "random": torch.get_rng_state(), "epoch": 0, "lr": [0.1, None]}
@@ -72,7 +75,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path):
     assert not folder.read()[0].finished
     job.finish({"test_accuracy": 0.5, "loss": math.nan, "degree": {"value": 2}}, {"w": torch.arange(3)})
     for run in (*folder.read(), folder.find(settings)):
-        assert (run.recipe, run.method, run.kind, run.seed) == ("toy", "plain", "Toy", 3)
+        assert (run.recipe, run.method, run.kind, run.seed) == ("toy", "plain", "toys.Toy", 3)
         assert (run.file, run.name) == (job.file, "toy/plain-3-lr=0.5-names=a,b")
         assert run.settings == settings.to_dict()
         assert run.environment.items() >= {"device": "a CPU", "data": "digits", "processes": 1}.items()
@@ -134,6 +137,15 @@ def test_a_run_that_is_asked_to_stop_saves_first(tmp_path):
     assert job.read().stopped
     assert job.start() == {"epoch": 5}
     assert not job.read().stopped
+
+
+def test_a_class_of_the_same_name_in_another_module_is_another_kind_of_settings(tmp_path):
+    finish(tmp_path, Toy())
+    copy = type("Toy", (Toy,), {"__module__": "copied"})()
+    assert RunFolder(tmp_path).find(copy) is None
+    assert matching(RunFolder(tmp_path).read(), replace(RECIPE, settings=copy), RECIPE.methods[0]) == []
+    assert copy.hash != Toy().hash
+    assert Training.kind_name() == "Training"  # as in the records of the lab's own experiments
 
 
 def test_only_one_process_works_on_a_run(tmp_path):

@@ -165,6 +165,16 @@ def test_mistakes_are_reported_before_anything_runs(folder, in_this_process, mon
     assert not folder.folder.exists()
 
 
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_runs(folder, in_this_process):
+    finish(folder, Toy())
+    lock = folder.folder / ".locks" / "names.lock"
+    lock.unlink()
+    lock.symlink_to(folder.folder / "not" / "there")  # nobody can write this file, not even root
+    with pytest.raises(OSError, match=r"runs cannot be kept in .*runs: No such file or directory"):
+        run_sweep(folder, methods=["plain"])
+    assert in_this_process == []
+
+
 def test_a_run_leaves_random_numbers_and_signals_as_they_were(folder):
     before, handler = torch.get_rng_state(), signal.getsignal(signal.SIGTERM)
     carry_out(folder, Toy())

@@ -79,7 +79,7 @@ def invent_run(recipe, method, summary, metrics=(), environment=None, **changes)
         file=Path(recipe.name) / f"{method}-{settings.hash}.jsonl",
         recipe=recipe.name,
         method=method,
-        kind=type(settings).__name__,
+        kind=settings.kind_name(),
         settings=settings.to_dict(),
         environment={"device": DEVICE, **(environment or {})},
         metrics=list(metrics),

@@ -21,6 +21,7 @@ from effdeg_lab.settings import Settings, format_setting
 _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
 # A run counts as one of equal time if it took between these shares of the reference's time.
 _SHORTEST, _LONGEST = 0.8, 1.05
+_MISSED = 1.5  # a run that was planned for equal time may turn out to take up to this multiple
 _LISTED = 5  # more seeds than this are not listed one by one
 
 
@@ -133,7 +134,8 @@ class EqualTime:
     found: Mapping[
         str, tuple[MethodRuns, int]
     ]  # by name, the longest runs that took 80 to 105% of it, and their epochs
-    longer: Mapping[str, MethodRuns]  # the shortest runs of methods whose runs all took longer
+    # The shortest runs of methods whose runs all took longer, or that were given the time and took longer.
+    longer: Mapping[str, MethodRuns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,10 +350,13 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
                 times.append((time / seconds, other, epochs))
         times.sort(key=lambda timed: timed[0])
         within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
+        missed = [timed for timed in times if _LONGEST < timed[0] <= _MISSED and timed[2] != results.epochs]
         if within:
             found[name] = within[-1][1:]
         elif times and times[0][0] > _LONGEST:
             longer[name] = times[0][1]
+        elif missed:
+            longer[name] = missed[0][1]
     return EqualTime(reference.method, seconds, found, longer)
 
 
@@ -379,7 +384,7 @@ def matching(
     allowed = {key: values for key, values in allowed.items() if key not in recipe.axes}
     fixed = {axis: settings[axis] for axis in recipe.axes if axis in changes}
     points = [point | fixed for point in recipe.points()]
-    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.__name__]
+    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == kind.kind_name()]
     # A setting that is not known here may have changed everything.
     known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
     kept = [(run, own) for run, own in known if all(own[key] in values for key, values in allowed.items())]

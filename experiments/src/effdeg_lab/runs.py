@@ -61,7 +61,7 @@ class Run:
     file: Path
     recipe: str  # for which it was made; other recipes may use it, too
     method: str
-    kind: str  # the class of its settings
+    kind: str  # the class of its settings, by its kind_name
     settings: dict[str, Any]  # as JSON has them, without settings that are newer than the run
     environment: dict[str, Any]  # the device and the versions
     metrics: list[dict[str, Any]]  # what every evaluation found
@@ -140,7 +140,7 @@ class RunFolder:
 
     def find_all(self, wanted: Sequence[Settings]) -> list[Run | None]:
         """Find the runs with these settings, each read in brief, in one pass over the folder."""
-        kinds = {type(settings).__name__: type(settings) for settings in wanted}
+        kinds = {settings.kind_name(): type(settings) for settings in wanted}
         known: dict[str, Run] = {}
         for run in self.read(brief=True, report=False):
             if run.kind in kinds:
@@ -189,11 +189,13 @@ class RunFolder:
 
     def lock(self, name: str) -> filelock.FileLock:
         """Return a lock, which ends with its process: that of a run is named by the hash of its settings."""
+        file = self.folder / ".locks" / f"{name}.lock"
         try:
-            (self.folder / ".locks").mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()  # fails in a folder that is read-only
         except OSError as error:
             raise OSError(f"runs cannot be kept in {self.folder}: {error.strerror}.") from error
-        return filelock.FileLock(self.folder / ".locks" / f"{name}.lock")
+        return filelock.FileLock(file)
 
 
 @dataclass(eq=False)
@@ -338,7 +340,7 @@ class Job:
         return known
 
     def _write(self, metrics: list[dict[str, Any]], environment: Mapping[str, Any]) -> None:
-        who = {"format": FORMAT, "recipe": self.recipe, "method": self.method, "kind": type(self.settings).__name__}
+        who = {"format": FORMAT, "recipe": self.recipe, "method": self.method, "kind": self.settings.kind_name()}
         header = {**who, "settings": self.settings.to_dict(), "environment": environment}
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file, "".join(f"{to_json(line)}\n" for line in (header, *metrics)).encode())

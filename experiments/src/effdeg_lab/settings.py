@@ -97,8 +97,16 @@ class Settings:
         """Return the :attr:`hash` of settings that :meth:`to_dict` gave, perhaps before there were newer fields."""
         defaults = cls.complete({})
         own = {key: value for key, value in stored.items() if value != defaults.get(key, MISSING)}
-        text = json.dumps({"kind": cls.__name__, "settings": own}, sort_keys=True)
+        text = json.dumps({"kind": cls.kind_name(), "settings": own}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def kind_name(cls) -> str:
+        """Return the name of the class in files of runs, with its module unless that is part of the lab.
+
+        Two experiments of your own may well have classes of the same name that are trained differently.
+        """
+        return cls.__name__ if cls.__module__.startswith("effdeg_lab.") else f"{cls.__module__}.{cls.__name__}"
 
     @classmethod
     def complete(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,14 +133,14 @@ def suggest(name: str, options: Iterable[str], *, command: str = "") -> str:
     return f"See {command}." if command else f"Choose from: {', '.join(map(repr, options))}."
 
 
-def check_fit(nodes: int, degree: int, *, least_degree: int = 0) -> None:
-    """Raise unless this many nodes determine a polynomial of this degree."""
+def check_fit(nodes: int, degree: int, *, least_degree: int = 0, prefix: str = "") -> None:
+    """Raise unless this many nodes determine a polynomial of this degree; a prefix belongs to both settings' names."""
     if degree < least_degree:
-        raise ValueError(f"degree={degree} is too small: it must be at least {least_degree}.")
+        raise ValueError(f"{prefix}degree={degree} is too small: it must be at least {least_degree}.")
     if nodes < degree + 1:
         raise ValueError(
-            f"nodes={nodes} cannot determine a polynomial of degree={degree}, which has {degree + 1} coefficients. "
-            f"Use nodes={degree + 1} or more, or a lower degree."
+            f"{prefix}nodes={nodes} cannot determine a polynomial of {prefix}degree={degree}, which has {degree + 1} "
+            f"coefficients. Use {prefix}nodes={degree + 1} or more, or a lower {prefix}degree."
         )
 
 

@@ -21,9 +21,10 @@ class Verdict:
 
     @property
     def number(self) -> str:
-        """The deciding number, what it is, and its interval; empty if there is none."""
-        spread = f" (95% interval {self.interval[0]:.3g} to {self.interval[1]:.3g})" if self.interval else ""
-        return "" if self.value is None else f"{self.quantity} {self.value:.3g}{spread}"
+        """What the deciding number is, the number, and its interval; empty if there is none."""
+        low, high = self.interval or (0.0, 0.0)
+        spread = f" (95% interval {low:.3g} to {high:.3g})" if low < high else ""  # an exact number has none
+        return "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}"
 
     def __str__(self) -> str:
         return f"{self.word}: {self.number}" if self.number else self.word

@@ -256,6 +256,7 @@ def _serve(connection: Connection, place: Workplace, threads: int | None) -> Non
     threading.Thread(target=_end_with_sweep, daemon=True).start()
     if threads is not None:
         torch.set_num_threads(threads)
+    find_recipe(place.recipe)  # imports the class of the settings that arrive, also from the working directory
     with suppress(EOFError, OSError):
         while True:
             connection.send(place.work(connection.recv()))

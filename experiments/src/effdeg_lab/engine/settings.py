@@ -150,7 +150,7 @@ class Training(Settings):
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
-        check_fit(self.measure_nodes, self.measure_degree)
+        check_fit(self.measure_nodes, self.measure_degree, prefix="measure_")
         self._check_start()
         check_names(name for name in self.proxies if name != "all")
         for each in self.measure_components:

@@ -210,7 +210,7 @@ class EstimatorStudy(Study):
             # With one seed the standard error is that over paths.
             count = found["seeds"] if found["seeds"] > 1 else each.runs[0].settings["paths"]
             bias, margin = float(found["bias"]), float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
-            quantity = f"relative bias of the defaults, {each.method.title}:"
+            quantity = f"relative bias of the defaults, {each.method.title}"
             parts.append(judge(quantity, bias, (bias - margin, bias + margin), above=-UNBIASED, below=UNBIASED))
         return judge_all(sorted(parts, key=lambda part: -abs(part.value or 0.0)))
 

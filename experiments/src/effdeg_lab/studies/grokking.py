@@ -70,7 +70,7 @@ class Grokking(Settings):
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
-        check_fit(self.measure_nodes, self.measure_degree)
+        check_fit(self.measure_nodes, self.measure_degree, prefix="measure_")
         if self.prime < 2 or not all(self.prime % divisor for divisor in range(2, math.isqrt(self.prime) + 1)):
             raise ValueError(f"prime={self.prime} is not a prime number: dividing by it is not always possible.")
         if self.width % (2 * self.heads):
@@ -275,7 +275,7 @@ def judge_runs(runs: Iterable[Run]) -> Verdict:
     """Judge the claim on the seeds whose validation loss drops: not decided if there are none, or if they disagree."""
     found = [verdict for run in runs if (verdict := judge_course(Course(run))) is not None]
     if not found:
-        return Verdict("not decided", "runs in the paper's setting whose validation loss drops:", 0.0)
+        return Verdict("not decided", "runs in the paper's setting whose validation loss drops", 0.0)
     verdict = judge_all(found)
     return verdict if len({each.word for each in found}) == 1 else replace(verdict, word="not decided")
 

@@ -104,7 +104,7 @@ def judge_difference(
         return Verdict("not decided")
     interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
     unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
-    quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}:"
+    quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}"
     return judge(quantity, 100 * difference.value, interval, **bounds)
 
 

@@ -296,7 +296,7 @@ class PolynomialNetworks(Study):
         for column, (lower, higher) in product(COLUMNS, ((1, 2), (2, 3), (4, 5), (5, 6))):
             _, (low, high), stderrs = zip(*(_read_cell(results, task, column) for task in (lower, higher)), strict=True)
             rise, margin = high - low, _HALF_INTERVAL * math.hypot(*stderrs)
-            name = f"{column.title}, task {higher} minus task {lower}:"
+            name = f"{column.title}, task {higher} minus task {lower}"
             rises.append((rise / margin, judge(name, rise, (rise - margin, rise + margin), above=0.0)))
         for column, task in product(COLUMNS, (1, 2, 3)):
             # A map and its double are measured along the same paths, so that their ratio has no noise from paths.

@@ -91,7 +91,7 @@ class Pool(Study):
         explained = reference is not None and _pearson(reference) >= _pearson(degree)
         other = REFERENCE if explained else max(others, key=_pearson).measure
         found = pool.ranking.compare(degree.measure, other, "pearson")
-        quantity = f"Pearson's r of {degree.measure} minus that of {other}:"
+        quantity = f"Pearson's r of {degree.measure} minus that of {other}"
         verdict = judge(quantity, found.value, found.interval, above=0.0)
         return replace(verdict, word="not decided") if explained else verdict
 

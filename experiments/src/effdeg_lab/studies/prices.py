@@ -37,13 +37,13 @@ class Prices(m.Methods):
         if whole is None:
             return Verdict("not decided")
         if best is None or not self._full_gain(results):
-            return Verdict("not decided", f"gain of “{full.method.title}”, points:", 100 * whole.value)
+            return Verdict("not decided", f"gain of “{full.method.title}”, points", 100 * whole.value)
         plain, most = (each.values("test_accuracy") for each in (results.methods[0], full))
         wanted = (plain + SHARE * (most - plain)).dropna()
         if wanted.empty:  # they share no seed
             return Verdict("not decided")
         short = Difference.of(dict(100 * best.values("test_accuracy")), dict(100 * wanted))
-        quantity = f"{best.method.title} over {SHARE:.0%} of the gain, points:"
+        quantity = f"{best.method.title} over {SHARE:.0%} of the gain, points"
         return judge(quantity, short.value, short.interval, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:

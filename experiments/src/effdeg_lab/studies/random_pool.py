@@ -95,7 +95,7 @@ class RandomPool(Pool):
             return Verdict("not decided")
         best = ranking.best[DEGREE]["pearson"]
         value = best.value if best.corrected is None else best.corrected
-        quantity = f"Pearson's r of the best of {len(best.variants)} effective degrees, corrected for the choice:"
+        quantity = f"Pearson's r of the best of {len(best.variants)} effective degrees, corrected for the choice"
         verdict = judge(quantity, value, best.interval, above=0.0)
         reference = ranking.scores.get(REFERENCE)
         explained = reference is not None and reference.pearson is not None and reference.pearson.value >= value

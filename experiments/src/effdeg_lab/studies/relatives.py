@@ -205,7 +205,7 @@ def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRun
     lead = find_lead(measure, one, other, comparisons)
     where = f" ({results.point})" if results.point else ""
     of_many = f" (interval for {comparisons} comparisons)" if comparisons > 1 else ""
-    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}{of_many}:"
+    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}{of_many}"
     return judge(quantity, lead.value, lead.interval, above=0.0)
 
 

@@ -186,7 +186,7 @@ def judge_curves(one: MethodRuns, other: MethodRuns) -> Verdict:
     elif found.error is not None and found.beyond_error in {"below", "crosses"}:
         word = "does not hold"
     quantity = (
-        f"seeds of {len(found.seeds)} in which the curve of {one.method.title} is above that of {other.method.title}:"
+        f"seeds of {len(found.seeds)} in which the curve of {one.method.title} is above that of {other.method.title}"
     )
     return Verdict(word, quantity, found.seeds.count("above"))
 
