@@ -74,16 +74,24 @@ def test_long_names_keep_to_their_panels(letters, tmp_path):
     figure = rank(table, target=target, resamples=100).plot()
     figure.savefig(tmp_path / "long.png")  # which lays it out
     for axes in figure.axes:
-        name = axes.get_title("left").split("\n")[0]
-        assert len(name) <= 27
+        *lines, _ = axes.get_title("left").split("\n")
+        assert max(map(len, lines)) <= 27
+        name = "".join(lines)
         assert name[:3] == letters[:3]
-        assert "…" in name
-        assert "@" in name
+        assert name[-2] == "@"
+        assert ("…" in name) == ("_" not in letters)
         bounds = axes.get_window_extent()
         titled = axes._left_title.get_window_extent()
         assert titled.width < bounds.width
     label = figure.axes[0].yaxis.label
     assert label.get_window_extent().height < figure.axes[0].get_window_extent().height
+
+
+def test_long_names_are_broken_between_words():
+    names = [f"effective_degree_{kind}random_pixels" for kind in ("", "normalized_")]
+    table = {"gap": TABLE["gap"]} | dict.fromkeys(names, TABLE["noise 1"])
+    titles = [axes.get_title("left").split("\n")[:2] for axes in rank(table, resamples=100).plot(names).axes]
+    assert titles == [["effective_degree_", "random_pixels"], ["effective_degree_", "normalized_random_pixels"]]
 
 
 def test_short_names_are_left_alone(ranking):
