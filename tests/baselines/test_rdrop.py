@@ -206,7 +206,7 @@ def test_it_can_be_read_and_copied_and_has_no_state():
     ("arguments", "kind", "message"),
     [
         ((X, Y[:3]), ValueError, "needs a tensor of 12 rows"),
-        ((X, None), ValueError, r"the labels \(y\) are NoneType"),
+        ((X, None), ValueError, r"the labels \(y\) are of type NoneType"),
         (({"x": X, "labels": Y}, Y), ValueError, "x holds 'labels'"),
         (("x", Y), TypeError, "x holds no examples"),
     ],
