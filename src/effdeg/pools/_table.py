@@ -48,7 +48,7 @@ class PoolTable:
         self.write()
 
     def rename(self, name: str, new: str) -> None:
-        """Give a row, with all that others have added to it, another name, and write the table."""
+        """Rename a row, with all that others have added to it, and write the table."""
         self.rows = {
             new if key == name else key: row | {"model": new} if key == name else row for key, row in self.rows.items()
         }
