@@ -119,8 +119,8 @@ def fill(mark: str) -> str:
 
 
 def read_games() -> list[Results]:
-    """Return the results of Procgen's games that were run."""
-    return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_run(name)]
+    """Return the results of Procgen's games in which there is something to compare."""
+    return [results(name) for name in all_recipes() if name.startswith("procgen-") and was_compared(name)]
 
 
 def read_texts() -> list[Results]:
@@ -245,6 +245,12 @@ def find_runs(name: str) -> list[Run]:
 def was_run(name: str) -> bool:
     """Return whether a recipe has a run of its own, not only runs that it shares with others."""
     return any(run.recipe == name for run in find_runs(name))
+
+
+def was_compared(name: str) -> bool:
+    """Return whether a recipe's first method was run, with which the others are compared."""
+    first = find_recipe(name).methods[0].name
+    return any(run.method == first for run in find_runs(name))
 
 
 def make_recipe_table() -> str:

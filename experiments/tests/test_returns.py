@@ -105,9 +105,29 @@ def test_speeds_are_those_of_runs_that_did_not_share_their_device():
     assert [rows[title]["speed"] for title in ("PPO", "mixreg", "ED")] == ["1.00×", "–", "0.50×"]
     assert [rows[title]["seeds"] for title in ("PPO", "mixreg", "ED", "mixreg and ED")] == ["2", "1", "2", "–"]
     assert rows["mixreg"]["unseen levels"] == "3.00"  # a single seed has no standard error
+    rows = read_rows(collect(STARPILOT, runs[-1:])[0])
+    assert not {"steps/s", "speed"} & rows["mixreg"].keys()
     moved = [replace(run, environment={"device": "Other"}) if run.method == "ed" else run for run in runs]
     rows = read_rows(collect(STARPILOT, moved)[0])
     assert (rows["ED"]["steps/s"], rows["ED"]["speed"]) == ("13,000", "–")  # not comparable with another machine's
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "unseen", "training"),
+    [
+        ("starpilot", 25_000_000, "3.47 ± 0.09", "6.40 ± 0.14"),
+        ("starpilot", 50_000_000, "3.68 ± 0.09", "8.15 ± 0.24"),
+        ("fruitbot", 100_000_000, "1.50 ± 0.75", "8.57 ± 0.81"),
+    ],
+)
+def test_published_returns_after_as_many_steps_stand_below(name, steps, unseen, training):
+    recipe = find_recipe(f"procgen-{name}")
+    rows = read_rows(collect(recipe, make_runs({"plain": PLAIN}, recipe=recipe, steps=steps))[0])
+    assert [*rows][-1] == "PPO elsewhere"
+    published = {"unseen levels": unseen, "training levels": training}
+    assert rows["PPO elsewhere"] == dict.fromkeys(rows["PPO"], "–") | published
+    rows = read_rows(collect(recipe, make_runs({"plain": PLAIN}, recipe=recipe, steps=steps + 1_000_000))[0])
+    assert "PPO elsewhere" not in rows
 
 
 def test_a_method_that_failed_says_so():
@@ -229,7 +249,8 @@ def test_runs_that_logged_nothing_or_less_can_be_read():
             del run.summary[key]
     (results,) = collect(STARPILOT, runs)
     rows = read_rows(results)
-    assert [rows["PPO"][key] for key in ("gap", "steps/s", "speed")] == ["–"] * 3
+    assert rows["PPO"]["gap"] == "–"
+    assert not {"steps/s", "speed"} & rows["PPO"].keys()
     early = make_run("ed", 4.0)
     early.metrics[0] |= {"test_return": None, "train_return": None}  # no episode had ended
     (results,) = collect(STARPILOT, [*runs, early])

@@ -1,16 +1,30 @@
 """What the recipes of Procgen's games share: the methods, and all settings that do not depend on the game."""
 
 from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.results import Spread
 from effdeg_lab.rl.ppo_procgen import PPO, check_games, train
 from effdeg_lab.studies.returns import Returns
 
 # On an H200 with 16 CPU cores: `python -m benchmarks ppo_parts`.
 STEPS_PER_SECOND = {"plain": 61_000, "ed": 39_000}
 
+# PPO of github.com/openai/train-procgen with 500 hard levels, by millions of steps: returns on unseen levels and on
+# training levels, means and standard deviations over 3 runs.
+REFERENCES = {
+    "dodgeball": {25: ((1.16, 0.02), (2.95, 0.10)), 50: ((1.58, 0.10), (3.81, 0.16))},
+    "fruitbot": {25: ((-1.29, 0.13), (1.85, 0.07)), 50: ((-1.16, 0.41), (3.79, 0.33)), 100: ((1.5, 1.3), (8.57, 1.4))},
+    "jumper": {25: ((2.64, 0.11), (4.89, 0.15)), 50: ((2.80, 0.07), (5.84, 0.13))},
+    "starpilot": {25: ((3.47, 0.15), (6.40, 0.24)), 50: ((3.68, 0.15), (8.15, 0.42))},
+}
+
 
 def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
     """Make the recipe of a game, whose name is spelled as in the paper, from the paper's settings."""
     minutes = {name: round(settings.steps / rate / 60) for name, rate in STEPS_PER_SECOND.items()}
+    references = {
+        float(millions): (Spread(*unseen, 3), Spread(*training, 3))
+        for millions, (unseen, training) in REFERENCES[settings.game].items()
+    }
     return Recipe(
         name=f"procgen-{settings.game}",
         title=f"PPO on 500 levels of {game}, played on unseen levels",
@@ -20,7 +34,7 @@ def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
         settings=settings,
         run=train,
         check_data=check_games,
-        study=Returns(game=game),
+        study=Returns(game=game, references=references),
         methods=(
             Method("plain", "PPO"),
             Method("mixreg", "mixreg", {"mixreg": 0.2}),

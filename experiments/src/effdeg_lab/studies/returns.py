@@ -1,8 +1,8 @@
 """Returns of agents on levels that they were trained on and on unseen levels, along training and at its end."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,8 @@ class Returns(Study):
     """Compares agents by their returns on unseen levels, paired by seed. It claims that ED is ahead of the first."""
 
     game: str  # as the paper calls it
+    # What plain PPO was published to reach on unseen and on training levels, by millions of steps.
+    references: Mapping[float, tuple[Spread, Spread]] = field(default_factory=dict)
     needs: ClassVar[str | None] = "test_return"
 
     def claim(self, results: Results) -> Verdict:
@@ -68,18 +70,30 @@ class Returns(Study):
             ],
             "training levels": [_format_return(each.spread("train_return")) for each in methods],
             "gap": [_format_return(each.spread("gap")) for each in methods],
-            "steps/s": [NOTHING if (speed := each.time(_SPEED)) is None else f"{speed:,.0f}" for each in methods],
-            "speed": [format_price(_compare_speeds(each, first)) for each in methods],
             **list_seeds(results, methods),
         }
-        errors = [run.value("test_return_error") for each in results.done for run in each.runs]
         notes = [
             f"Raw returns of at least {results.scale['episodes']:,} episodes per run, after the last step. ±: standard "
-            "error over seeds. Differences on unseen levels have 95% intervals, paired by seed; * excludes zero.",
-            f"Speed: steps per second relative to {first.method.title}'s, of runs that did not share their device.",
+            "error over seeds. Differences on unseen levels have 95% intervals, paired by seed; * excludes zero."
         ]
+        speeds = [each.time(_SPEED) for each in methods]
+        if any(speeds):
+            columns["steps/s"] = [NOTHING if speed is None else f"{speed:,.0f}" for speed in speeds]
+            columns["speed"] = [format_price(_compare_speeds(each, first)) for each in methods]
+            whose = f"{first.method.title}'s, of runs that did not share their device"
+            notes.append(f"Speed: steps per second relative to {whose}.")
+        errors = [run.value("test_return_error") for each in results.done for run in each.runs]
         if not np.isnan(errors).all():
             notes.append(f"Standard error over the episodes of one run: at most {np.nanmax(errors):.2f}.")
+        if published := self.references.get(_read_millions(results)[0]):
+            title, unseen_there, training = f"{first.method.title} elsewhere", *map(_format_return, published)
+            row = {"": title, "unseen levels": unseen_there, "training levels": training}
+            for name, column in columns.items():
+                column.append(row.get(name, NOTHING))
+            there = (
+                f"{published[0].count} runs of openai/train-procgen after as many steps, with batches of 65,536 steps"
+            )
+            notes.append(f"{title}: {there}.")
         notes += results.failures
         return make_table(f"{name_panel(results)}: {results.heading}", columns, notes, bold_largest(unseen, 1))
 
