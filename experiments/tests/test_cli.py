@@ -16,7 +16,8 @@ from toys import NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab import sweep as sweeping
 from effdeg_lab.cli import main
-from effdeg_lab.runs import REQUEUE, RunFolder
+from effdeg_lab.cli._running import REQUEUE
+from effdeg_lab.runs import RunFolder
 from effdeg_lab.workers import Ended, Planned
 
 OWN = """
@@ -135,6 +136,20 @@ def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkey
     assert (code, "error" in err) == (REQUEUE, False)
     assert "stopped; start it again, and it continues" in out
     assert folder.find(Toy(epochs=6)).stopped
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_sigterm_before_a_run_starts_exits_with_75(run, monkeypatch, command):
+    def ignore(*_):
+        raise ValueError("nobody catches it")
+
+    before = signal.signal(signal.SIGTERM, ignore)
+    monkeypatch.setattr("effdeg_lab.recipe.find_recipe", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        assert run(command, NAME) == (REQUEUE, "", "")
+        assert signal.getsignal(signal.SIGTERM) is ignore
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_experiment_of_ones_own(run, own):

@@ -148,10 +148,10 @@ def test_runs_are_stacked(tmp_path, data, monkeypatch, changes):
 def test_runs_are_stacked_as_on_a_gpu(tmp_path, data, monkeypatch):
     """Compiled, and with masks."""
 
-    def compile_losses(_, losses):
+    def compile_losses(_, losses, **__):
         return torch.compile(losses, backend="aot_eager", fullgraph=True, dynamic=False)
 
-    monkeypatch.setattr(together, "compile_for", compile_losses)
+    monkeypatch.setattr(together, "compile_on", compile_losses)
     assert_stacked_as_alone(tmp_path, data, monkeypatch)
 
 

@@ -99,6 +99,9 @@ def test_text_and_plain_numbers(runs):
         ("ED", "λ = 20", "10", "70.00%"),
     )
     assert report.tuning.bold == {(1, 1), (1, 3)}
+    assert report.tuning.notes[0].startswith("Bold: chosen.")
+    untuned = report_on(METHODS, runs[:2]).tuning
+    assert (untuned.rows, untuned.notes) == (report.tuning.rows[:1], ())
     markdown, latex = to_text(report, "markdown"), to_text(report, "latex")
     assert markdown.startswith("### Three methods & a half (Table 0)\n\nThe paper: ED is best.\n\nHere: not decided:")
     assert "| ED | **84.00 ± 0.50** | **84.00** | +4.00 | 99.00 | 0.50 ± 0.03 |" in markdown

@@ -16,8 +16,9 @@ from toys import HELD_AT, NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab import sweep as sweeping
 from effdeg_lab import workers
+from effdeg_lab.cli._running import REQUEUE
 from effdeg_lab.recipe import find_recipe
-from effdeg_lab.runs import REQUEUE, BusyError, RunFolder, StoppedError
+from effdeg_lab.runs import BusyError, RunFolder, StoppedError
 from effdeg_lab.sweep import Plan, sweep
 from effdeg_lab.workers import execute
 

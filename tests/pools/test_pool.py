@@ -110,7 +110,7 @@ def test_half_precision_is_warned_of_once(folder, data, precision, dtype):
     with pytest.warns(
         UserWarning, match=r"float16, whose rounding counts as complexity.*dtype=torch.float32"
     ) as caught:
-        measure_pool(mlp().to(precision), [folder], data, dtype=dtype, **FAST)
+        measure_pool(mlp().to(precision), [folder], data, proxies=["margin@10"], dtype=dtype, **FAST)
     assert len(caught) == 1
     measure_pool(mlp().to(precision), [folder], data, dtype=torch.float32, **FAST)
 

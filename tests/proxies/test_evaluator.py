@@ -1,9 +1,11 @@
 """An evaluator refuses bad input: what was given, what was expected, what to do."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, l1_loss
 
 from effdeg import proxies
 from tests.batches import X, Y
@@ -170,3 +172,34 @@ def test_a_loss_that_is_a_sum():
 def test_a_loss_without_a_gradient():
     with pytest.raises(ValueError, match="does not depend on the weights"):
         proxies.sharpness(mlp().double(), (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels))
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_can_be_evaluated_in_float32(half):
+    model, data = mlp(activation=nn.ReLU).to(half), (X.to(half), Y)
+    other = mlp(activation=nn.ReLU, seed=1)
+    options = {"reference": other, "others": [other], "labeled": data, "paths": 5, "nodes": 20, "degree": 5}
+    found = evaluate(model, data, dtype=torch.float32, **options)
+    expected = evaluate(copy.deepcopy(model).float(), data, **options)
+    assert not found.skipped
+    assert found.row() == pytest.approx(expected.row(), rel=1e-5)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_rounding_in_half_precision_is_warned_of_unless_it_was_asked_for(half):
+    model = mlp().to(half)
+    with pytest.warns(UserWarning, match=rf"runs in {str(half)[6:]}, whose rounding.*dtype=torch.float32") as caught:
+        rounded = proxies.sharpness(model, (X, Y), cross_entropy, rho=1e-4).value
+    assert __file__ in [each.filename for each in caught]
+    assert proxies.sharpness(model, (X, Y), cross_entropy, rho=1e-4, dtype=half).value == rounded
+    exact = proxies.sharpness(model, (X, Y), cross_entropy, rho=1e-4, dtype=torch.float64).value
+    assert abs(rounded - exact) > 0.1 * exact
+    proxies.parameter_norm(model)
+    with pytest.warns(UserWarning, match="runs in bfloat16"), torch.autocast("cpu", torch.bfloat16):
+        proxies.confidence(mlp(), X.float())
+
+
+def test_labels_are_not_rounded_to_half_precision():
+    """Float16 ends at 65504."""
+    data = X, torch.full((len(X), 1), 1e5)
+    assert proxies.sharpness(nn.Linear(6, 1).half(), data, l1_loss, rho=1, dtype=torch.float16).value > 0

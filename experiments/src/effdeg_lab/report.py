@@ -60,9 +60,9 @@ class Report:
             if each.runs and each.values_used and each.values_used != (choice and choice.changes):
                 rows.append((title, format_values(each.values_used), NOTHING, "used, not tuned"))
         title = f"Tuning on {self.recipe.tuning.get('held_out', 0):,} held-out training examples"
-        notes = ("Bold: chosen. A value at an end of what was tried may not be the best there is.",)
+        chosen = ("Bold: chosen. A value at an end of what was tried may not be the best there is.",)
         columns = ("method", "values", "epochs", "held-out accuracy")
-        return Table(title, columns, tuple(rows), notes, frozenset(bold)) if rows else None
+        return Table(title, columns, tuple(rows), chosen if bold else (), frozenset(bold)) if rows else None
 
     def list_parts(self) -> Iterator[str | Table]:
         """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""

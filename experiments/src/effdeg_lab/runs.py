@@ -30,9 +30,6 @@ from effdeg.io import to_json, write_atomically
 from effdeg_lab.settings import Settings, format_setting
 
 FORMAT = 2
-REQUEUE = 75
-"""The exit code of a run that was asked to stop (``EX_TEMPFAIL``): job schedulers can be told to requeue on it."""
-
 _ENDS = ({"summary"}, {"failure"}, {"stopped"})  # the keys of last lines; all other lines are evaluations
 _LONGEST_VALUE, _LONGEST_NAME = 24, 150
 _LOOKING = "looking"  # the lock under which the locks of runs are tried, only to see whether they are free

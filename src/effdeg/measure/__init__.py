@@ -3,7 +3,8 @@
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.measure._comparison import Comparison, Difference, compare
 from effdeg.measure._estimator import measure
-from effdeg.measure._measurement import Measurement, Settings
+from effdeg.measure._measurement import Measurement
+from effdeg.measure._record import Settings
 from effdeg.measure._tracing import Trace, trace
 
 __all__ = [

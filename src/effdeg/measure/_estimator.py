@@ -22,8 +22,9 @@ from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.functional._projection import drop_noise, share_of_components
-from effdeg.measure._measurement import Measurement, Settings
+from effdeg.measure._measurement import Measurement
 from effdeg.measure._path_runner import DrawnPaths, open_path_runner, split_rows
+from effdeg.measure._record import Settings
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""

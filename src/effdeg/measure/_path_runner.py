@@ -23,7 +23,7 @@ from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take
-from effdeg.measure._measurement import PathRecord
+from effdeg.measure._record import PathRecord
 
 Keep = Callable[[Any, int], Tree]
 """Returns what to keep of the model's output for a number of points."""

@@ -20,8 +20,9 @@ from effdeg.functional import DAMPING
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measure._estimator import PathTable, as_measurement, check_finite, summarize
-from effdeg.measure._measurement import Measurement, PathRecord, Settings
+from effdeg.measure._measurement import Measurement
 from effdeg.measure._path_runner import open_path_runner, split_rows
+from effdeg.measure._record import PathRecord, Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

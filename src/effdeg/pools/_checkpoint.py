@@ -25,7 +25,7 @@ from effdeg.io._models import load_weights
 from effdeg.measure import trace
 from effdeg.measure._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
-from effdeg.proxies._evaluator import check_finite
+from effdeg.proxies._evaluator import HalfPrecision, check_finite
 from effdeg.proxies._registry import needs_labels
 
 _TRIED = 16  # examples of a trial
@@ -165,7 +165,10 @@ class CheckpointMeasurer:
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed")}
         for labels, data in ((False, self.data), (True, self.train or self.data)):
             names = [name for name in settings.proxies if needs_labels(name) == labels]
-            if names:
+            if not names:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", HalfPrecision)  # said once for the whole pool
                 row |= evaluate(
                     self.model,
                     data.examples,

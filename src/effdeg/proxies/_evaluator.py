@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +46,10 @@ class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
     """
 
 
+class HalfPrecision(UserWarning):
+    """A model is evaluated in half precision, which nobody has asked for."""
+
+
 class RunOptions(TypedDict, total=False):
     """How to run a model: options that every proxy takes.
 
@@ -53,7 +58,11 @@ class RunOptions(TypedDict, total=False):
         batch_size: Examples per pass; by default 1024, on the CPU 256. Halved when memory runs out.
         seed: Determines the examples and everything else that is drawn.
         device: The device to run the model on; by default its own.
-        dtype: The precision to run it in; by default its own. Sharpness is a small difference of losses: use float64.
+        dtype: The precision to run it in, from the same weights; by default its own. For a model in bfloat16 or float16
+            use float32: their rounding hides small changes of the weights, so that sharpness may be several times too
+            small or too large, and counts as regions and as complexity. A warning says so unless ``dtype`` is given.
+            Sharpness is a small difference of losses: use float64. Inputs are converted, and losses are computed in
+            float32 or better.
         at: A layer (a name or a module) whose output takes the role of the inputs for paths and derivatives: for models
             of token ids.
         paths: Number of paths, each between two examples.
@@ -164,6 +173,13 @@ class Evaluator:
         device, dtype = options.get("device"), options.get("dtype")
         run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
         with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
+            if data is not None and dtype is None and (own := runner.precision()).itemsize < 4:
+                warnings.warn(
+                    f"the model runs in {str(own).removeprefix('torch.')}, whose rounding changes proxies, those of "
+                    f"small changes most of all: give dtype=torch.float32, or dtype={own} if this is meant.",
+                    HalfPrecision,
+                    stacklevel=5,  # the call of a proxy
+                )
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
             fitted = _read_examples(labeled, None, paths.seed)
@@ -294,7 +310,8 @@ class Evaluator:
         """Copy some examples and their labels to where the model runs."""
         # Copies, since a model may change its inputs in place.
         rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
-        inputs, labels = (self.runner.place(take(tree, rows)) for tree in (self.inputs, self.labels))
+        inputs = self.runner.place(take(self.inputs, rows))
+        labels = self.runner.place(take(self.labels, rows), at_least=torch.float32)  # as the outputs are
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
     def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,8 @@ scores each measure by its correlations with the gap and by the statistics of Ji
 
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._rank import rank
-from effdeg.ranking._result import Advantage, Ranking, Score, Statistic
+from effdeg.ranking._result import Ranking
+from effdeg.ranking._scores import Advantage, Score, Statistic
 from effdeg.ranking._statistics import Environment
 from effdeg.ranking._tables import read_table
 from effdeg.ranking._variants import BestVariant

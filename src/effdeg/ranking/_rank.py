@@ -9,8 +9,9 @@ import numpy as np
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
-from effdeg.ranking._result import STATISTICS, Ranking, Score, Statistic, percentiles
+from effdeg.ranking._result import Ranking
 from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED, Indices
+from effdeg.ranking._scores import STATISTICS, Score, Statistic, percentiles
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
 from effdeg.ranking._tables import Array, as_columns
 from effdeg.ranking._variants import choose_best, find_variants

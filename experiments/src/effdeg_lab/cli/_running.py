@@ -2,6 +2,7 @@
 
 import json as json_module
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,25 @@ if TYPE_CHECKING:
     from effdeg_lab.runs import RunFolder
     from effdeg_lab.sweep import Plan
 
+REQUEUE = 75
+"""The exit code of a run that was asked to stop (``EX_TEMPFAIL``): job schedulers can be told to requeue on it."""
 
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Exit with the code to requeue where runs do not catch SIGTERM themselves, such as while torch is imported."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(REQUEUE)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_exit_on_sigterm()
 def run(
     name: Name,
     method: Annotated[str | None, Option(help="The method; the first if not given.")] = None,
@@ -40,7 +59,7 @@ def run(
     """
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
-    from effdeg_lab.runs import REQUEUE, Job, RunFolder, StoppedError, get_rank_and_size
+    from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
     from effdeg_lab.sweep import Plan
     from effdeg_lab.workers import execute
 
@@ -81,6 +100,7 @@ def run(
     print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
 
 
+@_exit_on_sigterm()
 def sweep(
     name: Name,
     method: Annotated[list[str] | None, Option(help="A method, once for each; all if none.")] = None,
@@ -109,7 +129,7 @@ def sweep(
     """
     from effdeg_lab import sweep as sweeping
     from effdeg_lab.recipe import find_recipe
-    from effdeg_lab.runs import REQUEUE, RunFolder, StoppedError
+    from effdeg_lab.runs import RunFolder, StoppedError
 
     recipe, folder = find_recipe(name), RunFolder(runs)
     asked, tuning = recipe.settings.parse(changes or ()), recipe.settings.parse(tune or (), option="--tune")

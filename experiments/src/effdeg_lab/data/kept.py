@@ -19,11 +19,6 @@ Notes = dict[str, np.ndarray[Any, Any]]
 Buffer = bytes | memoryview
 
 
-def get_cache() -> Path:
-    """Return the folder for what can be made again."""
-    return Path(os.environ.get("EFFDEG_CACHE") or "~/.cache/effdeg").expanduser() / "data"
-
-
 def identify_files(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     """Return what changes when one of the files is replaced, for keys of what is made from them."""
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -44,7 +39,8 @@ def keep_bytes(
         size: How many bytes there will be, at least.
         verify: Whether to compare the checksum of a file that is there already, which reads all of it.
     """
-    name, folder = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32], get_cache()
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    folder = Path(os.environ.get("EFFDEG_CACHE") or "~/.cache/effdeg").expanduser() / "data"
     file = folder / f"{name}.bytes"
     if (notes := _read_notes(file, verify=verify)) is not None:
         return file, notes

@@ -4,11 +4,9 @@ A ``find_…`` function checks that the files of a data set are there, and retur
 """
 
 import hashlib
-import io
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +16,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from effdeg.io import ImageList, ImageOptions, load_data, write_atomically
-from effdeg_lab.data.kept import get_cache, identify_files
+from effdeg.io import ImageList, ImageOptions, load_data
+from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
 
 if TYPE_CHECKING:
     from effdeg_lab.finetuning.shifts import TestSet
@@ -165,19 +163,18 @@ def read_all(read: Callable[[Path], Split], files: Sequence[Path]) -> Split:
 
 
 def read_tables(files: Sequence[Path]) -> Split:
-    """Read Parquet files, or what was decoded from them before: kept in EFFDEG_CACHE or else ``~/.cache/effdeg``."""
-    name = hashlib.sha256(json.dumps(identify_files(files)).encode()).hexdigest()[:32]
-    kept = get_cache() / f"{name}.npz"
-    # Whatever is wrong with the file, from missing to damaged: it can be made again.
-    with suppress(Exception), kept.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-        return stored["inputs"], stored["labels"]
-    inputs, labels = read_all(_read_table, files)
-    with suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        content = io.BytesIO()
-        np.savez(content, inputs=inputs, labels=labels)
-        write_atomically(kept, content.getvalue())
-    return inputs, labels
+    """Read Parquet files, or what was decoded from them before and kept in the cache, if that can be written to."""
+
+    def make(notes: Notes) -> Iterator[Buffer]:
+        notes["inputs"], notes["labels"] = read_all(_read_table, files)
+        yield b""
+
+    try:
+        size = sum(file.stat().st_size for file in files)
+        _, notes = keep_bytes(["decoded", identify_files(files)], f"the examples of {files[0].parent}", make, size=size)
+    except OSError:
+        return read_all(_read_table, files)
+    return notes["inputs"], notes["labels"]
 
 
 def _read_table(file: Path) -> Split:

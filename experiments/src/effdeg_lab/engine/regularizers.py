@@ -41,39 +41,41 @@ def make_regularizer(
     settings: Training, examples: DeviceExamples | None = None, teacher: nn.Module | None = None
 ) -> Method:
     """Make the regularizer of a run; without examples only to check it, as other ends of paths depend on them."""
-    name = settings.regularizer
-    parts = name.split("+")
-    known = [each for each in (*baselines.names(), "ict") if each not in _NOT_HERE]
-    for part in parts:
-        if part in _NOT_HERE:
-            raise ValueError(f"regularizer={part} {_NOT_HERE[part]}.")
-        if part not in known:
-            hint = "Several that act in different places are joined by +, as in mixup+ed."
-            raise ValueError(f"regularizer={part} is not known. {suggest(part, known)} {hint}")
+    name, parts = settings.regularizer, settings.regularizer.split("+")
+    _check_names(parts)
     _check_unlabeled(settings, parts)
     if "ict" in parts:
         return _make_ict(settings, examples, teacher)
-    given: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
-    if "ed" in parts:
-        given["anchor"] = None if settings.anchor == "none" else settings.anchor
-        given["weights"] = choose_weights(settings.degree_weights, settings.degree)
-    if "regmixup" in parts:
-        given["loss"] = settings.mixed_loss
-    if {"mixup", "cutmix", "regmixup"} & {*parts}:
-        given["classes"] = 10 if examples is None else examples.classes
-    if "jacobian" in parts:
-        given["share"] = settings.jacobian_share
-    made = method(name, **given)
+    options = _collect_options(settings, parts, 10 if examples is None else examples.classes)
+    made = method(name, **options)
     if settings.weight is not None and made.penalty is not None:
-        made = method(name, weight=settings.weight, **given)
+        made = method(name, weight=settings.weight, **options)
     if settings.ends != "data":
         _check_ends(settings, made.penalty)
     if settings.loss_on != "examples":
         _check_points(settings)
     if settings.augment in JOINING and made.mix is not None:
         raise ValueError(f"augment={settings.augment} and regularizer={name} both mix the batch: use one of them.")
-    if examples is None:
-        return made
+    return made if examples is None else _adapt(made, settings, examples)
+
+
+def _collect_options(settings: Training, parts: list[str], classes: int) -> dict[str, Any]:
+    """Return the options of a regularizer, as ``baselines.method`` takes them."""
+    found: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
+    if "ed" in parts:
+        found["anchor"] = None if settings.anchor == "none" else settings.anchor
+        found["weights"] = choose_weights(settings.degree_weights, settings.degree)
+    if "regmixup" in parts:
+        found["loss"] = settings.mixed_loss
+    if {"mixup", "cutmix", "regmixup"} & {*parts}:
+        found["classes"] = classes
+    if "jacobian" in parts:
+        found["share"] = settings.jacobian_share
+    return found
+
+
+def _adapt(made: Method, settings: Training, examples: DeviceExamples) -> Method:
+    """Replace what depends on the examples: the ends of paths, what the loss is taken on, and how batches are mixed."""
     if settings.ends != "data":
         assert isinstance(made.penalty, Penalty)
         made = replace(made, penalty=PenaltyToEnds(settings.ends, made.penalty, examples))
@@ -168,6 +170,16 @@ def _make_ict(settings: Training, examples: DeviceExamples | None, teacher: nn.M
         raise ValueError(f"regularizer={settings.regularizer} has two penalties: join ict with mixup or cutmix only.")
     penalty = None if teacher is None else ICT(teacher, alpha=settings.alpha)
     return replace(made, name=settings.regularizer, penalty=penalty, weight=settings.weight or 0.0)
+
+
+def _check_names(parts: list[str]) -> None:
+    known = [each for each in (*baselines.names(), "ict") if each not in _NOT_HERE]
+    for part in parts:
+        if part in _NOT_HERE:
+            raise ValueError(f"regularizer={part} {_NOT_HERE[part]}.")
+        if part not in known:
+            hint = "Several that act in different places are joined by +, as in mixup+ed."
+            raise ValueError(f"regularizer={part} is not known. {suggest(part, known)} {hint}")
 
 
 def _check_unlabeled(settings: Training, parts: list[str]) -> None:

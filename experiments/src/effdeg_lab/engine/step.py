@@ -95,9 +95,9 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16" and device.type == "cuda")
 
 
-def compile_for(task: Task, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of a task's step, on a GPU and unless the task is against it."""
-    compiles = task.compile and next(task.model.parameters()).is_cuda
+def compile_on(device: torch.device, function: Callable[..., Any], *, enabled: bool) -> Callable[..., Any]:
+    """Compile a function of a step where that was asked for and pays, on a GPU; else return it as it is."""
+    compiles = enabled and device.type == "cuda"
     return torch.compile(function, fullgraph=True, dynamic=False) if compiles else function
 
 
@@ -208,7 +208,7 @@ class Step:
         if task.decays is not None:
             options["params"], self._places = self._group_by_decay(task.decays)
         self.optimizer = task.regularizer.optimizer(task.model, task.optimizer, **options)
-        self._batch = compile_for(task, task.batch)
+        self._batch = compile_on(device, task.batch, enabled=task.compile)
         self._losses = {penalized: self._make_loss(penalized) for penalized in (False, True)}
         self._steps: dict[tuple[bool, int | None], Callable[[], None]] = {}
 
@@ -338,7 +338,8 @@ class Step:
                 return found
 
         alone = self._wrapper is self._model
-        return compile_for(self._task, loss) if alone and (not penalized or self._task.compile_penalty) else loss
+        enabled = self._task.compile and alone and (not penalized or self._task.compile_penalty)
+        return compile_on(self._device, loss, enabled=enabled)
 
     def _find_trained(self) -> list[nn.Parameter]:
         """Return the parameters that the loss depends on, which are those that an optimizer changes."""

@@ -23,7 +23,7 @@ from effdeg_lab.engine.classify import check_network, finish, make_network, make
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocast, compile_for
+from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocast, compile_on
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.runs import AloneError, Job, StoppedError
 
@@ -296,7 +296,7 @@ class StackedStep:
                 found: tuple[Tensor, Tensor] = functional_call(objective, own, (x, y, weight), tie_weights=False)
                 return found
 
-        return compile_for(self._task, vmap(loss, randomness="different"))
+        return compile_on(self._device, vmap(loss, randomness="different"), enabled=self._task.compile)
 
     def _flatten(self, parts: Sequence[Tensor], *, start: int, out: Tensor | None = None) -> Tensor:
         """Join the parameters of a network or, with networks in the first dimension, of all, into one dimension."""

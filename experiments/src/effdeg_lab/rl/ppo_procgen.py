@@ -22,7 +22,7 @@ from torch.distributions import Beta
 
 from effdeg import Penalty, SineRamp
 from effdeg_lab.engine.loop import SECONDS_AT_RISK, Turn, shares_gpu, tune_kernels
-from effdeg_lab.engine.step import CapturedStep, autocast, refill
+from effdeg_lab.engine.step import CapturedStep, autocast, compile_on, refill
 from effdeg_lab.models.impala import Agent
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.rl.contact_sheet import draw_frames
@@ -187,8 +187,8 @@ class Learner:
         self.logged = torch.zeros(len(LOGGED), device=device)
         options: dict[str, Any] = {"capturable": True, "fused": True} if self._on_gpu else {}
         self.optimizer = torch.optim.Adam(agent.parameters(), lr=settings.lr, eps=1e-5, **options)
-        self._compute = self._compile(self._compute_loss)
-        self._look = self._compile(agent)
+        self._compute = compile_on(device, self._compute_loss, enabled=settings.compile)
+        self._look = compile_on(device, agent, enabled=settings.compile)
         self._graphs: dict[str, Callable[[], None]] = {}
 
     def prepare(self) -> None:
@@ -285,10 +285,6 @@ class Learner:
             penalty = self._penalty.degree(logits, points)
         loss, logged = compute_losses(points.first_rows(logits), values, batch, self._settings)
         return loss + self._weight * penalty, logged, penalty.detach()
-
-    def _compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        compiles = self._on_gpu and self._settings.compile
-        return torch.compile(function, fullgraph=True, dynamic=False) if compiles else function
 
 
 def play_rollout(learner: Learner, halves: Sequence[Players], scale: RewardScale) -> None:

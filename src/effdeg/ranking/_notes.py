@@ -1,0 +1,90 @@
+"""What a reader of a ranking should not overlook, in sentences without periods."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from effdeg.ranking._pool import join
+from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED
+
+if TYPE_CHECKING:
+    from effdeg.ranking._result import Ranking
+
+
+def list_warnings(ranking: "Ranking") -> list[str]:
+    """Return the notes on a ranking and on its strata, with advice to negate a measure."""
+    found = [*list_notes(ranking), *_describe_falling(ranking, ranking.falling)]
+    for inside in ranking.strata.values():
+        undefined = [each for each in _describe_undefined(inside) if each not in found]
+        falling = _describe_falling(inside, [name for name in inside.falling if name not in ranking.falling])
+        found += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
+    return found
+
+
+def list_notes(ranking: "Ranking") -> list[str]:
+    """Return what was left out, guessed, undefined or is rough."""
+    pool = ranking.pool
+    found = [f"{join(names)} are the same in all columns: counted once" for names in pool.duplicates]
+    found += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
+    found += _describe_undefined(ranking)
+    if pool.left_out:
+        found.append(f"not ranked, since they hold text: {', '.join(pool.left_out)}")
+    if pool.guessed:
+        columns = ", ".join([*pool.measures, *pool.undefined])
+        found.append(
+            f"no measures or hyperparameters were named, so every column of numbers is ranked: {columns}. Name those "
+            "that describe how a model was trained with hyperparameters=…, to leave them out"
+        )
+    return [*found, *_describe_neighbors(ranking), *_describe_few(ranking)]
+
+
+def _describe_undefined(ranking: "Ranking") -> list[str]:
+    return [f"{name} is {reason}" for name, reason in ranking.pool.undefined.items()]
+
+
+def _describe_falling(ranking: "Ranking", names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+    target = "the gap" if ranking.pool.target == "gap" else ranking.pool.target
+    opposite = ", ".join(name[1:] if name in ranking.pool.negated else f"-{name}" for name in names)
+    advice = f"if larger is meant to be better, rank {them} as {opposite}"
+    return [f"{', '.join(names)} {fall} as {target} rises: {advice}"]
+
+
+def _describe_neighbors(ranking: "Ranking") -> list[str]:
+    """Describe which statistics some hyperparameters leave undefined, as those of a random search do."""
+    varying = [name for name in ranking.pool.hyperparameters if name not in ranking.pool.strata_by]
+    if not ranking.resampled or not varying:
+        return []
+    alone, given = ([name for name in varying if name in names] for names in (ranking.unvaried, ranking.unconditioned))
+    found = []
+    if alone == varying:
+        found.append(
+            f"no two models differ in {' or '.join(alone)} alone, as in a random search: there are no neighbors, which "
+            "Ψ and sign errors compare"
+        )
+    elif alone:
+        found.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
+    if given:
+        rest = "CMI is not conditional" if given == varying else "left out of CMI"
+        found.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
+    return found
+
+
+def _describe_few(ranking: "Ranking") -> list[str]:
+    """Describe where there are few models or configurations to resample."""
+    pool, count = ranking.pool, ranking.pool.cluster_count
+    rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
+    found = []
+    for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):
+        if few := [name for name, inside in ranking.strata.items() if least <= inside.pool.cluster_count < limit]:
+            them = f"{join(pool.strata_by)} {', '.join(few)}"
+            found.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
+    if not ranking.resampled or ranking.strata:
+        return found
+    if pool.clustered and count < FEW_CLUSTERS:
+        problem = f"few to resample: {rough}" if count >= MIN_RESAMPLED else f"too few to resample: {narrow}"
+        found.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
+    elif count < MIN_RESAMPLED:
+        found.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
+    return found
