@@ -294,6 +294,10 @@ def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
     assert (code, [line.split() for line in out.splitlines() if "plain" in line]) == (0, [["toy", "plain", "2"]])
 
 
+def test_help_is_broken_at_the_width_of_the_terminal_alone(run):
+    assert "a sweep can be ended and started again at any time. A run that" in run("sweep", "--help")[1]
+
+
 def test_help_does_not_wait_for_torch():
     code = "import sys\nfrom effdeg_lab.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
     code += "print([name for name in ('torch', 'pandas', 'typer') if name in sys.modules], file=sys.stderr)"
