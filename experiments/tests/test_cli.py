@@ -90,6 +90,11 @@ def test_recipes_are_listed_and_shown(run, toy_alone):
     assert shown["methods"][1]["paper"] == {"mean": 90.18, "std": 0.14}
 
 
+def test_settings_in_which_points_differ_are_marked(run):
+    lines = run("show", "cifar10-vit-pool", "--set", "batch=512")[1].splitlines()
+    assert {"lr=0.001  differs between points", "batch=512  recipe: 256", "epochs=100"} <= {*lines}
+
+
 def test_a_run_and_the_same_again(run, folder):
     code, out, _ = run("run", NAME, "--seed", 3)
     assert code == 0
