@@ -91,6 +91,11 @@ def test_recipes_are_listed_and_shown(run, toy_alone):
     assert shown["methods"][1]["paper"] == {"mean": 90.18, "std": 0.14}
 
 
+def test_settings_in_which_points_differ_are_marked(run):
+    lines = run("show", "cifar10-vit-pool", "--set", "batch=512")[1].splitlines()
+    assert {"lr=0.001  differs between points", "batch=512  recipe: 256", "epochs=100"} <= {*lines}
+
+
 def test_a_run_and_the_same_again(run, folder):
     code, out, _ = run("run", NAME, "--seed", 3)
     assert code == 0
@@ -307,6 +312,10 @@ def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
     monkeypatch.setattr("effdeg_lab.cli._states.time.sleep", sleep)
     code, out, _ = run("status", "--watch")
     assert (code, [line.split() for line in out.splitlines() if "plain" in line]) == (0, [["toy", "plain", "2"]])
+
+
+def test_help_is_broken_at_the_width_of_the_terminal_alone(run):
+    assert "a sweep can be ended and started again at any time. A run that" in run("sweep", "--help")[1]
 
 
 def test_help_does_not_wait_for_torch():

@@ -129,10 +129,10 @@ def test_a_pool_that_cannot_be_ranked_yet():
     (results,) = collect(RECIPE, make_runs()[:2])
     assert RECIPE.study.claim(results).word == "not decided"
     (table,) = RECIPE.study.tables(results)
-    assert "needs at least 3 models" in table.notes[0]
+    assert table.notes == ("A ranking needs at least 3 models; the table has 1.",)
     assert RECIPE.study.figures(results) == []
     (table,) = RandomPool(fit=1.0).tables(results)
-    assert table.notes == ("no model has a training accuracy of 100% or more.",)
+    assert table.notes == ("No model has a training accuracy of 100% or more.",)
 
 
 CHANGES = {"limit": 16, "batch": 8, "epochs": 1, "proxy_examples": 8, "data": "pictures"}

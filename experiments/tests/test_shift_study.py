@@ -209,6 +209,19 @@ def test_the_command_keeps_soups_for_the_table(tmp_path, sweep, monkeypatch, cap
     assert recipe.study.headline(final.run).endswith("% under shifts")
 
 
+def test_soups_of_other_settings_are_asked_for_and_shown_with_them(tmp_path, sweep, monkeypatch, capsys):
+    recipe = replace(sweep[0], settings=tune(clip=3.0))  # the runs have another one
+    monkeypatch.setattr("effdeg_lab.recipe.find_recipe", lambda _: recipe)
+    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu", code=2)
+    assert "name the settings that it changed with --set" in " ".join(capsys.readouterr().err.split())
+    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu", "--set", f"clip={tune().clip}")
+    for settings in (tune(lr=0.001), tune(lr=0.001, clip=3.0)):
+        carry_out(tmp_path, settings)
+    for changes in ({}, {"clip": tune().clip}):
+        titles = [table.title for table in recipe.study.tables(collect(recipe, RunFolder(tmp_path).read(), changes)[0])]
+        assert ("Soups of sweeps" in titles) == bool(changes)
+
+
 def test_without_kept_weights_there_are_no_soups(tmp_path, sweep, capsys):
     recipe, _, done = sweep
     for each in done:

@@ -60,6 +60,12 @@ def test_no_number_is_broken_in_a_terminal(width):
         assert text.count(part) == (1 if part == "[red]" else 3)
 
 
+def test_a_table_without_rows_has_no_columns():
+    console = Console(width=80, file=io.StringIO())
+    console.print(to_terminal(Table("1 model: seed 0, [CPU]", ("measure", "Pearson"), ()), 80))
+    assert console.file.getvalue() == "1 model: seed 0, [CPU]\n"
+
+
 def test_the_largest_stands_out_if_there_are_several():
     one, three = Reported(1.0), Reported(3.0)
     assert bold_largest([one, None, three, three], 2) == {(2, 2), (3, 2)}

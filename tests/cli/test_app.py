@@ -17,6 +17,7 @@ def test_help_and_version(run):
     assert code == 0
     for text in ("Hugging Face", ".pt2", "--tolerance", "--at", "No labels are needed"):
         assert text in out
+    assert "written at once, and the same command continues a table that was interrupted" in run("pool", "--help")[1]
 
 
 @pytest.mark.parametrize(

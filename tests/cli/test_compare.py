@@ -89,4 +89,11 @@ def test_a_proxy_that_has_no_value_is_refused_before_any_work(run, data, weights
     assert "Did you mean 'confidence'" in re.sub(r"\s+", " ", err)
     code, _, err = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "margin@10")
     assert code != 0
-    assert "needs labels" in re.sub(r"\s+", " ", err)
+    assert "--proxy margin@10 needs labels, and a comparison uses none" in re.sub(r"\s+", " ", err)
+
+
+def test_nothing_is_cut_off_where_there_is_little_room(run, data, weights):
+    given = [argument for file in weights for argument in ("--weights", file)]
+    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidence", width=60)
+    assert code == 0
+    assert "…" not in out

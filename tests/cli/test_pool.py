@@ -69,6 +69,16 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     assert "effective_degree" in printed
 
 
+def test_names_that_begin_alike_are_not_cut_off(run, labeled, weights, tmp_path):
+    files = [file.rename(tmp_path / f"a-long-name-{file.name}") for file in weights]
+    given = [argument for file in files for argument in ("--weights", file)]
+    command = ["pool", SMALL, *given, "--data", labeled[0], "--train", labeled[1], "--out", tmp_path / "pool.csv"]
+    code, printed, _ = run(*command, *FAST, "--quiet", width=80)
+    assert code == 0
+    assert "…" not in printed
+    assert all(name in printed for name in ("scale1", "scale4", "scale8"))
+
+
 def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, weights, tmp_path):
     command = ["pool", SMALL, "--weights", weights[0].parent, "--data", labeled[0], "--out", tmp_path / "pool.csv"]
     assert run(*command, *FAST, "--quiet")[0] == 0

@@ -159,6 +159,11 @@ def test_a_model_that_begins_with_a_head_of_zeros(folder, data):
     assert rows == measure_pool(mlp(), [folder], data, proxies=names, **FAST)
 
 
+def test_a_single_proxy_or_number_of_components_needs_no_list(folder, data):
+    (row,) = measure_pool(mlp(), folder / "b.pt", data, proxies="confidence", components=2, **FAST)
+    assert {"confidence", "effective_degree@2"} <= row.keys()
+
+
 def test_the_distance_from_the_start_of_training(folder, data):
     (row,) = measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], reference=folder / "a.pt", **FAST)
     start, end = (nn.utils.parameters_to_vector(mlp(seed=seed).parameters()).detach() for seed in (1, 2))
@@ -172,8 +177,8 @@ def test_the_distance_from_the_start_of_training(folder, data):
     [
         ({"proxies": ["sharpnes@0.05"]}, "is not a known proxy"),
         ({"proxies": ["effective_degree"]}, "has the effective degree anyway"),
-        ({"proxies": ["path_norm", "path_norm"]}, "name something twice"),
-        ({"components": [1, 1]}, "name something twice"),
+        ({"proxies": ["path_norm", "path_norm"]}, "proxies='path_norm' is given twice"),
+        ({"components": [3, 1, 1]}, "components=1 is given twice"),
         ({"components": [40]}, "components=40 is too many for nodes=30"),
         ({"degree": 30}, "nodes=30 cannot determine"),
         ({"proxy_examples": 0}, "proxy_examples=0 is too small"),
@@ -191,7 +196,7 @@ def test_bad_settings_are_refused_before_any_work(folder, data, options, message
 
 
 def test_proxies_that_need_labels_are_refused_without_them(folder, data):
-    with pytest.raises(effdeg.proxies.NotApplicable, match="this proxy needs labels"):
+    with pytest.raises(ValueError, match=r"proxies='sharpness@0\.05' needs labels: give .* train="):
         measure_pool(mlp(), [folder], data[0], proxies=["sharpness@0.05"], **FAST)
     with pytest.raises(ValueError, match="data must hold at least two examples, not 1"):
         measure_pool(mlp(), [folder], data[0][:1], **FAST)

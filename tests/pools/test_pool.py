@@ -194,6 +194,9 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
         name_checkpoints([folder, folder / "d.pt"])
     with pytest.raises(FileNotFoundError, match=r"last: .*d\.pt is neither"):
         name_checkpoints({"last": folder / "d.pt"})
+    for given in ({"last": mlp().state_dict()}, [mlp().state_dict()]):
+        with pytest.raises(TypeError, match=r"weights= holds a OrderedDict; expected names of files\. Save"):
+            name_checkpoints(given)
     with pytest.raises(ValueError, match="names no checkpoints"):
         name_checkpoints([])
     (folder / "empty").mkdir()
@@ -260,6 +263,13 @@ def test_a_cluster_that_does_not_answer_is_named_before_any_work(folder, data, l
         ValueError, match=rf"ray='{address}' does not answer \(.*refused\). Use the address of a running"
     ):
         measure_pool(mlp(), [folder], data, ray=address, **FAST)
+    assert not loaded
+
+
+def test_what_is_not_the_address_of_a_cluster_is_refused_before_any_work(folder, data, loaded):
+    pytest.importorskip("ray")
+    with pytest.raises(ValueError, match=r"ray='cluster' is not an address\. Use the address of a running"):
+        measure_pool(mlp(), [folder], data, ray="cluster", **FAST)
     assert not loaded
 
 

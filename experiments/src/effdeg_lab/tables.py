@@ -8,6 +8,7 @@ from typing import Any
 import rich.table
 from rich.console import Group, RenderableType
 from rich.markup import escape
+from rich.text import Text
 
 NOTHING = "–"
 
@@ -42,8 +43,11 @@ def bold_largest(spreads: Sequence[Any], column: int) -> frozenset[tuple[int, in
 def to_terminal(table: Table, width: int) -> RenderableType:
     """Format a table for a terminal, without its notes; no number is broken, and names get the room that is left.
 
-    A table that is too wide even so is divided: the columns that have no room follow, with the names again.
+    A table that is too wide even so is divided: the columns that have no room follow, with the names again. One without
+    rows has a title only.
     """
+    if not table.rows:
+        return Text(table.title, style="table.title")
     # Where there is little room, intervals go below their numbers, and then everything is broken at spaces.
     for breaks, padding in (("(?!)", 1), (r" (?=\()", 0), (" ", 0)):
         rows = tuple((name, *(re.sub(breaks, "\n", cell) for cell in cells)) for name, *cells in table.rows)

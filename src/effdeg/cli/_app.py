@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 for _command in (measure, compare, pool, rank, demo):
-    app.command()(_command)
+    # Typer would keep the line breaks of the code, which are those of another width.
+    _paragraphs = (getdoc(_command) or "").split("\n\n")
+    app.command(help="\n\n".join(" ".join(each.split()) for each in _paragraphs))(_command)
 
 
 _state = {"traceback": False}

@@ -55,7 +55,7 @@ def compare(
     """
     check_plot(plot)
     if proxy:
-        effdeg.proxies.check_names(proxy)
+        _check_proxies(proxy)
     named = _match(models, weights or [], path_options.seed)
     settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
     examples = read_options.load(data)
@@ -99,10 +99,18 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
     return dict(zip(names, found, strict=True))
 
 
+def _check_proxies(names: list[str]) -> None:
+    from effdeg.proxies._registry import needs_labels
+
+    effdeg.proxies.check_names(names)
+    if needing := [name for name in names if needs_labels(name)]:
+        raise ValueError(f"--proxy {needing[0]} needs labels, and a comparison uses none; see effdeg pool --train.")
+
+
 def _evaluate(
     models: Mapping[str, "Model"], inputs: Any, names: list[str], settings: Mapping[str, Any]
 ) -> dict[str, "effdeg.proxies.Table"]:
-    """Evaluate proxies of each model, with the others next to it; what needs labels or a loss raises an error."""
+    """Evaluate proxies of each model, with the others next to it."""
     from effdeg.measure._comparison import naming
 
     options = {name: settings[name] for name in effdeg.proxies.RunOptions.__annotations__ if name in settings}
@@ -121,7 +129,7 @@ def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.pr
     table = Table(title=f"{what}, simplest first", title_justify="left")
     proxies = list(tables[comparison.ranking[0]]) if tables else []
     for column in ("", "model", "value", "95% interval", "above the simplest", "significant", *proxies):
-        table.add_column(column)
+        table.add_column(column, overflow="fold", no_wrap=column == "value")
     apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
         value = measured.estimate(normalized=comparison.normalized)[0]

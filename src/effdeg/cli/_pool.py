@@ -146,8 +146,8 @@ def _make_table(rows: list[dict[str, Any]]) -> Table:
     shown = ["effective_degree", "effective_degree_normalized", "train_accuracy", "test_accuracy", "gap"]
     shown = [name for name in shown if name in rows[0]]
     table = Table(title="pool", title_justify="left")
-    for column in ("model", *(name.replace("_", " ") for name in shown)):
-        table.add_column(column)
+    for name in ("model", *shown):  # narrow heads leave room for the names of models
+        table.add_column(name.replace("_", "\n"), overflow="fold")
     for row in rows:
         table.add_row(escape(row["model"]), *(f"{row[name]:.4g}" for name in shown))
     return table

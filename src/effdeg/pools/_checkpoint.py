@@ -48,9 +48,10 @@ class RowSettings:
             FitSettings(degree=self.degree, components=components).check_nodes(self.paths.nodes)
         check_names(self.proxies)
         check_count("proxy_examples", self.proxy_examples, least=1)
-        for kind, names in (("components", self.components), ("proxies", self.proxies)):
-            if len(set(names)) < len(names):
-                raise ValueError(f"{kind}={list(names)} name something twice.")
+        values: tuple[object, ...]
+        for kind, values in (("components", self.components), ("proxies", self.proxies)):
+            if twice := [value for value in values if values.count(value) > 1]:
+                raise ValueError(f"{kind}={twice[0]!r} is given twice.")
         if own := [name for name in self.proxies if name.startswith("effective_degree")]:
             raise ValueError(f"proxies={own}: every row has the effective degree anyway. Leave it out of the proxies.")
 
@@ -120,6 +121,15 @@ class CheckpointMeasurer:
     batch_size: int | None
     workers: int
     device: Device
+
+    def check_labels(self) -> None:
+        """Raise if a proxy needs labels and there are none."""
+        needing = [name for name in self.settings.proxies if needs_labels(name)]
+        if needing and self.train is None and not self.data.has_labels:
+            raise ValueError(
+                f"proxies={needing[0]!r} needs labels: give training examples with labels, train=…, or labels with the "
+                "examples of data=…."
+            )
 
     def try_out(self) -> dict[str, float]:
         """Measure the model itself on a few examples, to raise now what would fail for every checkpoint."""

@@ -15,9 +15,9 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
     if isinstance(weights, str | os.PathLike):
         weights = [weights]
     if isinstance(weights, Mapping):
-        named = {str(name): Path(file) for name, file in weights.items()}
+        named = {str(name): _to_path(file) for name, file in weights.items()}
     else:
-        files = list(dict.fromkeys(file for path in weights for file in _list_files(Path(path))))
+        files = list(dict.fromkeys(file for path in weights for file in _list_files(_to_path(path))))
         names = [file.name if file.is_dir() else file.stem for file in files]
         named = dict(zip(names if len(set(names)) == len(names) else map(str, files), files, strict=True))
     if not named:
@@ -26,6 +26,15 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
         if not (file.is_file() or _is_model_folder(file)):
             raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
     return named
+
+
+def _to_path(file: object) -> Path:
+    if not isinstance(file, str | os.PathLike):
+        raise TypeError(
+            f"weights= holds a {type(file).__name__}; expected names of files. Save weights with "
+            "torch.save(model.state_dict(), file)."
+        )
+    return Path(file)
 
 
 def _list_files(path: Path) -> list[Path]:

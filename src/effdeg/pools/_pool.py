@@ -33,8 +33,8 @@ def measure_pool(
     *,
     train: Any = None,
     labeled: Any = None,
-    proxies: Iterable[str] = (),
-    components: Iterable[int] = (),
+    proxies: str | Iterable[str] = (),
+    components: int | Iterable[int] = (),
     paths: int = 400,
     nodes: int = 200,
     degree: int = 40,
@@ -123,7 +123,7 @@ def measure_pool(
     settings = RowSettings(
         paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed),
         degree=degree,
-        components=tuple(components),
+        components=(components,) if isinstance(components, int) else tuple(components),
         proxies=(proxies,) if isinstance(proxies, str) else tuple(proxies),
         proxy_examples=proxy_examples,
         dtype=dtype,
@@ -146,6 +146,7 @@ def measure_pool(
         workers=workers,
         device=where,
     )
+    measurer.check_labels()
     # With Ray, it is other machines that have the device.
     columns = (measurer if ray is None else replace(measurer, device=None)).try_out()
     table = PoolTable(target, _describe(measurer, reference), columns)

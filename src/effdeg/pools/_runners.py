@@ -58,17 +58,20 @@ def import_ray() -> Any:
 
 
 def check_address(address: str) -> None:
-    """Raise if nothing answers at the address of a Ray cluster: Ray itself would wait for it for minutes."""
+    """Raise unless a Ray cluster answers at its address: Ray itself would wait for minutes, or say little."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
+    advice = (
+        "Use the address of a running cluster, as ray status shows it, ray='auto' on one of its machines, or "
+        "ray='local' for this machine alone."
+    )
+    if not colon and address not in {"auto", "local"}:
+        raise ValueError(f"ray={address!r} is not an address. {advice}")
     if not (colon and port.isdigit()):  # auto, local
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise ValueError(
-            f"ray={address!r} does not answer ({error}). Use the address of a running cluster, as ray status shows it, "
-            "ray='auto' on one of its machines, or ray='local' for this machine alone."
-        ) from error
+        raise ValueError(f"ray={address!r} does not answer ({error}). {advice}") from error
 
 
 def find_gpu(model: nn.Module, device: Device) -> str | None:

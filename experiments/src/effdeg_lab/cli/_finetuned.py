@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from effdeg_lab.cli._options import RUNS, Data, Device, Name, Runs, check_file, pick_device, read_runs
+from effdeg_lab.cli._options import RUNS, Data, Device, KeptRuns, Name, Runs, check_file, pick_device, read_runs
 from effdeg_lab.cli._output import print_parts, print_rich
 
 
@@ -46,7 +46,7 @@ def clip_pool(
     print_parts(console, list_tables(ranking, f"{len(ranking.pool)} fine-tuned CLIPs", NOTE))
 
 
-def soup(name: Name, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:
+def soup(name: Name, changes: KeptRuns = None, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:
     """Average the weights of a fine-tuning sweep's tuning runs, and test the soups.
 
     What enters the greedy soup is decided by the training images that these runs held out. The result is kept in the
@@ -62,7 +62,7 @@ def soup(name: Name, data: Data = None, runs: Runs = RUNS, device: Device = None
     recipe, where = find_recipe(name), pick_device(device)
     if not isinstance(recipe.study, Shifts):
         raise ValueError(f"{name} does not fine-tune a pretrained network: there are no soups to make.")
-    soups = measure_soups(recipe, read_runs(runs), data, where)
+    soups = measure_soups(recipe, read_runs(runs), data, where, recipe.settings.parse(changes or ()))
     # By the recipe's name: runs with equal settings that another recipe made may have tuned its methods.
     file = RunFolder(runs).locate(recipe.name) / SOUPS
     file.parent.mkdir(exist_ok=True)

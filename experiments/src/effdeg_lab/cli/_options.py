@@ -16,6 +16,7 @@ RECIPES = "of [bold]effdeg-lab list[/], or your own as [bold]package.module:RECI
 Name = Annotated[str, Argument(help=f"A recipe {RECIPES}.", show_default=False)]
 Runs = Annotated[Path, Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
 Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.")]
+KeptRuns = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Keep only such runs.")]
 Data = Annotated[Path | None, Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.")]
 Device = Annotated[str | None, Option(help="Where to run; a GPU if there is one.")]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]

@@ -43,7 +43,8 @@ def show(
 
     recipe = find_recipe(name)
     base = recipe.settings if method is None else recipe.resolve(recipe.method(method))
-    settings, usual = base.change(recipe.settings.parse(changes or ())).to_dict(), recipe.settings.to_dict()
+    changed, usual = recipe.settings.parse(changes or ()), recipe.settings.to_dict()
+    settings, varied = base.change(changed).to_dict(), {*recipe.axes} - changed.keys()
     if json:
         print(json_module.dumps(_to_dict(recipe) | {"settings": settings}))
         return
@@ -63,8 +64,9 @@ def show(
         rows.append((each.name, about, str(each.paper or "")))
     print_rich(make_table(("--method", "what", "paper"), rows))
     for key, value in settings.items():
-        note = f"  [dim]recipe: {escape(format_setting(usual[key]))}[/]" if value != usual[key] else ""
-        print_rich(f"{key}={escape(format_setting(value))}{note}")
+        note = "differs between points" if key in varied else ""
+        note = f"recipe: {format_setting(usual[key])}" if value != usual[key] else note
+        print_rich(f"{key}={escape(format_setting(value))}{f'  [dim]{escape(note)}[/]' if note else ''}")
 
 
 def _to_dict(recipe: "Recipe") -> dict[str, Any]:

@@ -7,14 +7,14 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from effdeg_lab.cli._options import RECIPES, RUNS, Name, Runs, check_file, read_runs
+from effdeg_lab.cli._options import RECIPES, RUNS, KeptRuns, Name, Runs, check_file, read_runs
 from effdeg_lab.cli._output import print_parts, print_rich
 
 
 def table(
     name: Name,
     runs: Runs = RUNS,
-    changes: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Keep only such runs.")] = None,
+    changes: KeptRuns = None,
     format: Annotated[Literal["terminal", "markdown", "latex", "json"], Option(help="How to write it.")] = "terminal",  # noqa: A002
     csv: Annotated[Path | None, Option(help="Write the models of a pool (.csv).")] = None,
     plot: Annotated[Path | None, Option(help="Draw its figure (.png, .pdf, .svg).")] = None,

@@ -4,6 +4,7 @@ The checkpoints and both files about them are those of Wortsman et al., 2022, "M
 ``model_71.pt``, ``hparam_info.json`` and ``individual_model_results.jsonl``, all in one folder.
 """
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,7 +50,7 @@ def measure_clip_pool(
     checkpoints has ``imagenet_98_idxs.npy`` of model soups. Where training began (``model_0``) is left out.
 
     Args:
-        out: The table, a ``.csv`` file; continued if it is there.
+        out: The table, a ``.csv`` file; continued if it is there, with the rows of checkpoints that are gone.
         checkpoints: The folder with model soups.
         clip: A Hugging Face folder with the CLIP that was fine-tuned, ``openai/clip-vit-base-patch32``.
         data: The folder that holds ImageNet.
@@ -81,11 +82,14 @@ def measure_clip_pool(
         out=out,
         **options,
     )
-    joined = [row | known[row["model"]] for row in rows]
-    for row in joined:
-        row["gap"] = row["train_accuracy"] - row["test_accuracy"]
-    write_atomically(out, pd.DataFrame(joined).to_csv(index=False).encode())
-    return joined
+    measured = {row["model"]: row for row in rows}
+    with out.open(encoding="utf-8", newline="") as stream:  # it also has the rows of checkpoints that are gone
+        every = {row["model"]: measured.get(row["model"], row) for row in csv.DictReader(stream)}
+    joined = {name: row | known.get(name, {}) for name, row in every.items()}
+    for row in joined.values():
+        row["gap"] = float(row["train_accuracy"]) - float(row["test_accuracy"])
+    write_atomically(out, pd.DataFrame(joined.values()).to_csv(index=False).encode())
+    return [joined[name] for name in measured]
 
 
 def read_soups(folder: Path) -> dict[str, dict[str, Any]]:
@@ -163,5 +167,10 @@ class _Normalized(Dataset[Any]):
 def rank_clip_pool(table: Path) -> Ranking:
     """Rank the measures of a table that :func:`measure_clip_pool` wrote, within the recipes with and without mixup."""
     rows = read_table(table)
+    if not {*rows.get("recipe", [None])} <= FIGURES.keys():  # what was published is added at the end
+        raise ValueError(
+            f"{table} is not a finished table of model soups: rows have no recipe, with mixup or without. If the "
+            "command that measured it was interrupted, start it again with --checkpoints: it continues."
+        )
     models = [dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)]
     return rank_within(models, [*list_measures(models, (*HYPERPARAMETERS, "sha256")), REFERENCE], ["recipe"])

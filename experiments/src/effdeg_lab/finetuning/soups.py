@@ -1,6 +1,6 @@
 """Soups of a sweep: means of the models that tuned a method, chosen by the training images that they held out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,13 @@ from effdeg_lab.results import matching
 from effdeg_lab.runs import Run
 
 
-def measure_soups(recipe: Recipe, runs: Sequence[Run], data: Path | None, device: torch.device) -> dict[str, Any]:
+def measure_soups(
+    recipe: Recipe,
+    runs: Sequence[Run],
+    data: Path | None,
+    device: torch.device,
+    changes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Test the best model, the uniform soup and the greedy soup of each method's tuning runs.
 
     What is best, and what enters the greedy soup, is decided by the held-out training images; ``rows`` have the
@@ -30,20 +36,25 @@ def measure_soups(recipe: Recipe, runs: Sequence[Run], data: Path | None, device
         runs: Of which those that tuned a method and kept their weights are used.
         data: The folder that holds the data sets.
         device: On which models are tested.
+        changes: Settings that differ from the recipe's in these runs, as in those of ``effdeg-lab sweep --set``.
 
     Raises:
         ValueError: If no method has two such runs.
     """
-    rows = []
+    changes, rows = changes or {}, []
     for method in recipe.methods:
-        kept = [run for run in matching(runs, recipe, method, tuning=True) if run.finished and _weights(run).is_file()]
+        tuned = matching(runs, recipe, method, tuning=True, changes=changes)
+        kept = [run for run in tuned if run.finished and _weights(run).is_file()]
         rows += _measure(method, kept, data, device) if len(kept) > 1 else []
     if not rows:
         raise ValueError(
             f"there are no soups to make of {recipe.name}: no method has two finished runs that tuned it and kept "
-            "their weights (weights.pt in the folder of a run). A sweep without --no-tune makes them."
+            "their weights (weights.pt in the folder of a run). A sweep without --no-tune makes them; name the "
+            "settings that it changed with --set."
         )
-    return {"recipe": recipe.name, "rows": rows}
+    asked = recipe.settings.change(changes).to_dict()
+    free = {"seed", *recipe.settings.scale_names(), *recipe.tuning}
+    return {"recipe": recipe.name, "changes": {name: asked[name] for name in changes if name not in free}, "rows": rows}
 
 
 def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: torch.device) -> list[dict[str, Any]]:

@@ -136,6 +136,16 @@ def read_pool(results: Results) -> ModelPool:
     return replace(pool, ranking=ranked)
 
 
+def count_models(number: int) -> str:
+    """Return how many models there are, in words."""
+    return f"{number} model{'' if number == 1 else 's'}"
+
+
+def to_sentence(text: str) -> str:
+    """Return a message as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
+
+
 def read_models(results: Results) -> list[dict[str, Any]]:
     """Return a row for each run: its settings, its stratum, its accuracies and what was measured on it."""
     runs = [(each.method.name, run) for each in results.methods for run in each.runs]
@@ -212,9 +222,9 @@ def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) 
 
 def _list_scores(pool: ModelPool, results: Results) -> Table:
     columns = ("measure", "Pearson", "given training", "Spearman", "Kendall", "Ψ")
-    title = f"{len(pool.models)} models: {results.heading}"
+    title = f"{count_models(len(pool.models))}: {results.heading}"
     if pool.ranking is None:
-        return Table(title, columns, (), (f"{pool.unranked}.",))
+        return Table(title, columns, (), (to_sentence(pool.unranked or ""),))
     known, gaps = pool.ranking.pool.measures, pool.ranking.pool.gaps
     rows = []
     for name, score in pool.scores.items():

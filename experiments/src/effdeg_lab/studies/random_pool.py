@@ -20,10 +20,12 @@ from effdeg_lab.studies.pool import (
     Pool,
     compare_with,
     correlate_given,
+    count_models,
     format_score,
     list_measures,
     name_columns,
     read_models,
+    to_sentence,
 )
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge
@@ -105,9 +107,10 @@ class RandomPool(Pool):
         """Return the correlations among the models that fit, the best variants, tests, and those among all."""
         count, ranking = len(read_models(results)), _rank(results, self.strata, self.fit)
         if isinstance(ranking, str):
-            return [Table(f"{count} models: {results.heading}", ("measure", "Pearson"), (), (f"{ranking}.",))]
+            title = f"{count_models(count)}: {results.heading}"
+            return [Table(title, ("measure", "Pearson"), (), (to_sentence(ranking),))]
         fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
-        title = f"{count} models" if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
+        title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
         found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
         every = _rank(results, self.strata, 0.0) if fitted < count else ""
         return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
@@ -141,7 +144,7 @@ def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | st
     try:
         return rank_within(models, measures, strata, axes if len(results.seeds) > 1 else ())
     except ValueError as error:
-        return str(error).removesuffix(".")
+        return str(error)
 
 
 def list_tables(ranking: Ranking, title: str, note: str) -> list[Table]:
@@ -163,7 +166,7 @@ def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
         )
         rows.append((label, *cells, *map(format_score, inside)))
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
-    further = (f"{each}." for each in (ranking.describe_intervals(), *ranking.notes()))
+    further = (to_sentence(ranking.describe_intervals()), *(f"Note: {each}." for each in ranking.notes()))
     return Table(title, columns, tuple(rows), (*_NOTES, note, f"Models: {sizes}.", *further))
 
 

@@ -275,10 +275,11 @@ def _list_relations(results: Results) -> Table:
 
 
 def _list_soups(results: Results) -> list[Table]:
-    """Tabulate the soups of the recipe's sweep, if they were made."""
+    """Tabulate the soups of the recipe's sweep, if they were made of runs with these settings."""
     folders = (RunFolder(run.file.parent.parent) for each in results.done for run in each.runs)
     file = next((folder.locate(results.recipe.name) / SOUPS for folder in folders), Path())
-    return [tabulate_soups(json.loads(file.read_text()))] if file.is_file() else []
+    found = json.loads(file.read_text()) if file.is_file() else None
+    return [tabulate_soups(found)] if found and found.get("changes", {}) == results.changes else []
 
 
 def tabulate_soups(found: Mapping[str, Any]) -> Table:
