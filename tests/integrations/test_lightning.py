@@ -1,4 +1,5 @@
 import contextlib
+import pickle
 
 import pytest
 import torch
@@ -192,8 +193,9 @@ def test_two_processes_train_as_one():
     """Lightning's own DDP strategy wraps the training step; the callback works inside it."""
     # Forked processes need not import Lightning again, but cannot use a GPU.
     strategy = "ddp_spawn" if torch.cuda.is_available() else "ddp_fork"
-    callback = PenaltyCallback(Penalty(), 1.0)
-    trainer = fit(Classifier(), callback, strategy=strategy, devices=2, accelerator="cpu", epochs=1)
+    # As spawned processes get them.
+    model, callback = pickle.loads(pickle.dumps((Classifier(), PenaltyCallback(Penalty(), 1.0))))
+    trainer = fit(model, callback, strategy=strategy, devices=2, accelerator="cpu", epochs=1)
     assert trainer.callback_metrics["effective_degree_penalty"] > 0
 
 
