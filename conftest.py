@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
 from tests import shapes  # noqa: F401  (the hook below finds it by name)
 
@@ -17,7 +17,7 @@ from tests import shapes  # noqa: F401  (the hook below finds it by name)
 collect_ignore = ["src/effdeg/__main__.py", "src/effdeg/cli"]
 
 if os.environ.get("EFFDEG_CHECK_SHAPES"):
-    with install_import_hook("effdeg.functional", "tests.shapes.typechecker"):
+    with jaxtyping.install_import_hook("effdeg.functional", "tests.shapes.typechecker"):
         import effdeg.functional  # noqa: F401
 
 
@@ -26,6 +26,14 @@ def _random_state_of_docstrings(request):
     """Put the random state back after the examples in docstrings, which may seed it."""
     with torch.random.fork_rng(devices=[], enabled=isinstance(request.node, pytest.DoctestItem)):
         yield
+
+
+@pytest.fixture
+def without_shape_checks(monkeypatch):
+    """Do not check shapes, since what checks them cannot be compiled; forget what is compiled meanwhile."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    yield
+    torch.compiler.reset()
 
 
 @pytest.fixture

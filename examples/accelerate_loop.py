@@ -13,14 +13,14 @@ from torch.utils.data import DataLoader, TensorDataset
 import effdeg
 from effdeg.demo import load_digits, network
 
-EPOCHS = 60
+EPOCHS = 20
 
 set_seed(0)
 accelerator = Accelerator(gradient_accumulation_steps=2)
 digits = load_digits(per_class=20, seed=0)
 loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=32, shuffle=True)
 model = network()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=EPOCHS * len(loader) // 3)

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import effdeg
 from effdeg.demo import load_digits, network
 
-STEPS = 200
+STEPS = 60
 
 
 class Checkpointed(nn.Module):
@@ -28,7 +28,7 @@ class Checkpointed(nn.Module):
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
 model = Checkpointed(network())
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
 

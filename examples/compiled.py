@@ -12,12 +12,12 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg.demo import load_digits, network
 
-STEPS = 200
+STEPS = 60
 
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
 model = network()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
 ramp = effdeg.SineRamp(2.0, steps=STEPS // 3)
 

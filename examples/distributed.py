@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import effdeg
 from effdeg.demo import load_digits, network
 
-STEPS = 200
+STEPS = 60
 
 if "RANK" not in os.environ:
     raise SystemExit("usage: torchrun --nproc_per_node 2 examples/distributed.py ddp")
@@ -36,7 +36,7 @@ if sys.argv[1:] == ["fsdp"]:
     fully_shard(model)
 else:
     model = DistributedDataParallel(model)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg.demo import load_digits, network
 
-STEPS = 200
+STEPS = 100
 if len(sys.argv) != 2:
     raise SystemExit("usage: python examples/resume.py checkpoint.pt")
 file = Path(sys.argv[1])
@@ -22,7 +22,7 @@ file = Path(sys.argv[1])
 torch.manual_seed(0)
 digits = load_digits(per_class=20, seed=0)
 model = network()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
 weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
 start = 0

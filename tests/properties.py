@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
 
@@ -118,9 +119,25 @@ def assert_same_on_every_number_of_processes(measure, folder, sizes=(3,)):
     for size in sizes:
         results = folder / str(size)
         results.mkdir()
-        mp.spawn(_work, (measure, size, results), nprocs=size)
+        run_in_processes(_work, (measure, size, results), size)
         for rank in range(size):
             assert_close(torch.load(results / f"{rank}.pt", weights_only=True), expected, rel=1e-6)
+
+
+def run_in_processes(work, arguments, count):
+    """Run ``work(rank, *arguments)`` in several processes at once.
+
+    Forked processes need not import torch again, but cannot use a GPU.
+    """
+    method = "spawn" if torch.cuda.is_available() else "fork"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks next to xdist's threads; and what forks warn of is no error
+        mp.start_processes(_run_on_one_thread, (work, *arguments), nprocs=count, start_method=method)
+
+
+def _run_on_one_thread(rank, work, *arguments):
+    torch.set_num_threads(1)  # forks have none of the threads of OpenMP, and would wait for them
+    work(rank, *arguments)
 
 
 def _work(rank, measure, size, results):

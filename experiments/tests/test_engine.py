@@ -1,17 +1,14 @@
 """Runs of the engine: what they find, how they are interrupted and resumed, and what a single step does."""
 
 import math
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from engine_runs import (
     assert_close,
     assert_same_end,
@@ -30,13 +27,14 @@ from torch.nn.parallel import DistributedDataParallel
 import effdeg
 from effdeg import baselines
 from effdeg_lab.data import load
-from effdeg_lab.engine import Training, check_training, classify, evaluation, loop
+from effdeg_lab.engine import Training, check_training, classify, evaluation, loop, train
 from effdeg_lab.engine.classify import Schedules, make_task
 from effdeg_lab.engine.evaluation import FOLLOWED
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import Step
 from effdeg_lab.models import make_model
 from effdeg_lab.runs import RunFolder, StoppedError
+from tests.properties import run_in_processes
 
 DIGITS = load("digits", None)
 
@@ -366,63 +364,53 @@ def test_a_compiled_model_in_ddp(tmp_path):
     assert_close(ours, train_steps(settings, 2.0)[0], rtol=1e-4, atol=1e-6)
 
 
-PROGRAM = """
-import sys
-import torch.distributed as dist
-from engine_runs import *
-from test_engine import *
-
-dist.init_process_group("gloo")
-
-def attempt(name, settings, **given):
-    job = make_job(f"{sys.argv[1]}/{name}", settings, **given)
-    try:
-        train(settings, job)
-    except StoppedError:
-        pass
-    finally:
-        job.close()
-
-# A few steps in float64, of two parts each, in which every process draws the pairs of its own half.
-torch.manual_seed(0)
-model = make_model("mlp", shape=(64,), classes=10).double()
-digits = load("digits", None)
-examples = DeviceExamples(replace(digits, train_inputs=digits.train_inputs.double()), PARTS, torch.device("cpu"))
-step = Step(make_task(PARTS, examples, model), size=20, wrapper=DistributedDataParallel(model))
-step.capture(penalized=True)
-torch.manual_seed(10 + dist.get_rank())
-for first in (0, 40, 80):
-    step(torch.arange(first, first + 20) + 20 * dist.get_rank(), rate=0.01, weight=2.0)
-torch.save((model.state_dict(), float(step.penalties)), f"{sys.argv[1]}/parts.{dist.get_rank()}")
-
-loop._STEPS_BETWEEN_AGREEMENTS = 2
-# One run is stopped here and goes on with one process; the other was started with one.
-attempt("left", MOVED, asked_to_stop=stop_after(2))
-attempt("joined", MOVED)
-attempt("plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
-attempt("whole", small(regularizer="ed"))
-# Only the second process is asked to stop; both do, at the same step.
-for name in ("broken", "alone"):
-    attempt(name, small(regularizer="ed"), asked_to_stop=stop_after(4) if dist.get_rank() else lambda: False)
-# The second process would save after every step by its own clock, the first never: they agree.
-loop.SECONDS_AT_RISK = -1.0 if dist.get_rank() else 1e9
-attempt("broken", small(regularizer="ed"))
-dist.destroy_process_group()
-"""
-
-
 PARTS = small(regularizer="ed", components=3, batch=40, accumulate=2, limit=120, decay_on="matrices", weight_decay=0.3)
 MOVED = small(batch=10, decay_on="matrices", weight_decay=0.3, lr=5e-3)
+
+
+def train_as(rank, folder):
+    """Train as one of two processes."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+
+    def attempt(name, settings, **given):
+        job = make_job(folder / name, settings, **given)
+        try:
+            train(settings, job)
+        except StoppedError:
+            pass
+        finally:
+            job.close()
+
+    # A few steps in float64, of two parts each, in which every process draws the pairs of its own half.
+    torch.manual_seed(0)
+    model = make_model("mlp", shape=(64,), classes=10).double()
+    examples = DeviceExamples(replace(DIGITS, train_inputs=DIGITS.train_inputs.double()), PARTS, torch.device("cpu"))
+    step = Step(make_task(PARTS, examples, model), size=20, wrapper=DistributedDataParallel(model))
+    step.capture(penalized=True)
+    torch.manual_seed(10 + rank)
+    for first in (0, 40, 80):
+        step(torch.arange(first, first + 20) + 20 * rank, rate=0.01, weight=2.0)
+    torch.save((model.state_dict(), float(step.penalties)), folder / f"parts.{rank}")
+
+    loop._STEPS_BETWEEN_AGREEMENTS = 2
+    # One run is stopped here and goes on with one process; the other was started with one.
+    attempt("left", MOVED, asked_to_stop=stop_after(2))
+    attempt("joined", MOVED)
+    attempt("plain", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
+    attempt("whole", small(regularizer="ed"))
+    # Only the second process is asked to stop; both do, at the same step.
+    for name in ("broken", "alone"):
+        attempt(name, small(regularizer="ed"), asked_to_stop=stop_after(4) if rank else lambda: False)
+    # The second process would save after every step by its own clock, the first never: they agree.
+    loop.SECONDS_AT_RISK = -1.0 if rank else 1e9
+    attempt("broken", small(regularizer="ed"))
+    dist.destroy_process_group()
 
 
 def test_two_processes(tmp_path):
     """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
     carry_out_stopped(tmp_path / "joined", MOVED, 13)
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    subprocess.run([*torchrun, program, tmp_path], check=True, timeout=180, capture_output=True, env=environment)
+    run_in_processes(train_as, (tmp_path,), 2)
     alone = carry_out(tmp_path / "one", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
     weights = torch.load(next((tmp_path / "plain").rglob("weights.pt")))
     assert_close(alone.weights, weights, rtol=1e-4, atol=1e-5)

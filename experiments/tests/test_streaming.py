@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import warnings
@@ -26,6 +25,7 @@ from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, 
 from effdeg_lab.engine import train
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.runs import RunFolder
+from tests.properties import run_in_processes
 
 CLASSES, TRAIN, TEST = 10, 13, 3  # images of each class
 CPU = torch.device("cpu")
@@ -340,12 +340,7 @@ def train_as(rank, folder, place):
 
 def test_two_processes_train_as_one(tmp_path, folder):
     one = carry_out(tmp_path / "one", shared(), data=folder)
-    code = "import sys, pathlib, test_streaming as t; t.train_as(1, *map(pathlib.Path, sys.argv[1:]))"
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", code, folder, tmp_path]
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as other, torch.random.fork_rng():
-        train_as(0, folder, tmp_path)
-        assert other.wait(timeout=120) == 0
+    run_in_processes(train_as, (folder, tmp_path), 2)
     (two,) = RunFolder(tmp_path / "two").read()
     assert_close(one.weights, torch.load(next((tmp_path / "two").rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
     for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):

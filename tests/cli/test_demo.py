@@ -8,7 +8,11 @@ import pytest
 
 
 def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("effdeg.demo._experiments.SEEDS", 3)  # enough to tell the degrees apart
+    # Enough to tell the degrees apart.
+    monkeypatch.setattr("effdeg.demo._experiments.SEEDS", 3)
+    monkeypatch.setattr("effdeg.demo._experiments.STEPS", 150)
+    for module in ("_experiments", "_page"):
+        monkeypatch.setattr(f"effdeg.demo.{module}.TRACKED", (0, 10, 50, 150))
     folder = tmp_path / "demo"
     code, out, _ = run("demo", "--out", folder)
     assert code == 0

@@ -36,13 +36,13 @@ def test_measure_as_json(run, data):
     assert len(record["per_path"]) == 20
 
 
-def test_under_torchrun_one_process_prints_the_single_process_result(data, weights):
-    arguments = ["-m", "effdeg", "measure", SMALL, "--weights", str(weights[1]), "--data", str(data), *FAST, "--json"]
-    options = {"capture_output": True, "text": True, "check": True, "timeout": 120}
-    single = subprocess.run([sys.executable, *arguments], **options)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    shared = subprocess.run([*launcher, *arguments], **options)
-    assert json.loads(shared.stdout)["value"] == pytest.approx(json.loads(single.stdout)["value"], rel=1e-6)
+def test_under_torchrun_one_process_prints_the_single_process_result(run, data, weights):
+    arguments = ["measure", SMALL, "--weights", str(weights[1]), "--data", str(data), *FAST, "--json"]
+    code, single, _ = run(*arguments)
+    assert code == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "effdeg"]
+    shared = subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=True, timeout=120)
+    assert json.loads(shared.stdout)["value"] == pytest.approx(json.loads(single)["value"], rel=1e-6)
 
 
 def test_weights_that_code_draws_are_drawn_from_the_seed_and_said_to_be_untrained(run, data):

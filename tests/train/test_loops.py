@@ -1,13 +1,9 @@
 """Plain loops: accumulation, half precision, checkpointing, compilation. Each trains for real."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.checkpoint import checkpoint
 
 import effdeg
@@ -130,37 +126,29 @@ def test_what_checkpointing_would_undo_is_refused(settings, what, reentrant):
         Penalty(**settings)(Checkpointed(reentrant), X)
 
 
-def run(code_or_file, *arguments, timeout=900):
-    """Run a program as a user does: its warnings are its own, and the shapes are not checked."""
-    environment = {name: value for name, value in os.environ.items() if name != "EFFDEG_CHECK_SHAPES"}
-    done = subprocess.run(
-        [sys.executable, *code_or_file, *arguments], capture_output=True, text=True, timeout=timeout, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-COMPILED = """
-import torch
-from torch.nn.functional import cross_entropy, one_hot
-from effdeg import Penalty
-from tests.models import mlp
-from tests.train.test_loops import X, Y
-
 SIZES = (16, 16, 7, 2, 1, 16)  # smaller last batches compile once more
-for settings, labels, sizes in (
-    ({}, Y, SIZES),
-    ({"anchor": "labels", "components": 3}, Y, SIZES),
-    ({"anchor": "labels", "sampling": "chebyshev"}, one_hot(Y, 4).double(), (16,)),
-    ({"sampling": "uniform", "basis": "legendre"}, Y, SIZES),
-    ({"anchor": "self", "weights": (0, 0, 1, 2)}, Y, SIZES),
-):
-    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("settings", "labels", "sizes"),
+    [
+        ({}, Y, SIZES),
+        ({"anchor": "labels", "components": 3}, Y, SIZES),
+        ({"anchor": "labels", "sampling": "chebyshev"}, one_hot(Y, 4).double(), (16,)),
+        ({"sampling": "uniform", "basis": "legendre"}, Y, SIZES),
+        ({"anchor": "self", "weights": (0, 0, 1, 2)}, Y, SIZES),
+    ],
+)
+def test_a_compiled_step_is_the_same_step(settings, labels, sizes, without_shape_checks):
+    """With a backend that draws the same random numbers; examples/compiled.py runs the one people use."""
     model, penalty = mlp().double(), Penalty(**settings)
+
     def loss_of(x, y, weight):
         logits, degree = penalty(model, x, y)
         return cross_entropy(logits, y) + weight * degree
-    compiled = torch.compile(loss_of, fullgraph=True, backend=BACKEND)
+
+    compiled = torch.compile(loss_of, fullgraph=True, backend="aot_eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for rows in sizes:
         results = []
@@ -169,25 +157,20 @@ for settings, labels, sizes in (
             optimizer.zero_grad()
             loss = function(X[:rows], labels[:rows], torch.tensor(2.0))
             loss.backward()
-            results.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
+            results.append((loss.detach(), gradients(model)))
         torch.testing.assert_close(*results)
         optimizer.step()
-    print("same")
-"""
 
 
-UNLABELED = """
-import torch
-from effdeg import Penalty
-from tests.models import mlp
-from tests.train.test_loops import X, Y
-
-for settings in ({}, {"anchor": "labels"}, {"anchor": "self", "weights": "square"}):
-    torch._dynamo.reset()
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [{}, {"anchor": "labels"}, {"anchor": "self", "weights": "square"}])
+def test_a_compiled_step_with_unlabeled_examples_and_a_teacher_is_the_same_step(settings, without_shape_checks):
     model, teacher, penalty = mlp().double(), mlp(seed=1).double(), Penalty(**settings)
     given = {"teacher": teacher} if settings else {}
+
     def degree_of(x, y, u):
         return penalty(model, x, y, unlabeled=u, **given)[1]
+
     compiled = torch.compile(degree_of, fullgraph=True, backend="aot_eager")
     for rows in (8, 8, 6, 7):
         results = []
@@ -196,59 +179,35 @@ for settings in ({}, {"anchor": "labels"}, {"anchor": "self", "weights": "square
             degree = function(X[:4], Y[:4], X[4 : 4 + rows])
             results.append((degree.detach(), torch.autograd.grad(degree, list(model.parameters()))))
         torch.testing.assert_close(*results)
-    print("same")
-"""
 
 
-HOOKED = """
-import torch
-from effdeg import Penalty
-from tests.models import mlp
-from tests.train.test_loops import X
-
-model = mlp().double()
-for settings in ({"at": "1"}, {"batchnorm": "frozen"}):
-    penalty = Penalty(**settings)
-    torch._dynamo.reset()
-    degrees = []
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [{"at": "1"}, {"batchnorm": "frozen"}])
+def test_hooks_break_the_graph_and_nothing_else(settings, without_shape_checks):
+    """Without fullgraph=True they work."""
+    model, penalty, degrees = mlp().double(), Penalty(**settings), []
     for function in (penalty, torch.compile(lambda model, x: penalty(model, x), backend="eager")):
         torch.manual_seed(0)
         degrees.append(function(model, X)[1])
     torch.testing.assert_close(*degrees)
-    torch._dynamo.reset()
-    try:
+    torch.compiler.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(lambda x: penalty(model, x)[1], fullgraph=True, backend="eager")(X)
-    except torch._dynamo.exc.Unsupported:
-        print("refused")
-torch._dynamo.reset()
-penalty = Penalty()
-try:
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_integers_are_refused_compiled_too(without_shape_checks):
+    penalty = Penalty()
     of_bytes = torch.compile(lambda x: penalty(lambda x: x / 255, x)[1], fullgraph=True, backend="eager")
-    of_bytes(torch.randint(255, (8, 4)))
-except torch._dynamo.exc.Unsupported:
-    print("refused")
-"""
-
-
-def test_hooks_break_the_graph_and_nothing_else():
-    """Without fullgraph=True they work; so do integers no better than they would uncompiled."""
-    assert run(["-c", HOOKED]).split() == ["refused"] * 3
-
-
-def test_a_compiled_step_is_the_same_step():
-    """With a backend that draws the same random numbers; examples/compiled.py runs the one people use."""
-    assert run(["-c", COMPILED.replace("BACKEND", "'aot_eager'")]).split() == ["same"] * 5
-
-
-def test_a_compiled_step_with_unlabeled_examples_and_a_teacher_is_the_same_step():
-    assert run(["-c", UNLABELED]).split() == ["same"] * 3
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        of_bytes(torch.randint(255, (8, 4)))
 
 
 @pytest.mark.parametrize(
     ("settings", "labels"),
     [
         ({"anchor": "labels"}, Y),
-        ({"anchor": "labels", "sampling": "chebyshev"}, nn.functional.one_hot(Y, 4).double()),
+        ({"anchor": "labels", "sampling": "chebyshev"}, one_hot(Y, 4).double()),
         ({"sampling": "uniform", "damping": 0.0}, None),
         ({"nodes": 20, "degree": 5}, None),
         ({"nodes": 20, "degree": 5, "damping": 0.0}, None),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_reduce
@@ -12,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg import Penalty
 from tests.models import mlp
+from tests.properties import run_in_processes
 
 SIZE, LOCAL = 2, 6
 # In torch 2.6 fully_shard itself fails on the CPU.
@@ -137,7 +137,7 @@ def as_halves_in_turn(name):
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
-    mp.spawn(work, (folder / "store", folder / "results"), nprocs=SIZE)
+    run_in_processes(work, (folder / "store", folder / "results"), SIZE)
     return [torch.load(f"{folder / 'results'}.{rank}", weights_only=True) for rank in range(SIZE)]
 
 

@@ -1,5 +1,6 @@
 """A killed and resumed run ends in the same weights as one never killed."""
 
+import runpy
 import signal
 import subprocess
 import sys
@@ -32,8 +33,10 @@ def run(*arguments, check=True):
     return subprocess.run([sys.executable, *arguments], check=check, capture_output=True, text=True)
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
-    run(EXAMPLE, tmp_path / "whole.pt")
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), str(tmp_path / "whole.pt")])
+    with torch.random.fork_rng():
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
     file = tmp_path / "killed.pt"
     assert run("-c", KILLED, EXAMPLE, file, check=False).returncode == -signal.SIGKILL
     assert not file.with_suffix(".final").exists()
