@@ -176,7 +176,8 @@ def format_tables(name: str, count: str | None = None) -> str:
     if not find_runs(name.partition("@")[0]):
         return "*Not run yet.*\n"
     verdict = judge(name)
-    text = f"The claim: **{verdict.word}**{escape_markdown(str(verdict).removeprefix(verdict.word))}.\n"
+    number = escape_markdown(verdict.number)
+    text = f"**Claim: {verdict.word}.**{number and f' {number[0].upper()}{number[1:]}.'}\n"
     found = tables(name)[: int(count) if count else None]
     return "\n".join([*([text] if verdict.word != "no claim" else []), *map(to_markdown, found)])
 
