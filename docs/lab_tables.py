@@ -176,7 +176,8 @@ def format_tables(name: str, count: str | None = None) -> str:
     if not find_runs(name.partition("@")[0]):
         return "*Not run yet.*\n"
     verdict = judge(name)
-    text = f"The claim: **{verdict.word}**{escape_markdown(str(verdict).removeprefix(verdict.word))}.\n"
+    number = escape_markdown(verdict.number)
+    text = f"**Claim: {verdict.word}.**{number and f' {number[0].upper()}{number[1:]}.'}\n"
     found = tables(name)[: int(count) if count else None]
     return "\n".join([*([text] if verdict.word != "no claim" else []), *map(to_markdown, found)])
 
@@ -296,8 +297,8 @@ def make_results() -> str:
         setting = f"ResNet-9, {labels:,} labels, 3 seeds"
         lines.append(_format_accuracies(setting, "cifar10-few-labels", 3 * place + 2, 1))
     radii, adaptive, percentiles = (len(_list_variants(fitted, kind)) for kind in BY_VARIANT.values())
-    best = f"the best of {radii} radii, {adaptive} radii and {percentiles} percentiles"
-    lines += ["", f"Sharpness, adaptive sharpness and margin: {best} in each row."]
+    best = f"at the best of {radii} radii, adaptive sharpness of {adaptive}, margins of {percentiles} percentiles"
+    lines += ["", f"Sharpness is taken {best}. For accuracies, ED is training with the penalty."]
     return "\n".join(lines) + "\n"
 
 

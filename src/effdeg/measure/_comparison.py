@@ -166,8 +166,8 @@ class Comparison:
 def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = False, **settings: Any) -> Comparison:
     """Measure several models on the same paths and compare them path by path: model selection without labels.
 
-    Since the paths are the same, the differences ED_a(p) − ED_b(p) of single paths p are averaged: these vary much less
-    than the effective degrees themselves, so that small differences between models become significant.
+    Since the paths are the same, the differences ED_a(p) − ED_b(p) of single paths p are averaged. These vary much less
+    than the effective degrees themselves, so small differences between models can be significant.
 
     Args:
         models: The models by name, at least two.
@@ -179,8 +179,8 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
         The ranking, and every difference with its interval.
 
     Raises:
-        ValueError: If there are fewer than two models or they cannot be compared (other numbers of outputs, half
-            precision with full), which one path of each shows beforehand; or as :func:`effdeg.measure` does.
+        ValueError: If there are fewer than two models or they cannot be compared (different numbers of outputs, half
+            and full precision), which is checked on one path of each first; or as :func:`effdeg.measure` does.
         TypeError: If ``models`` is not a dict with strings as names; or as :func:`effdeg.measure` does.
 
     Example:

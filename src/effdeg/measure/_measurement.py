@@ -47,7 +47,7 @@ class Measurement:
         pairs: The indices of the two examples that each path joins, of shape ``(paths, 2)``; α = 1 at the first.
         spectrum: The mean of |c_k| over paths and outputs, for each degree k; shape ``(degree + 1,)``.
         spectrum_stderr: Its standard error.
-        residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few per cent,
+        residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few percent,
             the degree is too low for this model. With ``nodes == degree + 1`` it is 0 for any model.
         settings: What was measured, and how.
         RESIDUAL_LIMIT: Above this residual a measurement warns.

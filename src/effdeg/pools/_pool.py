@@ -58,7 +58,7 @@ def measure_pool(
     ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
     :func:`effdeg.ranking.rank` takes the rows or the file.
 
-    One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is there, and a later call
+    One checkpoint is in memory at a time. With ``out``, every row is written once it is measured, and a later call
     with the same settings measures only what is missing: rows are known by the SHA-256 of their checkpoints, so that a
     file that was changed is measured again, and two files with the same weights only once. A checkpoint that is
     damaged, does not fit the model or cannot be measured is left out with a warning.

@@ -24,8 +24,8 @@ Score = Literal["entropy", "confidence"]
 def confidence(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Return the mean over examples of the largest probability, max_k p_k(x). Larger is better.
 
-    The average confidence of Hendrycks and Gimpel (2017). It is the accuracy of a calibrated model, and most models are
-    too confident.
+    The average confidence of Hendrycks and Gimpel (2017). For a calibrated model it is the accuracy; most models are
+    overconfident.
 
     Args:
         model: Any callable that returns logits: examples × classes, or one number per example, the logit of class 1 of
@@ -80,8 +80,8 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     """Return the nuclear norm |P|_* / √(min(n, k) n) of the n × k matrix P of probabilities. Larger is better.
 
     The sum of the singular values is large if predictions are confident and all classes are predicted: Deng et al.
-    (2023) predict accuracy under shift from it. It is at most 1, for certain predictions, equally many of every class,
-    and smaller where the true classes are not balanced, however good the model is.
+    (2023) predict accuracy under shift from it. It reaches its maximum of 1 if predictions are certain and equally many
+    for every class, so it is smaller where the true classes are not balanced, however good the model is.
 
     Args:
         model: Any callable that returns logits, as for :func:`confidence`.
@@ -174,7 +174,7 @@ def thresholded_confidence(
 
     Returns:
         The predicted accuracy. The standard error accounts for the number of examples of both kinds, as if both came
-        from one distribution; it says nothing of the error that a shift makes. ``settings`` has the threshold and the
+        from one distribution; it does not cover the error caused by a shift. ``settings`` has the threshold and the
         accuracy on the labeled examples.
 
     Raises:

@@ -109,7 +109,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def larger_is_better(name: str) -> bool:
-    """Return whether a large value of a proxy is taken for a sign of good generalization, as that of a margin is.
+    """Return whether larger values of a proxy are expected to mean better generalization, as for a margin.
 
     :func:`effdeg.ranking.rank` expects measures that rise with the generalization gap: give such a proxy a leading
     minus there.

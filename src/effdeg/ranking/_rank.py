@@ -45,7 +45,7 @@ def rank(
     the same in all columns of numbers and in all that are named here are one model, and count once.
 
     **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
-    models of several recipes then shows the recipe. With ``strata`` each stratum is ranked by itself, in
+    models of several recipes then reflects that shift. With ``strata`` each stratum is ranked by itself, in
     ``Ranking.strata``, and the scores of the ranking combine the strata without comparing models across them.
     Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
     ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of

@@ -20,13 +20,13 @@ class BestVariant:
 
     With r_k for variant k on the pool, r*_k on a resample, z = atanh r, and q the quantile that the level asks for:
 
-    - ``value`` = max_k r_k is too high: of many estimates the highest one is a lucky one.
-    - ``corrected`` is nearly unbiased for the variant that is chosen. On each resample the best variant is chosen, and
-      its correlation taken on the models that the resample does not draw, which had no part in the choice (the
-      leave-one-out bootstrap of Efron and Tibshirani, 1997, "Improvements on cross-validation"). They are few, which
-      alone changes a correlation; so ``corrected`` is the mean of r_k on the pool for the variants that are chosen,
-      plus what such a variant has less on those models where it is chosen than on average. The choice has only
-      the 63% of the models that a resample draws: where one variant is far better the value is somewhat low.
+    - ``value`` = max_k r_k is too high: the highest of many estimates is a lucky one.
+    - ``corrected`` is nearly unbiased for the variant that is chosen. On each resample the best variant k is chosen and
+      its correlation h_k is taken on the models that the resample does not draw, which had no part in the choice (the
+      leave-one-out bootstrap of Efron and Tibshirani, 1997, "Improvements on cross-validation"). These models are few,
+      which alone changes a correlation, so ``corrected`` is the mean of r_k + h_k - h̄_k, where h̄_k is the mean of h_k
+      over all resamples. The choice sees only the 63% of the models that a resample draws: where one variant is far
+      better, the value is somewhat low.
     - ``interval`` holds for the variant that is chosen, whichever it is, and for the best one. On the scale of z it
       reaches from the simultaneous lower bound of all variants (as in White, 2000, "A reality check for data
       snooping") to the upper percentile of the chosen one alone, since the highest estimate is hardly ever too low.
@@ -48,7 +48,7 @@ class BestVariant:
         value: Its correlation with the gap.
         corrected: The correlation, corrected for the choice; None with fewer than 8 configurations to draw from, in the
             whole pool or in a stratum, which leave too few that are not drawn.
-        interval: The interval that knows about the choice; None where more than half of the resamples are undefined.
+        interval: The interval that accounts for the choice; None where more than half of the resamples are undefined.
     """
 
     family: str

@@ -48,13 +48,13 @@ class Penalty(nn.Module):
     ImageNet             3       4      512 of 1024   3           3        first third
     CLIP fine-tuning     3       4      256 of 512    3           2        none
     GLUE (BERT)          3       4      not given     none        0.3–0.5  none; ``at`` the embeddings
-    Procgen (PPO actor)  3       4      2048 of 4096  3           0.01     first sixth; labels not anchored
+    Procgen (PPO actor)  3       4      2048 of 4096  3           0.01     first sixth; ``anchor=None``
     ===================  ======  =====  ============  ==========  =======  ===============================
 
     Values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
-    distributions for ``"softmax"``. On a GPU, which would have to be waited for, only the first call checks them;
-    within ``torch.compile`` and the capture of a CUDA graph none does. The first call also refuses outputs that are
-    probabilities already where ``"softmax"`` would be taken of them.
+    distributions for ``"softmax"``. On a GPU only the first call checks them, because that waits for the GPU; calls
+    inside ``torch.compile`` or the capture of a CUDA graph do not. The first call also refuses outputs that are already
+    probabilities if ``output`` is ``"softmax"``.
 
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -64,7 +64,7 @@ class Penalty(nn.Module):
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         basis: ``"chebyshev"`` or ``"legendre"``.
         anchor: The values at the first and the last node of each path. ``"labels"``: the labels of its two examples
-            (section 5.2), so that the penalty does not hold back the fit. ``"self"``: the model's own outputs for these
+            (section 5.2), so that the penalty does not work against them. ``"self"``: the model's own outputs for these
             examples, from the same forward pass, or those of a ``teacher``. The model is not run at these nodes: with
             4 nodes, 2 points per pair are. Cosine and uniform nodes then begin and end at the very ends; Chebyshev
             nodes stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4, and are for labels only.
@@ -73,8 +73,8 @@ class Penalty(nn.Module):
             ``"self"``, and with ``"labels"`` those of examples without a label. By default these are targets, as labels
             are: with gradients the model may pull the ends of all paths together until its outputs are constant.
         weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a sequence holds
-            a number for each degree from 0 to K. One that begins 0, 0 penalizes curvature only, no difference of the
-            ends.
+            a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature, not the difference
+            between the ends.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. Of several tensors ``logits``, or else the first, is taken.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
@@ -181,11 +181,11 @@ class Penalty(nn.Module):
     ) -> tuple[Any, Tensor]:
         """Run a model on a batch and the points of its paths, in one forward pass.
 
-        Unlabeled examples ride in the same pass: as large a share of them is joined by paths of their own, and the
-        penalty is the mean over all paths. The ends of these are anchored by the teacher, so that only the points
-        between them are run, or, without a teacher, by the model's own outputs, also if those of the batch are anchored
-        by labels; with ``anchor=None`` they are not. In eager mode a warning is given if outputs on unlabeled examples,
-        which are looked at every 50 calls, have become constant.
+        Unlabeled examples join the same pass: the same share of them is paired, only with each other, and the penalty
+        is the mean over all paths. The ends of these paths are anchored by the teacher, so that the model runs only on
+        the points between them, or, without a teacher, by the model's own outputs, also with ``anchor="labels"``; with
+        ``anchor=None`` they are not anchored. In eager mode the outputs on unlabeled examples are checked every 50
+        calls, with a warning if they have become constant.
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
@@ -193,21 +193,21 @@ class Penalty(nn.Module):
                 one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
                 mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
             y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
-            unlabeled: More examples, in the form of ``x`` but for labels; any number of them.
+            unlabeled: Any number of further examples, in the form of ``x`` without labels.
             teacher: Another model, called as the first is, for the values at the ends that would be the model's own
                 outputs. It runs on all examples with ``anchor="self"``, on the unlabeled ones with ``"labels"``;
                 without gradients, and in the mode that it is in, usually ``teacher.eval()``.
             **model_kwargs: More arguments for the model, treated as ``x`` is.
 
         Returns:
-            What the model would have returned for the batch (but that with ``batchnorm="joint"`` BatchNorm layers in
-            training counted the points), and the effective degree to add to the loss, a scalar.
+            What the model would have returned for the batch (except that with ``batchnorm="joint"`` BatchNorm layers in
+            training mode also count the points), and the effective degree to add to the loss, a scalar.
 
         Raises:
             TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
             ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
                 its own that would count the points, or returns no row per example; if no path can lie at ``at``; if
-                ``unlabeled`` does not match ``x``; or if there is no use for a teacher.
+                ``unlabeled`` does not match ``x``; or if the teacher would not be used.
 
         Example:
             >>> import torch, effdeg

@@ -20,13 +20,13 @@ class Points:
 
     Attributes:
         inputs: What to append to the batch: the unlabeled examples, if any, and the points, path after path and node
-            after node. For paths at a layer they are stand-ins, the inputs of each path's first end with the masks of
-            both ends joined, until the layer.
+            after node. For paths at a layer these are placeholders, which the layer's output replaces: the inputs of
+            each path's first example, with the masks of both examples combined.
         pairs: The examples that each path joins; α = 1 at the first, 0 at the second. Paths between unlabeled examples
             come last, and count these from ``batch`` on.
         alpha: The nodes of each path.
-        inner: The nodes that are points. At the others, the outer two, labels or the batch's outputs are the values.
-        labels: With anchored labels those of the two examples of each path in the batch, else None.
+        inner: The nodes that are points: all, or all but the outer two, whose values are labels or the batch's outputs.
+        labels: The labels of the two examples of each path in the batch if labels are anchored, else None.
         batch: The number of examples in the batch.
         unlabeled: The number of unlabeled examples.
         riding: How many of these are run with the batch: all, or none if a teacher runs on them instead.

@@ -16,7 +16,7 @@ Schedule = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Constant:
-    """The same weight at every step: for fine-tuning and other short trainings.
+    """The same weight at every step: for fine-tuning and other short training runs.
 
     Attributes:
         weight: The weight (the paper's λ), zero or positive.
@@ -44,7 +44,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class SineRamp:
-    """Rise along a quarter of a sine from 0 to the full weight, so that the task is learnt first, and stay there.
+    """Rise from 0 to the full weight along a quarter of a sine, then stay there: the task is learned first.
 
     weight(step) = weight · sin(π/2 · min(step/steps, 1)). The paper says "increasing sinusoidally from 0 to λ" and
     ramps over the first third of training; that this is a quarter of a sine, and not the S-shaped
