@@ -28,10 +28,10 @@ _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_st
 
 
 def describe_rounding(dtype: str | None) -> str | None:
-    """Describe what to do about outputs in half precision; return None for any other."""
+    """Describe what to do about half precision; return None for any other."""
     if dtype not in {"float16", "bfloat16"}:
         return None
-    return f"the outputs are in {dtype}, whose rounding counts as complexity; use dtype=torch.float32, and no autocast."
+    return f"the model runs in {dtype}, whose rounding counts as complexity; use dtype=torch.float32, and no autocast."
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -173,16 +173,16 @@ class Evaluator:
         device, dtype = options.get("device"), options.get("dtype")
         run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
         with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
-            if data is not None and dtype is None and (own := runner.precision()).itemsize < 4:
+            # Read within the context, which seeds the random state and restores it: a data set may draw.
+            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
+            fitted = _read_examples(labeled, None, paths.seed)
+            if data is not None and dtype is None and (own := runner.precision(inputs)).itemsize < 4:
                 warnings.warn(
                     f"the model runs in {str(own).removeprefix('torch.')}, whose rounding changes proxies, those of "
                     f"small changes most of all: give dtype=torch.float32, or dtype={own} if this is meant.",
                     HalfPrecision,
                     stacklevel=5,  # the call of a proxy
                 )
-            # Read within the context, which seeds the random state and restores it: a data set may draw.
-            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
-            fitted = _read_examples(labeled, None, paths.seed)
             batches = Batches(counts.get("batch_size"), runner.device)
             try:
                 yield cls(runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, run_options)
