@@ -74,6 +74,12 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
             f"inputs={str(inputs)!r} is a path, which only the command line takes: effdeg measure … --data {inputs}. "
             f"In Python load it first, for example torch.from_numpy(numpy.load({str(inputs)!r}))."
         )
+    if hasattr(inputs, "to_numpy"):
+        # Indices of a data frame are names of columns.
+        raise TypeError(
+            f"inputs are a {type(inputs).__name__}. Write torch.tensor(inputs.to_numpy(), dtype=torch.float32), "
+            "without labels."
+        )
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
         return _DataSet(inputs, labeled)
     if isinstance(inputs, Iterable):
