@@ -201,7 +201,7 @@ def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measu
         per_path_normalized=table["effective_degree_normalized"].clone(),
         pairs=pairs[: len(table.rows)].clone(),
         spectrum=table["spectrum"].mean(0),
-        spectrum_stderr=torch.tensor(stderr, dtype=torch.float64),
+        spectrum_stderr=table.rows.new_tensor(stderr),
         residual=missed / variation if variation > 0 else 0.0,
         settings=settings,
     )
@@ -235,7 +235,7 @@ def collect(
     copied, size = _copy_to_cpu(groups), rank_and_size()[1]
     arriving = ((block, rows[part]) for blocks, rows in copied for block, part in split_rows(blocks))
     stops = [block.stop for block in drawn.blocks()]
-    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64)
+    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64, device="cpu")
     seen = 0
     for start in range(0, len(stops), size):
         if (arrived := next(arriving, None)) is not None:

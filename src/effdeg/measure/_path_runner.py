@@ -132,7 +132,7 @@ class PathRunner:
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
 
     def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
-        rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
+        rows = torch.arange(len(alpha), device="cpu").repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._runner.device is not None and self._runner.device.type == "cuda":
             rows, positions = (send(tensor, self._runner.device) for tensor in (rows, positions))

@@ -85,7 +85,7 @@ class ActivationFlips(TorchFunctionMode):
             self.problem = self.problem or "an activation ran on tensors that do not have the examples first"
         if not flips:
             self.problem = self.problem or "no such activation ran"
-        return torch.zeros(rows) if self.problem is not None else torch.stack(flips).sum(0)
+        return torch.zeros(rows, device="cpu") if self.problem is not None else torch.stack(flips).sum(0)
 
     def _is_linear(self, name: str, args: tuple[Any, ...], changing: int) -> bool:
         if name in _KINKS:

@@ -275,7 +275,7 @@ class Evaluator:
         # Only the loss knows which labels it takes: try it on those with the smallest and the largest class id, on the
         # CPU, where an id that is not a class raises an error; on a GPU it would end the process.
         assert self.loss is not None
-        rows = torch.arange(min(2, self.count))
+        rows = torch.arange(min(2, self.count), device="cpu")
         if _is_id(self.labels):
             ids = self.labels.reshape(len(self.labels), -1).cpu()
             rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
@@ -309,7 +309,7 @@ class Evaluator:
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
         """Copy some examples and their labels to where the model runs."""
         # Copies, since a model may change its inputs in place.
-        rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
+        rows = torch.arange(part.start, part.stop, device="cpu") if isinstance(part, slice) else part
         inputs = self.runner.place(take(self.inputs, rows))
         labels = self.runner.place(take(self.labels, rows), at_least=torch.float32)  # as the outputs are
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
@@ -428,13 +428,13 @@ def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
     if data is None:
         return None, None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
-        data = (data[0], torch.as_tensor(data[1]))
+        data = (data[0], torch.as_tensor(data[1], device="cpu"))
     examples = as_examples(data, labeled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
     if count is None or count >= len(examples):
         return split_labels(examples.fetch(range(len(examples))))
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed), device="cpu")
     return split_labels(examples.fetch(order[:count].sort().values.tolist()))
 
 
