@@ -131,7 +131,8 @@ def measure(
         components: Reduce each path's values to this many principal components first; for hundreds of outputs. If
             there are fewer (as many as outputs; of softmax's probabilities, which sum to 1, one less), all are used.
             The normalized value is the mean over those components of a path that are not rounding noise.
-        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
+            bypasses the layer, as by a skip connection, is that of the first example all along a path.
         seed: Determines pairs and nodes.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.

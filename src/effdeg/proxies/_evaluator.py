@@ -298,12 +298,20 @@ class Evaluator:
             ) from error
         if self.count < 2:
             return
-        both, first, second = (float(self.loss_and_outputs(slice(*rows))[0]) for rows in ((0, 2), (0, 1), (1, 2)))
+        both, first, second = (float(self.loss_and_outputs(each)[0]) for each in (rows, rows[:1], rows[1:]))
         total = first + second
         if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
             raise ValueError(
                 f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
                 "expected. Use reduction='mean'."
+            )
+        rounding = max(1e-3, 4 * torch.finfo(self.runner.precision(inputs)).eps)
+        if self.count > self.batches.size and not abs(both - total / 2) <= rounding * abs(total):
+            warnings.warn(
+                f"the loss of two examples, {both:.4g}, is not the mean of their losses, {first:.4g} and {second:.4g}, "
+                f"as with class weights or ignored labels: the result depends on how the {self.count} examples are "
+                f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
+                stacklevel=2,
             )
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
@@ -314,7 +322,7 @@ class Evaluator:
         labels = self.runner.place(take(self.labels, rows), at_least=torch.float32)  # as the outputs are
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
-    def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
+    def loss_and_outputs(self, part: slice | Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the outputs of some examples, with ``weights`` instead of the model's own."""
         assert self.loss is not None
         inputs, labels = self.fetch(part)
