@@ -185,6 +185,16 @@ def test_a_loss_that_is_a_sum():
     evaluate(loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), names=["sharpness@0.05"])
 
 
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("name", ["sharpness@0.05", "jacobian_norm", "mixup_margin", "hessian_trace", "path_norm"])
+def test_derivatives_where_gradients_are_off(name, context):
+    model = mlp(activation=nn.ReLU).double()
+    expected = evaluate(model, names=[name]).row()
+    with context():
+        assert evaluate(model, (X.clone(), Y), names=[name]).row() == expected
+        assert not torch.is_grad_enabled()
+
+
 def test_a_loss_without_a_gradient():
     with pytest.raises(ValueError, match="does not depend on the weights"):
         proxies.sharpness(mlp().double(), (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels))

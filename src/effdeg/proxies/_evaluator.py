@@ -172,7 +172,12 @@ class Evaluator:
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
         device, dtype = options.get("device"), options.get("dtype")
         run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
-        with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
+        with (
+            # Within inference mode nothing could be differentiated. To leave it enables gradients, so it comes first.
+            torch.inference_mode(False),
+            inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner,
+            eager(),
+        ):
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
             fitted = _read_examples(labeled, None, paths.seed)
