@@ -133,7 +133,7 @@ def measure(
             The normalized value is the mean over those components of a path that are not rounding noise.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
             bypasses the layer, as by a skip connection, is that of the first example all along a path.
-        seed: Determines pairs and nodes.
+        seed: Determines pairs, nodes, and what a loader or data set draws.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
         device: Run the model there; by default where it is.
