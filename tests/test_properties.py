@@ -12,6 +12,7 @@ from effdeg import baselines, proxies
 from tests.batches import X, Y
 from tests.models import mlp, rescale, trained_relu
 from tests.properties import (
+    assert_close,
     assert_invariant_to_scale,
     assert_left_as_it_came,
     assert_same_for_every_batch_size,
@@ -85,6 +86,15 @@ def test_no_batch_size_changes_a_measure(name):
     # The steps of Lanczos magnify rounding.
     rel = 1e-3 if name.startswith("hessian") else 1e-9
     assert_same_for_every_batch_size(partial(MEASURES[name], restless(calm=True)), rel=rel)
+
+
+@pytest.mark.parametrize("name", [*MEASURES, "uniform", "chebyshev"])
+def test_no_default_device_changes_a_measure(name):
+    model = restless(calm=True)
+    measured = MEASURES.get(name, partial(measure, sampling=name))
+    expected = measured(model)
+    with torch.device("meta"):  # a tensor that is not made where the data are has no values
+        assert_close(measured(model), expected, rel=1e-9)
 
 
 class TestAModelIsLeftAsItCame:

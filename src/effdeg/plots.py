@@ -260,7 +260,7 @@ def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colors: Theme, m
 def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, basis: str, color: str) -> None:
     """Draw the three outputs that vary most along a path, and the polynomials fitted to them."""
     most = values.var(0).argsort(descending=True)[:3]
-    fine = torch.linspace(0, 1, 400, dtype=torch.float64)
+    fine = torch.linspace(0, 1, 400, dtype=torch.float64, device="cpu")
     curves = evaluate(coefficients, fine, basis)
     dots = slice(None, None, max(1, len(alpha) // 50))
     for index, strength in zip(most.tolist(), (1.0, 0.6, 0.35), strict=False):

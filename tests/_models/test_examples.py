@@ -117,6 +117,24 @@ def test_a_list_of_examples_or_of_batches_is_not_guessed(inputs, message):
         effdeg.measure(mlp(), inputs, **FAST)
 
 
+class DataFrame:
+    """As that of pandas, it has columns as items, and rows as its length."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, column):
+        return self.to_numpy()[:, column]
+
+    def to_numpy(self):
+        return X[:6].numpy()
+
+
+def test_columns_of_a_data_frame_are_not_taken_for_examples():
+    with pytest.raises(TypeError, match=r"inputs are a DataFrame\. Write torch.tensor\(inputs.to_numpy\(\)"):
+        effdeg.measure(mlp(), DataFrame(), **FAST)
+
+
 def test_an_iterator_of_single_examples_is_not_taken_for_batches():
     for inputs in (iter(list(zip(X, Y, strict=True))), DataLoader(TensorDataset(X, Y), batch_size=None)):
         with pytest.raises(ValueError, match=r"single label or number each.*Write list\(inputs\)"):

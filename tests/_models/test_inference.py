@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import effdeg
 from effdeg import proxies
@@ -114,6 +115,16 @@ def test_a_data_set_that_draws_is_seeded_and_the_state_put_back():
     with assert_left_as_it_came(model):
         values = [proxies.margin(model, Drawing()).value for _ in range(2)]
     assert values[0] == values[1]
+
+
+def test_a_loader_that_draws_is_seeded_and_the_state_put_back():
+    model, sampler = mlp(), WeightedRandomSampler(torch.ones(30), 30)
+    loader = DataLoader(Drawing(), batch_size=10, sampler=sampler)
+    with assert_left_as_it_came(model):
+        values = [effdeg.measure(model, loader, **FAST).value for _ in range(2)]
+        compared = effdeg.compare({"one": model, "two": model}, loader, **FAST)
+    assert values[0] == values[1] == compared.measurements["one"].value
+    assert values[0] != effdeg.measure(model, loader, seed=1, **FAST).value
 
 
 class Odd(nn.Module):

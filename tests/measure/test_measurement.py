@@ -153,8 +153,23 @@ def test_half_precision_is_told():
     model = mlp()
     for precision in (torch.float16, torch.bfloat16):
         half, full = (effdeg.measure(model.to(precision), X, dtype=dtype, paths=20) for dtype in (None, torch.float32))
-        assert half.warnings()[0].startswith(f"note: the outputs are in {str(precision)[6:]}, whose rounding counts")
+        assert half.warnings()[0].startswith(f"note: the model runs in {str(precision)[6:]}, whose rounding counts")
         assert not any("rounding counts" in note for note in full.warnings())
+
+
+def test_half_precision_is_told_where_the_outputs_do_not_show_it():
+    model = mlp()
+
+    def measure(inputs, **settings):
+        return effdeg.measure(lambda x: model(x.float()), inputs, paths=5, nodes=12, degree=6, **settings)
+
+    half = X.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        measured = [measure(half), measure(X)]
+    measured.append(measure(half))
+    assert {each.settings.dtype for each in measured} == {"bfloat16"}
+    assert all("note: the model runs in bfloat16" in str(each) for each in measured)
+    assert measure(half, dtype=torch.float32).settings.dtype == measure(X).settings.dtype == "float32"
 
 
 def test_what_lies_in_the_upper_half_of_the_degrees_is_told():

@@ -19,7 +19,8 @@ def test_outputs_are_kept_path_after_path():
     assert values.shape == (40, 3, 4)
     torch.testing.assert_close(values[:, 2], expected[traced.pairs[:, 0]])
     torch.testing.assert_close(values[:, 0], expected[traced.pairs[:, 1]])
-    assert torch.equal(traced.values("identity", slice(7, 20)), values[7:20])
+    for part in (slice(7, 20), slice(3, 20, 4), slice(-5, None)):
+        assert torch.equal(traced.values("identity", part), values[part])
     torch.testing.assert_close(traced.values().sum(-1), torch.ones(40, 3))
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import effdeg
 from effdeg import measure_pool
@@ -117,7 +117,8 @@ def test_text_with_paths_at_the_embeddings(tmp_path):
     assert row["margin@50"] == pytest.approx(effdeg.proxies.margin(model, data, percentile=50).value)
 
 
-def test_examples_that_are_drawn_leave_the_random_state_alone(folder):
+@pytest.mark.parametrize("by_loader", [False, True])
+def test_examples_that_are_drawn_leave_the_random_state_alone(folder, by_loader):
     class Noise(Dataset):
         def __len__(self):
             return 20
@@ -125,13 +126,15 @@ def test_examples_that_are_drawn_leave_the_random_state_alone(folder):
         def __getitem__(self, index):
             return torch.randn(6) + index, index % 4
 
-    model = mlp()
+    model, data = mlp(), Noise()
+    if by_loader:
+        data = DataLoader(data, batch_size=5, sampler=RandomSampler(data, replacement=True))
     torch.manual_seed(3)
-    rows = measure_pool(model, [folder], Noise(), out=folder / "pool.csv", **FAST)
+    rows = measure_pool(model, [folder], data, out=folder / "pool.csv", **FAST)
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    assert measure_pool(model, [folder], Noise(), out=folder / "pool.csv", **FAST) == rows  # not refused
-    assert measure_pool(model, [folder], Noise(), **FAST) == rows
+    assert measure_pool(model, [folder], data, out=folder / "pool.csv", **FAST) == rows  # not refused
+    assert measure_pool(model, [folder], data, **FAST) == rows
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -78,6 +78,12 @@ def test_kinks_are_where_an_activation_has_them():
 
     assert crossed(Clamped()) == 3  # the last clamp is never reached
 
+    class ClampedByTensors(nn.Module):
+        def forward(self, x):
+            return x.clamp(torch.tensor([-1.0]), torch.tensor([2.0])) + torch.relu(x - 20)
+
+    assert crossed(ClampedByTensors()) == 3
+
 
 def test_a_network_that_is_smooth_in_part_has_no_linear_regions():
     with pytest.raises(NotApplicable, match="gelu ran"):

@@ -163,10 +163,36 @@ def test_two_arguments_of_a_model_are_not_taken_for_inputs_and_labels_without_a_
     assert proxies.jacobian_norm(nn.Bilinear(3, 3, 2).double(), ((X[:, :3], X[:, 3:]), None)).value > 0
 
 
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), Y),
+        (cross_entropy, torch.where(Y == 1, -100, Y)),
+    ],
+    ids=["class weights", "ignored labels"],
+)
+def test_a_loss_that_is_not_the_mean_over_examples(loss, labels):
+    message = rf"is not the mean of their losses.*{len(X)} examples.*batches of 5\. Use batch_size={len(X)}"
+    with pytest.warns(UserWarning, match=message):
+        proxies.sharpness(mlp().double(), (X, labels), loss, batch_size=5)
+    proxies.sharpness(mlp().double(), (X, labels), loss, batch_size=len(X))  # warnings are errors
+    proxies.sharpness(mlp().double(), (X, Y), cross_entropy, batch_size=5)
+
+
 def test_a_loss_that_is_a_sum():
     with pytest.raises(ValueError, match=r"is the sum of their losses.*reduction='mean'"):
         evaluate(loss=nn.CrossEntropyLoss(reduction="sum"))
     evaluate(loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), names=["sharpness@0.05"])
+
+
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("name", ["sharpness@0.05", "jacobian_norm", "mixup_margin", "hessian_trace", "path_norm"])
+def test_derivatives_where_gradients_are_off(name, context):
+    model = mlp(activation=nn.ReLU).double()
+    expected = evaluate(model, names=[name]).row()
+    with context():
+        assert evaluate(model, (X.clone(), Y), names=[name]).row() == expected
+        assert not torch.is_grad_enabled()
 
 
 def test_a_loss_without_a_gradient():

@@ -43,6 +43,7 @@ def test_a_model_that_is_listed_twice_counts_once():
 def test_strata_by_name_and_in_order_of_appearance():
     columns = {"mix": [1.0, 0.0, 1.0, 0.25], "norm": ["b", "b", "b", "a"]}
     assert group_rows(columns, ["mix"]) == {"1": [0, 2], "0": [1], "0.25": [3]}
+    assert group_rows({"version": ["v1.0", "v1", "v1.0"]}, ["version"]) == {"v1.0": [0, 2], "v1": [1]}
     assert group_rows(columns, ["mix", "norm"]) == {"1, b": [0, 2], "0, b": [1], "0.25, a": [3]}
 
 

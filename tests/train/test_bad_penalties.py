@@ -185,6 +185,20 @@ def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed(monkeypatch):
     assert penalty._may_look(Y)
 
 
+def test_class_ids_at_the_ends_of_logits_are_refused():
+    def fit(output, y, **settings):
+        return Penalty(anchor="labels", output=output, **settings)(mlp().double(), X, y)[1]
+
+    with pytest.raises(ValueError, match=r"class ids, which become 0 and 1, but .* values from -\d.*\.softmax\(-1\)"):
+        fit(lambda logits: logits, Y)
+    assert fit(lambda logits: logits, torch.eye(4)[Y]) > 0
+    generators = (torch.Generator().manual_seed(0) for _ in range(2))
+    own, known = (
+        fit(output, Y, generator=next(generators)) for output in (lambda logits: logits.softmax(-1), "softmax")
+    )
+    assert own == known
+
+
 def test_softmax_of_probabilities_is_refused():
     model = torch.nn.Sequential(mlp().double(), torch.nn.Softmax(-1))
     with pytest.raises(ValueError, match=r"probabilities already.*output='identity'"):

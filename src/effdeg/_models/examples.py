@@ -74,6 +74,12 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
             f"inputs={str(inputs)!r} is a path, which only the command line takes: effdeg measure … --data {inputs}. "
             f"In Python load it first, for example torch.from_numpy(numpy.load({str(inputs)!r}))."
         )
+    if hasattr(inputs, "to_numpy"):
+        # Indices of a data frame are names of columns.
+        raise TypeError(
+            f"inputs are a {type(inputs).__name__}. Write torch.tensor(inputs.to_numpy(), dtype=torch.float32), "
+            "without labels."
+        )
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
         return _DataSet(inputs, labeled)
     if isinstance(inputs, Iterable):
@@ -107,7 +113,7 @@ class Batch:
         return self._length or 0
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        return take(self._batch, torch.as_tensor(indices))
+        return take(self._batch, torch.as_tensor(indices, device="cpu"))
 
 
 class _DataSet:
@@ -328,12 +334,12 @@ def _as_tensors(tree: Tree) -> Tree:
         return {key: _as_tensors(value) for key, value in tree.items()}
     if isinstance(tree, list) and tree and isinstance(tree[0], int | float | list):
         try:
-            return torch.as_tensor(tree)
+            return torch.as_tensor(tree, device="cpu")
         except ValueError as error:
             raise ValueError(f"inputs hold lists of unequal length: {error}. Pad text to one length.") from error
 
     def convert(leaf: Any) -> Any:
-        return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf
+        return torch.as_tensor(leaf, device="cpu") if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf
 
     return tree_map(convert, tree)
 

@@ -83,10 +83,10 @@ def measure_dependence(
     within the second batch detect noise, and the first batch, run again, a state that the model keeps. ``run`` must
     seed the model's random numbers identically for every batch, and leave the model's state alone.
     """
-    rows, alpha = torch.arange(points) % paths, torch.zeros(points)
+    rows, alpha = torch.arange(points, device="cpu") % paths, torch.zeros(points, device="cpu")
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
-    between = torch.arange(1, points - 1) if points > 2 else torch.tensor([0])
-    shared = torch.tensor([0, points - 1] if points > 2 else [1])
+    between = rows.new_tensor(range(1, points - 1) if points > 2 else [0])
+    shared = rows.new_tensor([0, points - 1] if points > 2 else [1])
     # Between them ends of paths, which lie further out than other points; then copies of the last point.
     one = rows, alpha.index_fill(0, between, 0.0)
     other = rows.index_fill(0, between, int(rows[-1])), alpha.index_fill(0, between, 2 / 3)
@@ -103,7 +103,7 @@ def measure_dependence(
     if len(first) != len(second):
         return 0.0, 0.0
     dependence = _largest_change(first, second, shared, shared, eps)
-    equal = torch.arange(int(between[0]), points)
+    equal = rows.new_tensor(range(int(between[0]), points))
     noise = _largest_change(second, second, equal[:-1], equal[1:], eps)
     # Outputs that change from run to run anyway show nothing about the rest of the batch.
     if dependence and (change := _largest_change(first, try_run(one), shared, shared, eps)):

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.examples import as_arguments
 from effdeg._utils.device import send
-from effdeg._utils.tree import Tree, map_tensors
+from effdeg._utils.tree import Tree, map_tensors, tensors
 
 Model = Callable[..., Any]
 """Any callable that takes a batch. The mode, device and precision of an ``nn.Module`` are set and restored."""
@@ -70,12 +70,13 @@ class ModelRunner:
         with _restore_buffers(self.model), seed_everything(0):
             yield
 
-    def precision(self) -> torch.dtype:
-        """Return the precision that outputs are computed in, as far as it is known."""
+    def precision(self, inputs: Tree = None) -> torch.dtype:
+        """Return the precision that outputs are computed in, as far as it is known: for a function that of inputs."""
         kind = self.device.type if self.device is not None else "cpu"
         if torch.is_autocast_enabled(kind):
             return torch.get_autocast_dtype(kind)
-        return self.dtype or torch.float32
+        floating = (leaf.dtype for leaf in tensors(inputs) if leaf.is_floating_point())
+        return self.dtype or max(floating, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
 
     def state(self) -> dict[str, Tensor]:
         """Return all weights and buffers, on the device and in the precision of the run."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from effdeg._models.outputs import TOLERANCE, Output, softmax_axis_error
+from effdeg._models.outputs import TOLERANCE, Output, output_name, softmax_axis_error
 
 IGNORED = -100
 """The label that torch's cross entropy ignores by default."""
@@ -59,6 +59,22 @@ def check_soft_labels(labels: Tensor, output: Output) -> None:
             )
 
 
+def check_fitted_by_ids(values: Tensor, labels: Tensor, output: Output) -> None:
+    """Raise if labels are class ids, which become 0 and 1, but a function returns other values than probabilities.
+
+    This reads the values, which waits for a GPU.
+    """
+    if not callable(output) or labels.is_floating_point() or _squeeze(labels.shape[1:]) == _squeeze(values.shape[1:]):
+        return
+    least, most = (float(each) for each in values.detach().aminmax())
+    if least < -TOLERANCE or most > 1 + TOLERANCE:
+        raise ValueError(
+            f"the labels (y) are class ids, which become 0 and 1, but output={output_name(output)!r} returned values "
+            f"from {least:.3g} to {most:.3g}, such as logits. Let it return probabilities, for example with "
+            ".softmax(-1), or pass targets of the outputs' shape."
+        )
+
+
 def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None, look: bool) -> Tensor:
     """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
 
@@ -101,7 +117,7 @@ def _classes_last(ids: Tensor, labels: Tensor, shape: torch.Size, output: Output
         raise ValueError(
             f"the labels (y) are class ids, but output='identity' fits outputs of shape {tuple(shape)} as they are, "
             "where a one-hot label would mean logits of 0 and 1. Use output='softmax' to fit probabilities, or pass "
-            "targets of the outputs' shape."
+            "targets of the outputs' shape: one-hot labels, if the model returns probabilities."
         )
     if output == "softmax" and not last:
         raise softmax_axis_error(shape)

@@ -27,7 +27,7 @@ def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"
     if examples < 2:
         raise ValueError(f"a path joins two examples, but inputs hold {examples}. Pass at least two, better hundreds.")
     # Row by row, so that the first of more paths are the same.
-    share = torch.rand(paths, 2, dtype=torch.float64, generator=_generator(seed, 0))
+    share = torch.rand(paths, 2, dtype=torch.float64, device="cpu", generator=_generator(seed, 0))
     first = (share[:, 0] * examples).long()
     offset = 1 + (share[:, 1] * (examples - 1)).long()
     return torch.stack([first, (first + offset) % examples], dim=1)
@@ -36,7 +36,7 @@ def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"
 def draw_nodes(sampling: Sampling, nodes: int, block: slice, *, seed: int) -> Float[Tensor, "*paths nodes"]:
     """Return the nodes of a block's paths: one row per path if they are random, one for all if they are fixed."""
     if sampling in FIXED:
-        return FIXED[sampling](nodes)
+        return FIXED[sampling](nodes, device="cpu")
     generator = _generator(seed, 1 + block.start // BLOCK)
     return cosine_nodes(nodes, BLOCK, generator=generator)[: block.stop - block.start]
 

@@ -49,7 +49,7 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
     if tensor.device.type != "cuda":
         return tensor.cpu
     # A plain tensor.cpu() later on would also wait for all the work queued on the GPU in between.
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
     copy.copy_(tensor, non_blocking=True)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record(torch.cuda.current_stream(tensor.device))

@@ -32,7 +32,7 @@ def _condition(nodes: int, degree: int) -> float:
     degree 40 in float64, is right without damping and measures 30 times too high with any damping from 1e-12 to 1e-3.
     Legendre polynomials differ in norm, which raises theirs harmlessly (to 12 at degree 40 on the best nodes).
     """
-    return condition_number(uniform_nodes(nodes), degree)
+    return condition_number(uniform_nodes(nodes, device="cpu"), degree)
 
 
 def describe_ill_conditioning(sampling: str, nodes: int, degree: int) -> str | None:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from effdeg._models.examples import as_examples
-from effdeg._models.inference import Model
+from effdeg._models.inference import Model, seed_everything
 from effdeg._utils.checks import check_count
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
@@ -202,8 +202,9 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
             raise TypeError(f"models must have strings as names, such as {str(name)!r} instead of {name!r}.")
     check_count("paths", settings.get("paths", 1), least=1)
     progress = settings.pop("progress", False)
-    # An iterable of batches can be read only once.
-    examples = as_examples(inputs)
+    # An iterable of batches can be read only once; a loader may draw.
+    with seed_everything(check_count("seed", settings.get("seed", 0), least=0)):
+        examples = as_examples(inputs)
     # One path of each shows what cannot be compared, before hours are spent on it.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -131,8 +131,9 @@ def measure(
         components: Reduce each path's values to this many principal components first; for hundreds of outputs. If
             there are fewer (as many as outputs; of softmax's probabilities, which sum to 1, one less), all are used.
             The normalized value is the mean over those components of a path that are not rounding noise.
-        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
-        seed: Determines pairs and nodes.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
+            bypasses the layer, as by a skip connection, is that of the first example all along a path.
+        seed: Determines pairs, nodes, and what a loader or data set draws.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
         device: Run the model there; by default where it is.
@@ -201,7 +202,7 @@ def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measu
         per_path_normalized=table["effective_degree_normalized"].clone(),
         pairs=pairs[: len(table.rows)].clone(),
         spectrum=table["spectrum"].mean(0),
-        spectrum_stderr=torch.tensor(stderr, dtype=torch.float64),
+        spectrum_stderr=table.rows.new_tensor(stderr),
         residual=missed / variation if variation > 0 else 0.0,
         settings=settings,
     )
@@ -235,7 +236,7 @@ def collect(
     copied, size = _copy_to_cpu(groups), rank_and_size()[1]
     arriving = ((block, rows[part]) for blocks, rows in copied for block, part in split_rows(blocks))
     stops = [block.stop for block in drawn.blocks()]
-    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64)
+    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64, device="cpu")
     seen = 0
     for start in range(0, len(stops), size):
         if (arrived := next(arriving, None)) is not None:

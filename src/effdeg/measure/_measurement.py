@@ -28,10 +28,10 @@ _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_st
 
 
 def describe_rounding(dtype: str | None) -> str | None:
-    """Describe what to do about outputs in half precision; return None for any other."""
+    """Describe what to do about half precision; return None for any other."""
     if dtype not in {"float16", "bfloat16"}:
         return None
-    return f"the outputs are in {dtype}, whose rounding counts as complexity; use dtype=torch.float32, and no autocast."
+    return f"the model runs in {dtype}, whose rounding counts as complexity; use dtype=torch.float32, and no autocast."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +110,7 @@ class Measurement:
         Above a tenth, a higher degree may find notably more. For a piecewise linear function it always does: there the
         value grows with the logarithm of the degree.
         """
-        weighted = torch.arange(len(self.spectrum), dtype=self.spectrum.dtype) * self.spectrum
+        weighted = self.spectrum.new_tensor(range(len(self.spectrum))) * self.spectrum
         total = weighted.sum().item()
         return weighted[(len(weighted) + 1) // 2 :].sum().item() / total if total > 0 else 0.0
 
@@ -301,5 +301,6 @@ def _tensor(name: str, numbers: Any) -> Tensor:
     if isinstance(numbers, Tensor):
         return numbers
     if name == "pairs":
-        return torch.tensor(numbers, dtype=torch.int64)
-    return torch.tensor([math.inf if number is None else number for number in numbers], dtype=torch.float64)
+        return torch.tensor(numbers, dtype=torch.int64, device="cpu")
+    finite = [math.inf if number is None else number for number in numbers]
+    return torch.tensor(finite, dtype=torch.float64, device="cpu")

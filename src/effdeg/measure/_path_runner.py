@@ -13,7 +13,7 @@ from torch import Tensor
 
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
-from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference
+from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._models.layers import as_module
 from effdeg._models.paths import BLOCK, FIXED, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
@@ -72,7 +72,7 @@ class PathRunner:
         self._batches = Batches(batch_size, runner.device)
         self.drawn = drawn
         self.model = model_name(runner.model)
-        self._fingerprint = ""
+        self._fingerprint = self._dtype = ""
 
     def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[PathBlocks]:
         """Run the model along this process's share of the blocks, and yield what was kept, some blocks at a time.
@@ -94,6 +94,7 @@ class PathRunner:
             paths = self._space.join(*ends, self._run_in_batches)
             total = sum(block.stop - block.start for block in blocks)
             if blocks[0].start == 0:
+                self._dtype = str(self._runner.precision(paths.ends())).removeprefix("torch.")
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 warn_of_dependent_rows(
                     self._runner, paths, keep if watch is None else None, count=total, most=self._batches.size
@@ -104,13 +105,14 @@ class PathRunner:
 
     def record(self) -> PathRecord:
         """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
+        # The first process has the first paths.
+        dtype, fingerprint = broadcast_from_first((self._dtype, self._fingerprint))
         return PathRecord(
             **{**vars(self.drawn.settings), "at": self._space.name},
             examples=len(self._examples),
-            dtype=str(self._runner.dtype).removeprefix("torch.") if self._runner.dtype is not None else None,
+            dtype=dtype,
             model=self.model,
-            # The first process has the first paths.
-            fingerprint=broadcast_from_first(self._fingerprint),
+            fingerprint=fingerprint,
         )
 
     def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
@@ -130,7 +132,7 @@ class PathRunner:
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
 
     def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
-        rows = torch.arange(len(alpha)).repeat_interleave(alpha.shape[1])
+        rows = torch.arange(len(alpha), device="cpu").repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._runner.device is not None and self._runner.device.type == "cuda":
             rows, positions = (send(tensor, self._runner.device) for tensor in (rows, positions))
@@ -195,7 +197,8 @@ def open_path_runner(
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)
-    examples = as_examples(inputs)
+    with seed_everything(settings.seed):  # a loader may draw
+        examples = as_examples(inputs)
     drawn = DrawnPaths.draw(len(examples), settings)
     with inference(model, seed=settings.seed, device=device, dtype=dtype) as runner:
         yield PathRunner(runner, examples, drawn, batch_size)

@@ -23,7 +23,7 @@ class PathRecord(PathSettings):
     """Which paths a model was run along, and which model that was."""
 
     examples: int
-    dtype: str | None
+    dtype: str
     model: str
     fingerprint: str
 
@@ -39,7 +39,8 @@ class Settings(FitSettings, PathRecord):
 
     Attributes:
         examples: The number of examples that pairs were drawn from.
-        dtype: The precision that the model ran in, or that of what it returned if that is coarser.
+        dtype: The precision that the model ran in (a function: that of its inputs), or that of what it returned if that
+            is coarser.
         model: The class of the model, or the name of the function.
         tensor: The name of the fitted one of the tensors that the model returned: ``output`` if it returned only one,
             ``logits``, a key, ``[0]`` …; None if ``output`` is a function, which received them all.
@@ -79,7 +80,6 @@ class Settings(FitSettings, PathRecord):
     def of(cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None) -> Self:
         """Combine the records of the paths, the fit and the outputs."""
         combined = {**vars(paths), **vars(fit), **vars(outputs), "output": output_name(fit.output)}
-        # A function has only the precision of what it returns, and autocast may return less than the weights have.
         known = filter(None, (paths.dtype, outputs.dtype))
         combined["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
         return cls(**combined, tolerance=tolerance)

@@ -15,7 +15,7 @@ from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, concatenate, has_rows, take, tensors, tree_map
+from effdeg._utils.tree import Tree, concatenate, has_rows, map_tensors, take, tensors, tree_map
 from effdeg.functional import DAMPING
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -103,10 +103,9 @@ class Trace:
         return self._read(OutputReader(output), part)
 
     def _read(self, read: OutputReader, part: slice) -> Float[Tensor, "paths nodes outputs"]:
-        nodes = self.alpha.shape[1]
-        start, stop, _ = part.indices(len(self.alpha))
-        kept = take(self.outputs, slice(start * nodes, stop * nodes))
-        return read(kept, (stop - start) * nodes).view(stop - start, nodes, -1)
+        paths, nodes = self.alpha[part].shape
+        kept = map_tensors(lambda leaf: leaf.unflatten(0, (-1, nodes))[part].flatten(0, 1), self.outputs)
+        return read(kept, paths * nodes).view(paths, nodes, -1)
 
     def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":
         """Draw the paper's method figure: paths, fits (with settings of :meth:`fit`), spectrum. Needs effdeg[plots]."""

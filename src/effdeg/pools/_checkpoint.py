@@ -67,9 +67,10 @@ class LabeledExamples:
 
     def __init__(self, data: Any, name: str) -> None:
         if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
-            data = data[0], torch.as_tensor(data[1])
+            data = data[0], torch.as_tensor(data[1], device="cpu")
         try:
-            self.examples, self.name = as_examples(data, labeled=True), name
+            with seed_everything(0):  # a loader may draw
+                self.examples, self.name = as_examples(data, labeled=True), name
         except (TypeError, ValueError) as error:
             error.add_note(f"These are the examples of {name}=…")
             raise

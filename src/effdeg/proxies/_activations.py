@@ -85,7 +85,7 @@ class ActivationFlips(TorchFunctionMode):
             self.problem = self.problem or "an activation ran on tensors that do not have the examples first"
         if not flips:
             self.problem = self.problem or "no such activation ran"
-        return torch.zeros(rows) if self.problem is not None else torch.stack(flips).sum(0)
+        return torch.zeros(rows, device="cpu") if self.problem is not None else torch.stack(flips).sum(0)
 
     def _is_linear(self, name: str, args: tuple[Any, ...], changing: int) -> bool:
         if name in _KINKS:
@@ -96,7 +96,7 @@ class ActivationFlips(TorchFunctionMode):
     def _is_constant(self, each: Tensor) -> bool:
         return id(each) in self._constant or storage(each) in self._weights
 
-    def _record(self, values: Tensor, kink: float) -> None:
+    def _record(self, values: Tensor, kink: float | Tensor) -> None:
         on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)
         place = len(self._now)
         known = place < len(self._last) and self._last[place].shape == on[0].shape
@@ -105,11 +105,11 @@ class ActivationFlips(TorchFunctionMode):
         self._flips.append(torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)]))
 
 
-def _clamp_bounds(min: Any = None, max: Any = None) -> list[float]:  # noqa: A002  (torch's own names)
-    return [bound for bound in (min, max) if isinstance(bound, int | float)]
+def _clamp_bounds(min: Any = None, max: Any = None) -> list[float | Tensor]:  # noqa: A002  (torch's own names)
+    return [bound for bound in (min, max) if bound is not None]
 
 
-_KINKS: dict[str, Callable[..., list[float]]] = {
+_KINKS: dict[str, Callable[..., list[float | Tensor]]] = {
     **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu"), lambda *_, **__: [0.0]),
     "threshold": lambda threshold, *_, **__: [threshold],
     "relu6": lambda *_, **__: [0.0, 6.0],

@@ -89,7 +89,7 @@ def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **o
         generator = torch.Generator().manual_seed(hessian.evaluator.seed)
         signs = (hessian.draw(generator).sign() for _ in range(samples))
         draws = [float(each @ hessian.multiply(each)) for each in signs]
-    value, stderr = mean_and_stderr(torch.tensor(draws, dtype=torch.float64))
+    value, stderr = mean_and_stderr(torch.tensor(draws, dtype=torch.float64, device="cpu"))
     return Result("hessian_trace", value, stderr, {"samples": samples, "examples": hessian.evaluator.count})
 
 
@@ -120,7 +120,7 @@ class _Hessian:
     def draw(self, generator: torch.Generator) -> Tensor:
         """Draw a standard normal vector, on the CPU, so that a seed gives the same on every device."""
         size = sum(weight.numel() for weight in self._leaves.values())
-        return torch.randn(size, generator=generator).to(self._device, self._dtype)
+        return torch.randn(size, generator=generator, device="cpu").to(self._device, self._dtype)
 
     def check_symmetric(self) -> None:
         """Raise if xᵀHy is not yᵀHx for two random vectors: then second derivatives are wrong, or change each time."""

@@ -172,17 +172,22 @@ class Evaluator:
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
         device, dtype = options.get("device"), options.get("dtype")
         run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
-        with inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner, eager():
-            if data is not None and dtype is None and (own := runner.precision()).itemsize < 4:
+        with (
+            # Within inference mode nothing could be differentiated. To leave it enables gradients, so it comes first.
+            torch.inference_mode(False),
+            inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner,
+            eager(),
+        ):
+            # Read within the context, which seeds the random state and restores it: a data set may draw.
+            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
+            fitted = _read_examples(labeled, None, paths.seed)
+            if data is not None and dtype is None and (own := runner.precision(inputs)).itemsize < 4:
                 warnings.warn(
                     f"the model runs in {str(own).removeprefix('torch.')}, whose rounding changes proxies, those of "
                     f"small changes most of all: give dtype=torch.float32, or dtype={own} if this is meant.",
                     HalfPrecision,
                     stacklevel=5,  # the call of a proxy
                 )
-            # Read within the context, which seeds the random state and restores it: a data set may draw.
-            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
-            fitted = _read_examples(labeled, None, paths.seed)
             batches = Batches(counts.get("batch_size"), runner.device)
             try:
                 yield cls(runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, run_options)
@@ -275,7 +280,7 @@ class Evaluator:
         # Only the loss knows which labels it takes: try it on those with the smallest and the largest class id, on the
         # CPU, where an id that is not a class raises an error; on a GPU it would end the process.
         assert self.loss is not None
-        rows = torch.arange(min(2, self.count))
+        rows = torch.arange(min(2, self.count), device="cpu")
         if _is_id(self.labels):
             ids = self.labels.reshape(len(self.labels), -1).cpu()
             rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
@@ -298,23 +303,31 @@ class Evaluator:
             ) from error
         if self.count < 2:
             return
-        both, first, second = (float(self.loss_and_outputs(slice(*rows))[0]) for rows in ((0, 2), (0, 1), (1, 2)))
+        both, first, second = (float(self.loss_and_outputs(each)[0]) for each in (rows, rows[:1], rows[1:]))
         total = first + second
         if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
             raise ValueError(
                 f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
                 "expected. Use reduction='mean'."
             )
+        rounding = max(1e-3, 4 * torch.finfo(self.runner.precision(inputs)).eps)
+        if self.count > self.batches.size and not abs(both - total / 2) <= rounding * abs(total):
+            warnings.warn(
+                f"the loss of two examples, {both:.4g}, is not the mean of their losses, {first:.4g} and {second:.4g}, "
+                f"as with class weights or ignored labels: the result depends on how the {self.count} examples are "
+                f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
+                stacklevel=2,
+            )
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
         """Copy some examples and their labels to where the model runs."""
         # Copies, since a model may change its inputs in place.
-        rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
+        rows = torch.arange(part.start, part.stop, device="cpu") if isinstance(part, slice) else part
         inputs = self.runner.place(take(self.inputs, rows))
         labels = self.runner.place(take(self.labels, rows), at_least=torch.float32)  # as the outputs are
         return inputs, map_tensors(lambda leaf: leaf.long() if _is_id(leaf) else leaf, labels)
 
-    def loss_and_outputs(self, part: slice, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
+    def loss_and_outputs(self, part: slice | Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the outputs of some examples, with ``weights`` instead of the model's own."""
         assert self.loss is not None
         inputs, labels = self.fetch(part)
@@ -428,13 +441,13 @@ def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
     if data is None:
         return None, None
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
-        data = (data[0], torch.as_tensor(data[1]))
+        data = (data[0], torch.as_tensor(data[1], device="cpu"))
     examples = as_examples(data, labeled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
     if count is None or count >= len(examples):
         return split_labels(examples.fetch(range(len(examples))))
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed), device="cpu")
     return split_labels(examples.fetch(order[:count].sort().values.tolist()))
 
 

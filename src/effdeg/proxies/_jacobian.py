@@ -55,7 +55,8 @@ def jacobian_norm(
                 if projections != -1 and not drawn:
                     # For all examples at once, so that they do not depend on the batch size.
                     generator = torch.Generator().manual_seed(evaluator.seed)
-                    drawn.append(torch.randn(evaluator.count, projections, values.shape[1], generator=generator))
+                    shape = evaluator.count, projections, values.shape[1]
+                    drawn.append(torch.randn(shape, generator=generator, device="cpu"))
                 directions = drawn[0][part] if drawn else None
                 return squared_norms(values, inputs, projections=projections, directions=directions).double().cpu()
 

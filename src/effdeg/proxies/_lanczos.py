@@ -24,7 +24,7 @@ def largest_eigenvalue(
     size, epsilon = start.numel(), torch.finfo(start.dtype).eps
     vectors = min(size, max(20, min(300, _WORKING_SET // size)))
     basis = start.new_empty(vectors, size)
-    projected = torch.zeros(vectors, vectors, dtype=torch.float64)
+    projected = torch.zeros(vectors, vectors, dtype=torch.float64, device="cpu")
     basis[0], count = start / start.norm(), 1
     for products in range(1, MOST + 1):
         rest = multiply(basis[count - 1])

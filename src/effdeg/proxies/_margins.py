@@ -55,7 +55,7 @@ def margin(
         raise NotApplicable(f"the product of {len(norms)} spectral norms is {scale}: no margin can be divided by it.")
     share = percentile / 100
     spread = math.sqrt(share * (1 - share) / len(margins))
-    around = torch.tensor([share, max(0.0, share - spread), min(1.0, share + spread)], dtype=margins.dtype)
+    around = margins.new_tensor([share, max(0.0, share - spread), min(1.0, share + spread)])
     value, low, high = margins.quantile(around).tolist()
     name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
     settings = {"percentile": percentile, "examples": evaluator.count}
@@ -100,15 +100,15 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
         def run(part: slice) -> Tensor:
             first, second = (take(evaluator.inputs, drawn[part, end]) for end in (0, 1))
             between = space.join(first, second, lambda function, total: function(slice(0, total)))
-            rows, ends = torch.arange(part.stop - part.start), between.ends()[0]
+            rows, ends = torch.arange(part.stop - part.start, device="cpu"), between.ends()[0]
             for end in ends:
                 end.requires_grad_()
             with torch.enable_grad():
-                halfway = torch.full((len(rows),), 0.5, dtype=torch.float64)
+                halfway = torch.full((len(rows),), 0.5, dtype=torch.float64, device="cpu")
                 logits = as_values(between.run(rows, halfway)[0], "identity", points=len(rows))
                 margins = _margins(logits, labels[drawn[part, 0]].to(logits.device))
                 gradients = torch.autograd.grad(margins.sum(), ends, materialize_grads=True)
-            squares = torch.zeros(len(rows), dtype=torch.float64)
+            squares = torch.zeros_like(halfway)
             for gradient in gradients:
                 # A midpoint moves half as much as its end.
                 squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
@@ -164,10 +164,11 @@ def _class_ids(evaluator: Evaluator) -> Tensor:
 def _draw_pairs_of_one_class(labels: Tensor, count: int, seed: int) -> Tensor:
     """Draw pairs of different examples of one class; an example that is alone in its class is paired with itself."""
     generator = torch.Generator().manual_seed(seed)
-    first, offset = torch.randint(len(labels), (count,), generator=generator), torch.rand(count, generator=generator)
+    first = torch.randint(len(labels), (count,), generator=generator, device="cpu")
+    offset = torch.rand(count, generator=generator, device="cpu")
     order = labels.argsort(stable=True)
     place = torch.empty_like(order)
-    place[order] = torch.arange(len(order))
+    place[order] = torch.arange(len(order), device="cpu")
     sizes = labels.bincount()
     starts = sizes.cumsum(0) - sizes
     size, start = sizes[labels[first]], starts[labels[first]]

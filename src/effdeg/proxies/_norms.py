@@ -218,7 +218,8 @@ class LinearMap:
                 x = x.detach().requires_grad_()
                 return torch.autograd.grad(apply(x.view(shape)).square().sum() / 2, x)[0]
 
-        start = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).flatten()
+        generator = torch.Generator().manual_seed(seed)
+        start = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").flatten()
         square, _ = largest_eigenvalue(multiply, start.to(weight.device), TOLERANCE, "a spectral norm's square")
         return math.sqrt(max(square, 0.0))
 

@@ -140,7 +140,7 @@ def disagreement(model: Model, data: Any, others: Sequence[Model] | None, **opti
     with Evaluator.open(model, data, others=others, **options) as evaluator:
         compared = check_others(evaluator)
         logarithms = _log_probabilities(evaluator)
-        differs = torch.zeros(len(logarithms), dtype=torch.float64)
+        differs = logarithms.new_zeros(len(logarithms))
         for number, other in enumerate(compared):
             with evaluator.open_beside(other, (evaluator.inputs, None)) as beside:
                 found = _log_probabilities(beside)

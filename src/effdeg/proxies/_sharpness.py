@@ -153,7 +153,7 @@ def average_sharpness(
             noise = [_draw(weight, scale, generator) for weight, scale in zip(weights.values(), scales, strict=True)]
             ends = [evaluator.mean_loss(_move(weights, noise, length), evaluator.whole) for length in (sigma, -sigma)]
             rises.append(_check_loss(sum(ends) / 2, f"under noise of sigma={sigma:g}") - base)
-    value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64))
+    value, stderr = mean_and_stderr(torch.tensor(rises, dtype=torch.float64, device="cpu"))
     settings = {"sigma": sigma, "samples": samples, "examples": evaluator.count}
     return Result(f"{'adaptive_' if adaptive else ''}average_sharpness@{sigma:g}", value, stderr, settings)
 
@@ -265,7 +265,7 @@ def _move(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Ten
 
 def _draw(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Tensor:
     # On the CPU, so that a seed gives the same noise on every device.
-    drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
+    drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32, device="cpu").to(like)
     return drawn if scale is None else drawn * scale
 
 

@@ -46,7 +46,8 @@ def group_rows(columns: Columns, names: Sequence[str]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {}
     for row, cells in enumerate(zip(*(columns[name] for name in names), strict=True)):
         # Whole numbers are read from a file as floats.
-        groups.setdefault(", ".join(str(cell).removesuffix(".0") for cell in cells), []).append(row)
+        texts = (str(cell).removesuffix(".0") if isinstance(cell, float) else str(cell) for cell in cells)
+        groups.setdefault(", ".join(texts), []).append(row)
     return groups
 
 

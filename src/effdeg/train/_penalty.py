@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.labels import check_soft_labels
+from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
 from effdeg._models.layers import Layer, as_module
 from effdeg._models.outputs import Output, shaped_values
 from effdeg._models.paths import Sampling
@@ -54,7 +54,8 @@ class Penalty(nn.Module):
     Values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
     distributions for ``"softmax"``. On a GPU only the first call checks them, because that waits for the GPU; calls
     inside ``torch.compile`` or the capture of a CUDA graph do not. The first call also refuses outputs that are already
-    probabilities if ``output`` is ``"softmax"``.
+    probabilities if ``output`` is ``"softmax"``, and class ids if ``output`` is a function that returns something other
+    than probabilities.
 
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -382,6 +383,8 @@ class Penalty(nn.Module):
         rows = shaped_values(values, settings.output, points=possible, look=look)
         if look:
             self._looked_at_outputs = True
+            if points.labels is not None:
+                check_fitted_by_ids(rows, points.labels.flatten(0, 1), settings.output)
         pairs, nodes = points.alpha.shape
         along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
         if points.unlabeled:
