@@ -40,7 +40,7 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
     x = torch.cat([features.double(), torch.ones_like(features[:, :1], dtype=torch.float64)], dim=1)
     # In coordinates in which the loss has about the same curvature in all directions: far fewer steps lead there.
     unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
-    inverse = torch.linalg.inv(torch.linalg.cholesky(x.mT @ x / (4 * len(x)) + decay * unit))
+    inverse: Tensor = torch.linalg.inv(torch.linalg.cholesky(x.mT @ x / (4 * len(x)) + decay * unit))
     points = x @ inverse.mT
     head = torch.zeros(classes, x.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
     optimizer = torch.optim.LBFGS(
