@@ -9,10 +9,11 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
 
+import filelock
 import torch
 from torch.nn.functional import interpolate
 
-from benchmarks.timing import device, interleaved
+from benchmarks.timing import LOCK, device, interleaved
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
@@ -90,16 +91,18 @@ def _time(settings: Training, pixels: int, *, captured: bool) -> Record:
     run = partial(step._run, penalized, None)
     if captured:
         step.compile(penalized=penalized)
-        step.capture(penalized=penalized)
-        given = torch.arange(settings.batch, device=device())
-        run = partial(step, given, rate=settings.lr, weight=float(settings.weight or 0.0))
 
     def train() -> None:
         for _ in range(STEPS):
             run()
 
-    (seconds,) = interleaved(train, repeats=REPEATS)
-    step.close()
+    with filelock.FileLock(LOCK):  # other variants may be compiled in other processes
+        if captured:
+            step.capture(penalized=penalized)
+            given = torch.arange(settings.batch, device=device())
+            run = partial(step, given, rate=settings.lr, weight=float(settings.weight or 0.0))
+        (seconds,) = interleaved(train, repeats=REPEATS)
+        step.close()
     return {
         "model": settings.model,
         "parameters": sum(each.numel() for each in model.parameters()),

@@ -253,12 +253,14 @@ def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch, augment):
     assert 0 <= done.summary["test_calibration_error"] <= 1
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("components", [None, 2])
-def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, components):
+def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, components, compiled):
     given = pretrained_toys.make_shifted(corrupted=True)
     monkeypatch.setattr(classify, "load", lambda *_: given)
     # Resized images, smoothed labels and the penalty, all in the captured step; the start is the same on both.
-    settings = pretrained_toys.tune(regularizer="ed", weight=0.5, components=components, smoothing=0.1, compile=True)
+    changes = {"weight": 0.5, "components": components, "smoothing": 0.1, "compile": compiled}
+    settings = pretrained_toys.tune(regularizer="ed", **changes)
     ours = carry_out(tmp_path / "gpu", settings, device=GPU)
     other = carry_out(tmp_path / "cpu", settings)
     first, same = ours.summary["interpolated"][0], other.summary["interpolated"][0]

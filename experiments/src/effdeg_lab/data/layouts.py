@@ -6,6 +6,7 @@ A ``find_…`` function checks that the files of a data set are there, and retur
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -203,7 +204,8 @@ class _Pixels(ImageOptions):
 
 
 def _decode(images: ImageList) -> Array:
-    decoded = [images[index] for index in range(len(images))]
+    with ThreadPoolExecutor() as threads:  # Pillow lets go of Python's lock
+        decoded = list(threads.map(images.__getitem__, range(len(images))))
     for index, image in enumerate(decoded):
         if image.shape != decoded[0].shape:
             raise ValueError(f"{images.describe(index)} has the shape {image.shape}; expected {decoded[0].shape}.")

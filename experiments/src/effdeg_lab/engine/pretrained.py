@@ -1,6 +1,5 @@
 """Where a fine-tuned network starts from: a head that fits its features, and the weights between start and end."""
 
-import hashlib
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ TestImages = tuple[Tensor, Tensor] | TestSet
 _CHUNK, _TEST = 500, "test"
 ALONG = 2000
 """How many images of each test set, if there are as many, weights between start and end are tested on."""
-_heads: dict[str, tuple[Tensor, Tensor]] = {}
 
 
 @torch.no_grad()
@@ -46,22 +44,10 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
     device = split.labels.device
     share = tuple(torch.cat(each).cpu() for each in zip(*found, strict=True))
     features, labels = (torch.cat(each).to(device) for each in zip(*evaluation.collect(split, share), strict=True))
-    weight, bias = _fit_once(features, labels, examples.classes)
+    with torch.enable_grad():
+        weight, bias = fit_logistic(features, labels, examples.classes, decay=1 / len(labels))
     model.head.weight.copy_(weight)
     model.head.bias.copy_(bias)
-
-
-def _fit_once(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Fit a head unless this process has fitted one to the same features: it can take longer than training."""
-    found = hashlib.sha256(str(classes).encode())
-    for each in (features, labels):
-        found.update(each.cpu().contiguous().numpy().data)
-    key = found.hexdigest()
-    if key not in _heads:
-        with torch.enable_grad():
-            weight, bias = fit_logistic(features, labels, classes, decay=1 / len(labels))
-        _heads[key] = weight.cpu(), bias.cpu()
-    return _heads[key]
 
 
 def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> dict[str, TestSet]:

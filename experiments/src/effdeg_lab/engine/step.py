@@ -221,6 +221,7 @@ class Step:
                 for shape in self._find_new(penalized):
                     self._run(penalized, shape)
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # another run may train on this GPU until it is this one's turn
 
     def capture(self, *, penalized: bool) -> None:
         """Capture the step of each shape on a GPU, unless the model runs in several processes. Changes the model."""

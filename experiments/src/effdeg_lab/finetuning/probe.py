@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-# Of the mean loss, for the largest of its derivatives.
+# Of the mean loss, for the largest of its derivatives in the coordinates of the search.
 _TOLERANCE, _STEPS = 1e-7, 2000
 _LARGE = 1e-5  # above this the minimum was missed
 
@@ -38,7 +38,11 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
     if not bool(features.isfinite().all()):
         raise ValueError("the features are not all finite.")
     x = torch.cat([features.double(), torch.ones_like(features[:, :1], dtype=torch.float64)], dim=1)
-    head = torch.zeros(classes, x.shape[1], dtype=torch.float64, device=x.device, requires_grad=True)
+    # In coordinates in which the loss has about the same curvature in all directions: far fewer steps lead there.
+    unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    inverse: Tensor = torch.linalg.inv(torch.linalg.cholesky(x.mT @ x / (4 * len(x)) + decay * unit))
+    points = x @ inverse.mT
+    head = torch.zeros(classes, x.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [head],
         max_iter=_STEPS,
@@ -50,7 +54,7 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = cross_entropy(x @ head.T, labels) + decay / 2 * head.square().sum()
+        loss = cross_entropy(points @ head.T, labels) + decay / 2 * (head @ inverse).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -59,6 +63,6 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
     assert head.grad is not None
     if (slope := float(head.grad.abs().max())) > _LARGE:
         said = f"the logistic regression has not converged: a derivative of its loss is still {slope:.1g}."
-        warnings.warn(f"{said} Standardize the features, or use a larger decay.", RuntimeWarning, stacklevel=2)
-    found = head.detach().to(features.dtype)
+        warnings.warn(f"{said} Use a larger decay.", RuntimeWarning, stacklevel=2)
+    found = (head.detach() @ inverse).to(features.dtype)
     return found[:, :-1], found[:, -1]

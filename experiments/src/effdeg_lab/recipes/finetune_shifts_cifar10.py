@@ -18,7 +18,6 @@ RECIPE = replace(
         batch=256,
         augment="crop-flip",
         crop_scale=0.08,
-        compile=True,
         evaluate_every=2,
     ),
     departs=(
