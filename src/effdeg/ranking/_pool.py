@@ -79,8 +79,8 @@ class Pool:
         return self.cluster_count < len(self)
 
     def describe_stratum(self) -> str:
-        """Describe the stratum that all models are in, as in ``recipe mixup``."""
-        return f"{join(self.strata_by)} {self.stratum}"
+        """Describe the stratum that all models are in: ``recipe mixup``, or by several settings ``mixup, 4``."""
+        return f"{self.strata_by[0]} {self.stratum}" if len(self.strata_by) == 1 else str(self.stratum)
 
     def describe_clusters(self) -> str:
         """Describe the clusters and how many there are."""
