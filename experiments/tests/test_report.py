@@ -142,6 +142,18 @@ def test_single_runs_of_equal_length_are_told_apart(runs):
     assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine; limit 50 (recipe: none).\n" in text
 
 
+def test_a_run_that_the_table_has_under_another_method_is_not_listed_again():
+    ed = METHODS.method("ed")
+    short = replace(ed, name="short", title="ED, half the epochs", changes={**ed.changes, "epochs": 10})
+    recipe = replace(METHODS, methods=(*METHODS.methods, short))
+    runs = [make_run(recipe, name, 0.8) for name in ("plain", "ed", "short")]
+    text = to_text(report_on(recipe, runs), "markdown")
+    assert "ED, half the epochs" in text
+    assert "Also run" not in text
+    text = to_text(report_on(recipe, [*runs, make_run(METHODS, "plain", 0.8, epochs=4)]), "markdown")
+    assert text.count("Also run") == text.count("Also run: Baseline, 4 epochs") == 1
+
+
 NARROW = {"data": "my data", "batch": 8}
 
 

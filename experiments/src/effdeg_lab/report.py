@@ -68,8 +68,11 @@ class Report:
         """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""
         yield f"{self.recipe.title} ({self.recipe.paper})"
         yield f"{self.recipe.source}: {self.recipe.expects}"
+        shown = [run.file for each in self.results[0].done for run in each.runs]
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
             if index > 0 and results.size == 1:  # nothing to compare it with
+                if all(run.file in shown for run in results.done[0].runs):  # another method's at the first scale
+                    continue
                 differs = [
                     each for each in results.departures if not each.startswith("epochs ")
                 ]  # the heading has them
