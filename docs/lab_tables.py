@@ -34,7 +34,7 @@ from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.studies.shifts import Shifts
-from effdeg_lab.tables import escape_markdown, to_markdown
+from effdeg_lab.tables import escape_markdown, to_markdown, to_sentence
 
 RESULTS = Path(__file__).parent.parent / "results"
 # Weight decay hardly moves the gap of the two pools of the paper.
@@ -176,8 +176,8 @@ def format_tables(name: str, count: str | None = None) -> str:
     if not find_runs(name.partition("@")[0]):
         return "*Not run yet.*\n"
     verdict = judge(name)
-    number = escape_markdown(verdict.number)
-    text = f"**Claim: {verdict.word}.**{number and f' {number[0].upper()}{number[1:]}.'}\n"
+    number = f" {to_sentence(escape_markdown(verdict.number))}" if verdict.number else ""
+    text = f"**Claim: {verdict.word}.**{number}\n"
     found = tables(name)[: int(count) if count else None]
     return "\n".join([*([text] if verdict.word != "no claim" else []), *map(to_markdown, found)])
 

@@ -102,6 +102,11 @@ def to_latex(table: Table, label: str) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
+def to_sentence(text: str) -> str:
+    """Return a message as a sentence, as notes are."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
+
+
 def escape_markdown(text: str) -> str:
     """Escape what Markdown would take for its own, except within backquotes."""
     parts = text.split("`")

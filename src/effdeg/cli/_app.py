@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -23,12 +22,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",  # in which paragraphs are filled
 )
 for _command in (measure, compare, pool, rank, demo):
-    # Typer would keep the line breaks of the code, which are those of another width.
-    _paragraphs = (getdoc(_command) or "").split("\n\n")
-    app.command(help="\n\n".join(" ".join(each.split()) for each in _paragraphs))(_command)
+    app.command()(_command)
 
 
 _state = {"traceback": False}

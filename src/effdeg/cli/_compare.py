@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 def compare(
     models: Annotated[
         list[str],
-        o.argument(
-            help="Two or more models, each as for [bold]effdeg measure[/]; or one from code and several --weights."
-        ),
+        o.argument(help="Two or more models, each as for **effdeg measure**; or one from code and several --weights."),
     ],
     data: o.Data,
     *,

@@ -21,8 +21,8 @@ def measure(
     model: Annotated[
         str,
         o.argument(
-            help="[bold]package.module:callable[/] (called without arguments, it returns the model), a Hugging Face "
-            "model folder, or a torch.export [bold].pt2[/] file."
+            help="**package.module:callable** (called without arguments, it returns the model), a Hugging Face "
+            "model folder, or a torch.export **.pt2** file."
         ),
     ],
     data: o.Data,

@@ -31,7 +31,7 @@ _read = partial(typer.Option, rich_help_panel="How the data are read")
 Data = Annotated[
     str,
     option(
-        help="Examples: [bold].npy .npz .pt .safetensors .parquet[/] or a folder of images. No labels are needed. "
+        help="Examples: **.npy .npz .pt .safetensors .parquet** or a folder of images. No labels are needed. "
         "Bytes (uint8) are divided by 255."
     ),
 ]

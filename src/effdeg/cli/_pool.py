@@ -24,14 +24,14 @@ def pool(
     model: Annotated[
         str,
         o.argument(
-            help="[bold]package.module:callable[/] (called without arguments, it returns the model), or a Hugging Face "
+            help="**package.module:callable** (called without arguments, it returns the model), or a Hugging Face "
             "model folder."
         ),
     ],
     data: Annotated[
         str,
         o.option(
-            help="Examples that the models were not trained on, as for [bold]effdeg measure[/]. Labels in the file "
+            help="Examples that the models were not trained on, as for **effdeg measure**. Labels in the file "
             "give the test accuracy."
         ),
     ],
@@ -73,7 +73,7 @@ def pool(
 ) -> None:
     """Measure many checkpoints of one model: effective degree, proxies, accuracies; one row for each.
 
-    The table can be ranked with [bold]effdeg rank[/]. Every row is written at once, and the same command continues a
+    The table can be ranked with **effdeg rank**. Every row is written at once, and the same command continues a
     table that was interrupted. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.
     """
     check_target("--out", out, {".csv"})

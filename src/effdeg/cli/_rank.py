@@ -53,7 +53,7 @@ class RankOptions:
 def rank(
     table: Annotated[
         Path,
-        o.argument(help="[bold].csv[/] or [bold].parquet[/], one row per model: hyperparameters, measures, the gap."),
+        o.argument(help="**.csv** or **.parquet**, one row per model: hyperparameters, measures, the gap."),
     ],
     *,
     options: RankOptions,

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from inspect import getdoc
 from typing import Annotated
 
 import typer
@@ -22,13 +21,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",  # in which paragraphs are filled
 )
-for _command in (list_recipes, show, run, sweep, status, table, clip_pool, soup, report):
-    _name = "list" if _command is list_recipes else None
-    # Typer would keep the line breaks of the code, which are those of another width.
-    _paragraphs = (getdoc(_command) or "").split("\n\n")
-    app.command(_name, help="\n\n".join(" ".join(each.split()) for each in _paragraphs))(_command)
+app.command("list")(list_recipes)
+for _command in (show, run, sweep, status, table, clip_pool, soup, report):
+    app.command()(_command)
 
 _traceback = False
 

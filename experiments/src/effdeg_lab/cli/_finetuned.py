@@ -19,7 +19,7 @@ def clip_pool(
     clip: Annotated[Path | None, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")] = None,
     data: Data = None,
     workers: Annotated[int, Option(help="Processes that decode images.")] = 8,
-    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
+    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; **local** for this machine.")] = None,
     device: Device = None,
 ) -> None:
     """Measure the fine-tuned CLIPs of model soups, one after another, and draw the paper's Figures 3 and 8.
@@ -50,7 +50,7 @@ def soup(name: Name, changes: KeptRuns = None, data: Data = None, runs: Runs = R
     """Average the weights of a fine-tuning sweep's tuning runs, and test the soups.
 
     What enters the greedy soup is decided by the training images that these runs held out. The result is kept in the
-    recipe's folder of runs, where [bold]effdeg-lab table[/] finds it.
+    recipe's folder of runs, where **effdeg-lab table** finds it.
     """
     from effdeg.io import to_json, write_atomically
     from effdeg_lab.finetuning.soups import measure_soups

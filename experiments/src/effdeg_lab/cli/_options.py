@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from effdeg_lab.runs import Run
 
 RUNS = Path("effdeg-runs")
-RECIPES = "of [bold]effdeg-lab list[/], or your own as [bold]package.module:RECIPE[/]"
+RECIPES = "of **effdeg-lab list**, or your own as **package.module:RECIPE**"
 Name = Annotated[str, Argument(help=f"A recipe {RECIPES}.", show_default=False)]
 Runs = Annotated[Path, Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
 Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.")]

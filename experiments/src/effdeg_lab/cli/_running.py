@@ -55,7 +55,7 @@ def run(
     drawn, unless --set says otherwise. Under torchrun the processes share the work.
 
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
-    [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]). Started again, it continues.
+    **RequeueExit=75** in slurm.conf, and **sbatch --requeue**). Started again, it continues.
     """
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
@@ -113,7 +113,7 @@ def sweep(
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
     processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
     together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
-    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; [bold]local[/] for this machine.")] = None,
+    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; **local** for this machine.")] = None,
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
@@ -125,7 +125,7 @@ def sweep(
     time. A run that fails stops no other. Several sweeps may share a folder: each run is carried out once.
 
     SIGTERM and Ctrl-C make all runs save and stop. After SIGTERM the exit code is 75, on which job schedulers can
-    requeue the sweep (Slurm: [bold]RequeueExit=75[/] in slurm.conf, and [bold]sbatch --requeue[/]).
+    requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
     from effdeg_lab import sweep as sweeping
     from effdeg_lab.recipe import find_recipe

@@ -15,7 +15,7 @@ from effdeg_lab.recipe import Recipe
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
-from effdeg_lab.tables import NOTHING, Table
+from effdeg_lab.tables import NOTHING, Table, to_sentence
 from effdeg_lab.verdicts import Verdict, judge
 
 # The effective degree, raw and normalized: on the training images that all other measures see, on test images, and
@@ -139,11 +139,6 @@ def read_pool(results: Results) -> ModelPool:
 def count_models(number: int) -> str:
     """Return how many models there are, in words."""
     return f"{number} model{'' if number == 1 else 's'}"
-
-
-def to_sentence(text: str) -> str:
-    """Return a message as a sentence of its own."""
-    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 def read_models(results: Results) -> list[dict[str, Any]]:

@@ -25,9 +25,8 @@ from effdeg_lab.studies.pool import (
     list_measures,
     name_columns,
     read_models,
-    to_sentence,
 )
-from effdeg_lab.tables import NOTHING, Table
+from effdeg_lab.tables import NOTHING, Table, to_sentence
 from effdeg_lab.verdicts import Verdict, judge
 
 if TYPE_CHECKING:

@@ -80,8 +80,8 @@ class Returns(Study):
         if any(speeds):
             columns["steps/s"] = [NOTHING if speed is None else f"{speed:,.0f}" for speed in speeds]
             columns["speed"] = [format_price(_compare_speeds(each, first)) for each in methods]
-            whose = f"{first.method.title}'s, of runs that did not share their device"
-            notes.append(f"Speed: steps per second relative to {whose}.")
+            alone = "of runs that did not share their device"
+            notes.append(f"Speed: steps per second relative to {first.method.title}'s, {alone}.")
         errors = [run.value("test_return_error") for each in results.done for run in each.runs]
         if not np.isnan(errors).all():
             notes.append(f"Standard error over the episodes of one run: at most {np.nanmax(errors):.2f}.")
@@ -90,10 +90,8 @@ class Returns(Study):
             row = {"": title, "unseen levels": unseen_there, "training levels": training}
             for name, column in columns.items():
                 column.append(row.get(name, NOTHING))
-            there = (
-                f"{published[0].count} runs of openai/train-procgen after as many steps, with batches of 65,536 steps"
-            )
-            notes.append(f"{title}: {there}.")
+            source = f"{published[0].count} runs of openai/train-procgen"
+            notes.append(f"{title}: {source} after as many steps, with batches of 65,536 steps.")
         notes += results.failures
         return make_table(f"{name_panel(results)}: {results.heading}", columns, notes, bold_largest(unseen, 1))
 
