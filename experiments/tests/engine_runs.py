@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.modules.module import _global_forward_pre_hooks
 
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training, loop, train
@@ -75,15 +76,35 @@ def break_off(step):
 
 
 def stop_after(steps):
-    """Return a flag that asks to stop after this many steps, as SIGTERM does."""
+    """Return a flag that asks to stop after this many steps, as SIGTERM does, and not in an evaluation before."""
     asked = iter(range(1, 10**9))
-    return lambda: next(asked) >= steps
+    return lambda: not _global_forward_pre_hooks and next(asked) >= steps
 
 
 def carry_out_stopped(folder, settings, steps, run=train, **given):
     """Carry out a run that is asked to stop after some steps."""
     with pytest.raises(StoppedError):
         carry_out(folder, settings, run, asked_to_stop=stop_after(steps), **given)
+
+
+@contextmanager
+def stop_in(owner, name, *, call=1, look=1):
+    """Give a flag that asks to stop within a call of a function, when it is looked at for the nth time from then on."""
+    function, calls, looks = getattr(owner, name), [], []
+
+    def watch(*arguments, **given):
+        calls.append(name)
+        number, found = len(calls), function(*arguments, **given)
+        assert number != call, f"{name} was not stopped"
+        return found
+
+    def asked():
+        looks.extend(calls[call - 1 : call])
+        return len(looks) >= look
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, watch)
+        yield asked
 
 
 def carry_out_interrupted(folder, settings, run, owner, name, *, killed, stopped):

@@ -20,6 +20,7 @@ from engine_runs import (
     run_mlp,
     small,
     stop_after,
+    stop_in,
 )
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -129,6 +130,28 @@ def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, mon
     monkeypatch.undo()
     monkeypatch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
     assert_same_end(done, carry_out(tmp_path / "killed", settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "look"), [("evaluate", 4), ("score_test", 1), ("measure_degree", 9), ("measure_proxies", 30)]
+)
+def test_a_run_that_is_stopped_in_its_last_measures_does_not_train_again(tmp_path, monkeypatch, name, look):
+    settings = small(regularizer="ed", evaluate_every=4, proxies=("sharpness@0.05",), proxy_examples=40)
+    whole = carry_out(tmp_path / "whole", settings)
+    with stop_in(evaluation, name, look=look) as asked, pytest.raises(StoppedError):
+        carry_out(tmp_path / "stopped", settings, asked_to_stop=asked)
+    monkeypatch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
+    again = carry_out(tmp_path / "stopped", settings)
+    assert_same_end(whole, again)
+    assert [file.name for file in again.file.with_suffix("").iterdir()] == ["weights.pt"]
+
+
+def test_a_run_that_is_stopped_in_an_evaluation_goes_on_with_it(tmp_path):
+    whole = carry_out(tmp_path / "whole", small(regularizer="ed"))
+    for call in (1, 3):
+        with stop_in(evaluation, "evaluate", call=call) as asked, pytest.raises(StoppedError):
+            carry_out(tmp_path / f"{call}", small(regularizer="ed"), asked_to_stop=asked)
+        assert_same_end(whole, carry_out(tmp_path / f"{call}", small(regularizer="ed")))
 
 
 def test_proxies_of_test_examples_without_their_labels(tmp_path):
@@ -401,6 +424,15 @@ def train_as(rank, folder):
     # Only the second process is asked to stop; both do, at the same step.
     for name in ("broken", "alone"):
         attempt(name, small(regularizer="ed"), asked_to_stop=stop_after(4) if rank else lambda: False)
+    # Only the second process is asked to stop in a measure; both do before the next one, and do not train again.
+    measured = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "score_test", lambda *_: measured.append(rank) or {})
+        patch.setattr(evaluation, "measure_degree", lambda *_: pytest.fail("it does not stop"))
+        attempt("measured", small(regularizer="ed"), asked_to_stop=lambda: 1 in measured)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
+        attempt("measured", small(regularizer="ed"))
     # The second process would save after every step by its own clock, the first never: they agree.
     loop.SECONDS_AT_RISK = -1.0 if rank else 1e9
     attempt("broken", small(regularizer="ed"))
@@ -414,9 +446,11 @@ def test_two_processes(tmp_path):
     alone = carry_out(tmp_path / "one", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
     weights = torch.load(next((tmp_path / "plain").rglob("weights.pt")))
     assert_close(alone.weights, weights, rtol=1e-4, atol=1e-5)
-    (plain,), (whole,), (broken,) = (RunFolder(tmp_path / name).read() for name in ("plain", "whole", "broken"))
+    names = ("plain", "whole", "broken", "measured")
+    (plain,), (whole,), (broken,), (measured,) = (RunFolder(tmp_path / name).read() for name in names)
     assert plain.environment["processes"] == 2
-    assert broken.value("test_loss") == whole.value("test_loss")
+    for key in ("test_loss", "effective_degree.value"):
+        assert broken.value(key) == measured.value(key) == whole.value(key)
     with pytest.warns(RuntimeWarning, match="another number of processes"):
         assert carry_out(tmp_path / "alone", small(regularizer="ed")).summary["epochs"] == 4
     check_steps_of_two_processes(tmp_path)

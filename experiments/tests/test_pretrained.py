@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from engine_runs import assert_same_end, break_off, carry_out, make_pictures, small
+from engine_runs import assert_same_end, break_off, carry_out, make_pictures, small, stop_in
 from PIL import Image
 from pretrained_toys import make_encoder, make_shifted, tune
 from test_streaming import draw_images, write_folders
@@ -24,6 +24,7 @@ from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.finetuning.interpolation import interpolate
 from effdeg_lab.finetuning.probe import fit_logistic
 from effdeg_lab.models import ViT
+from effdeg_lab.runs import StoppedError
 
 CPU = torch.device("cpu")
 
@@ -214,6 +215,8 @@ def test_a_broken_off_run_ends_as_an_unbroken_one(tmp_path, pictures):
     settings = tune(regularizer="ed", weight=2.0, components=2, ramp=0.0)
     with break_off(4):
         carry_out(tmp_path / "broken", settings, train)
+    with stop_in(classify, "measure_interpolated", look=10) as asked, pytest.raises(StoppedError):
+        carry_out(tmp_path / "broken", settings, asked_to_stop=asked)
     assert_same_end(carry_out(tmp_path / "broken", settings), carry_out(tmp_path / "whole", settings))
 
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from engine_runs import assert_close, assert_same_end, break_off, carry_out, make_job
+from engine_runs import assert_close, assert_same_end, break_off, carry_out, make_job, stop_in
 from PIL import Image
 
 from effdeg_lab.data import check, decoding, load
 from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, draw_crop, find_center, read_crops
-from effdeg_lab.engine import train
+from effdeg_lab.engine import evaluation, train
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
-from effdeg_lab.runs import RunFolder
+from effdeg_lab.runs import RunFolder, StoppedError
 from tests.properties import run_in_processes
 
 CLASSES, TRAIN, TEST = 10, 13, 3  # images of each class
@@ -266,7 +266,10 @@ def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, f
         with break_off(step=5):  # three steps make an epoch
             carry_out(tmp_path / "broken", settings, data=folder)
         del read[:]
-        broken = carry_out(tmp_path / "broken", settings, data=folder)
+        # It is stopped again when it is trained.
+        with stop_in(evaluation, "score_test") as asked, pytest.raises(StoppedError):
+            carry_out(tmp_path / "broken", settings, data=folder, asked_to_stop=asked)
+    broken = carry_out(tmp_path / "broken", settings, data=folder)
     assert_same_end(whole, broken)
     # The checkpoint is that of step 4: the second batch of the second epoch is the first to be read, after the two
     # images on which the network is checked.

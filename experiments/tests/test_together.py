@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_runs import TIMES, assert_close, carry_out, make_job, make_picture_examples, small, stop_after
+from engine_runs import TIMES, assert_close, carry_out, make_job, make_picture_examples, small, stop_after, stop_in
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from effdeg_lab import workers
 from effdeg_lab.cli import main
-from effdeg_lab.engine import loop, together, train_together
+from effdeg_lab.engine import evaluation, loop, together, train_together
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.together import StackedStep
@@ -227,6 +227,20 @@ def test_runs_that_are_killed_while_they_save_go_on_from_where_each_is(tmp_path,
     for one, two in zip(whole, carry_out_together(tmp_path / "killed", SEVERAL), strict=True):
         assert_like(one, two, rtol=1e-4, atol=1e-5)
     assert starts == [3, 2]
+
+
+def test_runs_that_are_stopped_in_an_evaluation_or_in_their_last_measures(tmp_path, monkeypatch):
+    whole = carry_out_together(tmp_path / "whole", SEVERAL)
+    with stop_in(evaluation, "evaluate", call=5) as asked, pytest.raises(StoppedError):  # the second evaluation of two
+        carry_out_together(tmp_path / "stopped", SEVERAL, asked_to_stop=asked)
+    with stop_in(evaluation, "measure_degree", call=2) as asked, pytest.raises(StoppedError):
+        carry_out_together(tmp_path / "stopped", SEVERAL, asked_to_stop=asked)
+    # The first run has ended by then, and the others do not train again.
+    monkeypatch.setattr(StackedStep, "__call__", lambda *_, **__: pytest.fail("they train again"))
+    (first,) = (run for run in RunFolder(tmp_path / "stopped").read() if run.finished)
+    for one, two in zip(whole, [first, *carry_out_together(tmp_path / "stopped", SEVERAL[1:])], strict=True):
+        assert_like(one, two)
+    assert not [*tmp_path.rglob("checkpoint-*")]
 
 
 def test_runs_that_were_stopped_go_on_alone(tmp_path):

@@ -54,14 +54,18 @@ def finish(
     if settings.start_from != "scratch" and not settings.held_out:
         # All of its weights will be replaced: it needs no head that fits.
         network = make_network(settings.change({"start_from": "pretrained"}), examples, job.device, job.data)
-        summary |= measure_interpolated(network, loop.first_weights, task.model.state_dict(), examples, settings)
+        ends = loop.first_weights, task.model.state_dict()
+        summary |= loop.measure(measure_interpolated, network, *ends, examples, settings)
     if settings.proxies or settings.test_proxies:
         loop.save()
     if settings.test_proxies:
-        summary |= evaluation.measure_test_proxies(task.model, examples, settings, progress=shows)
+        summary |= loop.measure(evaluation.measure_test_proxies, task.model, examples, settings, progress=shows)
     if settings.proxies:
-        summary["effective_degree_random_pixels"] = evaluation.measure_on_noise(task.model, examples, settings)
-        summary |= evaluation.measure_proxies(task.model, loop.first_weights, examples, settings, progress=shows)
+        on_noise = loop.measure(evaluation.measure_on_noise, task.model, examples, settings)
+        summary["effective_degree_random_pixels"] = on_noise
+        summary |= loop.measure(
+            evaluation.measure_proxies, task.model, loop.first_weights, examples, settings, progress=shows
+        )
     loop.finish(summary)
 
 
@@ -207,20 +211,22 @@ class Schedules:
 def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Return what came out of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
-    corrupted = evaluation.evaluate_corrupted(task.model, examples, settings)
+    model = task.model
+    corrupted = loop.measure(evaluation.evaluate_corrupted, model, examples, settings)
+    mean = corrupted.get("corrupted_accuracy")
     return {key: loop.last[key] for key in kept if key in loop.last} | {
         "gap": loop.last["train_accuracy"] - loop.last["test_accuracy"],
         "epochs": settings.epochs,
         "seconds": loop.seconds,
         "seconds_per_epoch": loop.seconds / settings.epochs,
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
-        "parameters": sum(each.numel() for each in task.model.parameters()),
+        "parameters": sum(each.numel() for each in model.parameters()),
         **loop.measure_speed(),
         **({} if task.source is None else task.source.summarize()),
-        **evaluation.score_test(task.model, examples, settings),
+        **loop.measure(evaluation.score_test, model, examples, settings),
         **corrupted,
-        **evaluation.evaluate_shifted(task.model, examples, corrupted.get("corrupted_accuracy"), settings),
-        **evaluation.measure_degree(task.model, examples, settings),
+        **loop.measure(evaluation.evaluate_shifted, model, examples, mean, settings),
+        **loop.measure(evaluation.measure_degree, model, examples, settings),
         **({} if task.memory is None else task.memory.summarize()),
     }
 

@@ -8,21 +8,23 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import filelock
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg_lab.engine.step import State, Step, Task
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.runs import Job, StoppedError, get_rank_and_size
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SECONDS_AT_RISK = 60.0
@@ -30,6 +32,10 @@ SECONDS_AT_RISK = 60.0
 # Several processes agree only this often, in steps, on whether to save or to stop: agreeing takes time.
 _STEPS_BETWEEN_AGREEMENTS = 20
 _SECONDS_BETWEEN_UPDATES = 0.5
+
+
+class _AskedError(BaseException):
+    """The run was asked to stop. Not an ``Exception``, which a measure might handle as one of the model."""
 
 
 class Loop:
@@ -90,14 +96,33 @@ class Loop:
             if task.source is not None:
                 self._batches = stack.enter_context(closing(task.source.read(self._plan(), self._share)))
             self._saved = self._since = time.perf_counter()
+            self._evaluate()  # a run may have been stopped in an evaluation
             while self.step < task.steps:
                 self._train_step()
-                if self.step in task.evaluation_steps:
-                    self._evaluate()
+                self._evaluate()
                 self._save_or_stop()
                 if shows and (time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES or self.step == task.steps):
                     update(self.step, task.describe(self.last) if self.last else "")
                     shown = time.perf_counter()
+
+    def measure(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Return what a function finds that runs the model and leaves it as it was, unless the run is asked to stop.
+
+        Then a checkpoint is saved, and the run stops at the next call of a module. Several processes agree on it only
+        before they call the function, in which they may have different shares of the work.
+        """
+
+        def stop_if_asked(*_: object) -> None:
+            if any(gather(self._job.asked_to_stop())):
+                raise _AskedError
+
+        try:
+            with register_module_forward_pre_hook(stop_if_asked) if self._size == 1 else nullcontext():
+                stop_if_asked()
+                return function(*arguments, **options)
+        except _AskedError:
+            self.save()  # not where the error was raised: weights may be replaced there
+            raise StoppedError from None
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -220,7 +245,10 @@ class Loop:
         self._since = time.perf_counter()
 
     def _evaluate(self) -> None:
+        """Evaluate the model if that is due and not done yet."""
         task = self._task
+        if self.step not in task.evaluation_steps or self.last.get("step") == self.step:
+            return
         with self._clock_stopped(), self.turn.released() if task.frees_gpu else nullcontext():
             # DDP keeps the running statistics of every process its own until the next pass.
             for buffer in task.model.buffers() if self._size > 1 else ():
@@ -230,7 +258,8 @@ class Loop:
                 passes = 1 if task.regularizer.wrap is None else 2  # in a step
                 penalty = sum(gather(float(self._step.penalties))) / (self.penalized * passes * self._size)
             speed = self.measure_speed()
-            self.last = {"step": self.step, "seconds": self.seconds, **speed, **task.evaluate(self.step, penalty)}
+            found = self.measure(task.evaluate, self.step, penalty)
+            self.last = {"step": self.step, "seconds": self.seconds, **speed, **found}
             if self.first_process:
                 self._job.log(self.last)
 

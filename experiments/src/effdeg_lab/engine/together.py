@@ -117,9 +117,10 @@ def _or_alone(members: Sequence[Member]) -> Iterator[None]:
 
 
 def _train_steps(members: list[Member], stack: "StackedStep") -> list[Member]:
-    first, alive, planned, shapes = members[0], members, list[Tensor](), list[int | None]()
+    first, planned, shapes = members[0], list[Tensor](), list[int | None]()
     task, device = first.task, first.job.device
     step, seconds, penalties = first.step, first.seconds, first.penalized
+    alive = _each(members, Member._evaluate)  # runs may have been stopped in an evaluation
     saved = since = time.perf_counter()
     while alive and step < task.steps:
         epoch, number = divmod(step, task.examples // task.batch_size)
@@ -166,12 +167,20 @@ def _plan_epoch(members: Sequence[Member], epoch: int) -> tuple[Tensor, Tensor, 
 
 
 def _each(members: Sequence[Member], act: Callable[[Member], None]) -> list[Member]:
-    """Do something for every network; return those for which it worked. The runs of the others have failed."""
+    """Do something for every network; return those for which it worked. The runs of the others have failed.
+
+    If one is stopped, which saves it, all are.
+    """
     done = []
     for member in members:
         try:
             act(member)
             done.append(member)
+        except StoppedError:
+            for other in members:
+                if other is not member and other.job.claimed:  # neither finished nor failed
+                    other.save()
+            raise
         except Exception:
             member.job.fail(traceback.format_exc())
     return done
