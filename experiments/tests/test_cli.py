@@ -125,6 +125,12 @@ def test_a_run_takes_the_values_that_were_tuned(run, folder):
     assert folder.find(Toy(regularizer="ed", weight=7.0)).name == f"{NAME}/ed-0-weight=7"
 
 
+def test_a_run_takes_values_that_were_tuned_on_any_number_of_held_out_examples(run, folder):
+    for planned in sweeping.Plan(RECIPE, tuning_changes={"held_out": 50}).plan_tuning():
+        finish(folder, planned.settings, "ed")
+    assert "ED, seed 0, weight=7 (the best of 3 tried)" in run("run", NAME, "--method", "ed")[1]
+
+
 def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -101,6 +101,7 @@ def test_the_runs_that_results_come_from(folder):
         (7.0, {}),
         (2.0, {"changes": {"lr": 0.5}}),
         (2.0, {"tuning_changes": {"held_out": 5}}),
+        (2.0, {"tuning_changes": {"held_out": 5}, "tune": False}),
         (3.0, {"changes": {"weight": 3.0}}),
     ):
         (planned,) = Plan(RECIPE, methods=["ed"], seeds=[7], **changes).plan_final(runs)

@@ -15,7 +15,7 @@ import torch
 
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
-from effdeg_lab.results import choose
+from effdeg_lab.results import list_choices
 from effdeg_lab.runs import Run, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
 from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
@@ -98,11 +98,16 @@ class Plan:
         return _unique(planned)
 
     def get_tuned(self, method: Method, runs: Sequence[Run]) -> tuple[dict[str, Any], int]:
-        """Return the values that did best in tuning, unless a user sets one, and of how many they are the best."""
+        """Return the values that did best in tuning, unless a user sets one, and of how many they are the best.
+
+        Without tuning and unless a user says otherwise, they may have been tuned on any number of held-out examples.
+        """
         if not (method.tune and self.recipe.tuning) or method.tune.keys() & self.changes.keys():
             return {}, 0
-        choice = choose(self.recipe, method, runs, self._get_tuning())
-        return (dict(choice.changes), len(choice.tried)) if choice else ({}, 0)
+        changes = self._get_tuning()
+        held_out = changes["held_out"] if self.tune or "held_out" in self.tuning_changes else None
+        choices = list_choices(self.recipe, method, runs, changes, held_out)
+        return (dict(choices[0].changes), len(choices[0].tried)) if choices else ({}, 0)
 
     def _get_methods(self) -> list[Method]:
         return [self.recipe.method(name) for name in self.methods] or list(self.recipe.methods)

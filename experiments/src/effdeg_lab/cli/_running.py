@@ -71,7 +71,7 @@ def run(
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes():
         # The first process decides for all: what another one sees in the folder may already be something else.
-        plan, first = Plan(recipe, [chosen.name], changes=wanted), get_rank_and_size()[0] == 0
+        plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
         job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
