@@ -246,11 +246,17 @@ def test_a_warning_is_one_line_without_code(run, folder, recwarn):
 def test_what_a_sweep_is_asked_for_and_how_it_ended(run, monkeypatch, tmp_path, folder):
     asked, planned = [], Planned("ed", Toy(seed=5), "final")
     make_job(folder, Toy(seed=5), "ed").fail("no")
-    outcomes = [[Ended(planned, "failed", "[/] no")], [Ended(planned, "stopped")], [Ended(planned, "finished")]]
+    skipped = [Ended(planned._replace(method="tuned"), "not run", "because")] * 2
+    outcomes = [
+        [Ended(planned, "failed", "[/] no"), *skipped],
+        [Ended(planned, "stopped")],
+        [Ended(planned, "finished")],
+    ]
     monkeypatch.setattr(sweeping, "sweep", lambda plan, **options: asked.append((plan, options)) or outcomes.pop(0))
     code, out, _ = run("sweep", NAME, "--device", "cpu")
     assert code == 1
-    assert "1 failed; kept in effdeg-runs" in out
+    assert "1 failed, 2 not run; kept in effdeg-runs" in out
+    assert out.count("tuned: because") == 1
     assert "ed, final, seed 5: [/] no (effdeg-runs/toy/ed-5-" in out
     plan, options = asked[-1]
     assert (plan.methods, plan.seeds, plan.changes, plan.tune, plan.equal_time) == ((), [], {}, True, None)

@@ -122,7 +122,8 @@ def sweep(
     """Carry out all runs of a recipe: first those that tune, then every method with every seed.
 
     What is finished is skipped and what was started continues, so that a sweep can be ended and started again at any
-    time. A run that fails stops no other. Several sweeps may share a folder: each run is carried out once.
+    time. A run that fails stops no other, but a method of which no tuning run finishes is not run. Several sweeps may
+    share a folder: each run is carried out once.
 
     SIGTERM and Ctrl-C make all runs save and stop. After SIGTERM the exit code is 75, on which job schedulers can
     requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
@@ -154,6 +155,8 @@ def sweep(
             log = found.file.with_suffix("") / "log.txt" if found else runs
             what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
             print_rich(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(log))})")
+    for skipped, reason in {each.planned.method: each.note for each in outcome if each.ending == "not run"}.items():
+        print_rich(f"[red]{escape(skipped)}[/]: {escape(reason)}")
     if counts["failed"] or counts["stopped"]:
         raise typer.Exit(1 if counts["failed"] else REQUEUE)
 
