@@ -57,6 +57,7 @@ def run(
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
     **RequeueExit=75** in slurm.conf, and **sbatch --requeue**). Started again, it continues.
     """
+    from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
@@ -96,7 +97,10 @@ def run(
     if finished:
         print_rich(f"finished before; delete {escape(str(found.file))} to run it again")
     print_rich(f"[bold]{escape(recipe.study.headline(found))}[/]")
-    numbers = {key.replace("_", " "): format_number(value) for key, value in (found.summary or {}).items()}
+    # The name in pools: a classifier's own effective degree is of test examples.
+    names = {"effective_degree": "effective degree test"} if isinstance(settings, Training) else {}
+    summary = found.summary or {}
+    numbers = {names.get(key, key.replace("_", " ")): format_number(value) for key, value in summary.items()}
     print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
 
 
