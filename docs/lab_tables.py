@@ -176,8 +176,8 @@ def format_tables(name: str, count: str | None = None) -> str:
     if not find_runs(name.partition("@")[0]):
         return "*Not run yet.*\n"
     verdict = judge(name)
-    number = f" {to_sentence(escape_markdown(verdict.number))}" if verdict.number else ""
-    text = f"**Claim: {verdict.word}.**{number}\n"
+    details = f" {to_sentence(escape_markdown(verdict.details))}" if verdict.details else ""
+    text = f"**Claim: {verdict.word}.**{details}\n"
     found = tables(name)[: int(count) if count else None]
     return "\n".join([*([text] if verdict.word != "no claim" else []), *map(to_markdown, found)])
 

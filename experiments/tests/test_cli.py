@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,13 +12,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 import toys
 from toys import NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab import sweep as sweeping
 from effdeg_lab.cli import main
 from effdeg_lab.cli._running import REQUEUE
-from effdeg_lab.runs import RunFolder
+from effdeg_lab.recipe import find_recipe
+from effdeg_lab.runs import Job, RunFolder
 from effdeg_lab.workers import Ended, Planned
 
 OWN = """
@@ -125,6 +128,22 @@ def test_a_run_takes_the_values_that_were_tuned(run, folder):
     assert folder.find(Toy(regularizer="ed", weight=7.0)).name == f"{NAME}/ed-0-weight=7"
 
 
+def test_a_run_takes_values_that_were_tuned_on_any_number_of_held_out_examples(run, folder):
+    for planned in sweeping.Plan(RECIPE, tuning_changes={"held_out": 50}).plan_tuning():
+        finish(folder, planned.settings, "ed")
+    assert "ED, seed 0, weight=7 (the best of 3 tried)" in run("run", NAME, "--method", "ed")[1]
+
+
+def test_the_effective_degree_of_a_classifier_has_its_name_in_pools(run, folder):
+    recipe = find_recipe("digits-methods")
+    settings = recipe.resolve(recipe.methods[0])
+    job = Job(settings, recipe.name, recipe.methods[0].name, settings, folder, torch.device("cpu"))
+    job.start()
+    job.finish({"test_accuracy": 0.5, "effective_degree": {"value": 2.5, "stderr": 0.25}})
+    out = run("run", recipe.name)[1]
+    assert re.search(r"^effective degree test +2.5 ± 0.25", out, re.MULTILINE)
+
+
 def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -161,7 +180,7 @@ def test_an_experiment_of_ones_own(run, own):
     code, out, _ = run("run", own, "--seed", 1)
     assert code == 0
     assert "0.3333" in out
-    assert "2.5 ± 0.25" in out
+    assert re.search("^effective degree +2.5 ± 0.25", out, re.MULTILINE)  # of whatever it is
     code, _, err = run("run", own, "--method", "broken")
     assert code == 2
     assert "own_lab:RECIPE ended without a summary" in err
@@ -240,11 +259,17 @@ def test_a_warning_is_one_line_without_code(run, folder, recwarn):
 def test_what_a_sweep_is_asked_for_and_how_it_ended(run, monkeypatch, tmp_path, folder):
     asked, planned = [], Planned("ed", Toy(seed=5), "final")
     make_job(folder, Toy(seed=5), "ed").fail("no")
-    outcomes = [[Ended(planned, "failed", "[/] no")], [Ended(planned, "stopped")], [Ended(planned, "finished")]]
+    skipped = [Ended(planned._replace(method="tuned"), "not run", "because")] * 2
+    outcomes = [
+        [Ended(planned, "failed", "[/] no"), *skipped],
+        [Ended(planned, "stopped")],
+        [Ended(planned, "finished")],
+    ]
     monkeypatch.setattr(sweeping, "sweep", lambda plan, **options: asked.append((plan, options)) or outcomes.pop(0))
     code, out, _ = run("sweep", NAME, "--device", "cpu")
     assert code == 1
-    assert "1 failed; kept in effdeg-runs" in out
+    assert "1 failed, 2 not run; kept in effdeg-runs" in out
+    assert out.count("tuned: because") == 1
     assert "ed, final, seed 5: [/] no (effdeg-runs/toy/ed-5-" in out
     plan, options = asked[-1]
     assert (plan.methods, plan.seeds, plan.changes, plan.tune, plan.equal_time) == ((), [], {}, True, None)

@@ -6,7 +6,7 @@ from toy_results import METHODS, make_run, make_seeds
 from effdeg_lab.figures import styles_of
 from effdeg_lab.recipe import Reported
 from effdeg_lab.results import collect
-from effdeg_lab.studies.methods import Methods, format_degree, format_duration, measure_price
+from effdeg_lab.studies.methods import Methods, format_degree, format_duration, list_notes, measure_price
 
 
 def claim(runs, recipe=METHODS):
@@ -133,6 +133,8 @@ def test_tables_of_shared_devices_held_out_examples_and_failures():
     (table,) = METHODS.study.tables(results)
     assert table.columns[1:3] == ("paper, %", "here, held-out, %")
     assert "SAM failed: OSError: full" in table.notes
+    measured = replace(results, scale={**results.scale, "measure_paths": 3, "measure_nodes": 5})
+    assert "ED: of held-out examples, at the end of training, 3 paths × 5 nodes." in list_notes(measured)
 
 
 def test_prices_of_other_machines_are_not_compared():

@@ -90,6 +90,7 @@ def test_training_accuracy_may_explain_it_all(pool):
     verdict = POOL.study.claim(results)
     quantity = "Pearson's r of effective_degree minus that of train_accuracy"
     assert (verdict.word, verdict.quantity) == ("not decided", quantity)
+    assert str(verdict).endswith("as training accuracy alone follows the gap at least as closely")
     (reference,) = [row for row in POOL.study.tables(results)[0].rows if row[0] == "training accuracy (for reference)"]
     assert reference[1].startswith("1.00")
 

@@ -94,11 +94,11 @@ def test_code_in_notes():
 def test_text_and_plain_numbers(runs):
     report = report_on(METHODS, runs)
     assert report.tuning.rows == (
-        ("Mixup", "α = 1", "–", "used, not tuned"),
-        ("ED", "λ = 7", "10", "70.00%"),
-        ("ED", "λ = 20", "10", "70.00%"),
+        ("Mixup", "α = 1", "–", "–", "used, not tuned"),
+        ("ED", "λ = 7", "100", "10", "70.00%"),
+        ("ED", "λ = 20", "100", "10", "70.00%"),
     )
-    assert report.tuning.bold == {(1, 1), (1, 3)}
+    assert report.tuning.bold == {(1, 1), (1, 4)}
     assert report.tuning.notes[0].startswith("Bold: chosen.")
     untuned = report_on(METHODS, runs[:2]).tuning
     assert (untuned.rows, untuned.notes) == (report.tuning.rows[:1], ())
@@ -110,6 +110,16 @@ def test_text_and_plain_numbers(runs):
     plain = json.loads(to_json(to_dict(report)))
     assert plain["results"][0]["verdict"]["value"] == pytest.approx(4)
     assert plain["tuning"]["ed"]["changes"] == {"weight": 7.0}
+
+
+def test_tuning_on_another_number_of_held_out_examples_is_tuning():
+    tuning = [make_run(METHODS, "ed", 0.7, weight=weight, held_out=1000, epochs=10) for weight in (20.0, 7.0)]
+    tuning += [make_run(METHODS, "mixup", 0.7, held_out=1000), make_run(METHODS, "plain", 0.7, held_out=1000)]
+    report = report_on(METHODS, [make_run(METHODS, "ed", 0.8), make_run(METHODS, "plain", 0.7), *tuning])
+    assert report.tuning.rows == (("ED", "λ = 7", "1,000", "10", "70.00%"), ("ED", "λ = 20", "1,000", "10", "70.00%"))
+    assert report.tuning_runs == tuple(tuning[:2])
+    # Runs of a single value, and of methods that are not tuned, are results on held-out examples.
+    assert report.others == (({"held_out": 1000}, tuning[2:]),)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from toy_results import METHODS, POOL, Toy, make_run
 
-from effdeg_lab.results import Difference, Spread, choose, collect, matching
+from effdeg_lab.results import Difference, Spread, collect, list_choices, matching
 from effdeg_lab.runs import Run
 
 ED = METHODS.method("ed")
@@ -243,26 +243,46 @@ def test_a_setting_that_does_not_exist():
 
 def tune(*scores, **changes):
     return [
-        make_run(METHODS, "ed", score, weight=weight, held_out=100, **{"epochs": 10, **changes})
+        make_run(METHODS, "ed", score, weight=weight, **{"held_out": 100, "epochs": 10, **changes})
         for weight, score in scores
     ]
 
 
 def test_the_best_on_held_out_examples_is_chosen():
     runs = tune((20.0, 0.75), (7.0, 0.70), (3.0, 0.72), (5.0, None)) + tune((7.0, 0.76), seed=1)
-    choice = choose(METHODS, ED, runs)
-    assert (choice.changes, choice.score, choice.epochs) == ({"weight": 20.0}, 0.75, 10)
+    (choice,) = list_choices(METHODS, ED, runs)
+    assert (choice.changes, choice.score, choice.held_out, choice.epochs) == ({"weight": 20.0}, 0.75, 100, 10)
     # In the order of the recipe, then what a user has added; a run without an accuracy went wrong.
     assert choice.tried == [
         ({"weight": 7.0}, pytest.approx(0.73)),
         *(({"weight": w}, s) for w, s in ((20.0, 0.75), (3.0, 0.72), (5.0, 0.0))),
     ]
-    assert choose(METHODS, METHODS.method("plain"), runs) is None
-    assert choose(METHODS, ED, [make_run(METHODS, "ed", 0.9)]) is None
+    assert list_choices(METHODS, METHODS.method("plain"), runs) == []
+    assert list_choices(METHODS, ED, [make_run(METHODS, "ed", 0.9)]) == []
 
 
 def test_the_longest_tuning_of_several_values_counts():
     runs = tune((7.0, 0.70), (20.0, 0.75)) + tune((7.0, 0.9), epochs=100)
-    assert choose(METHODS, ED, runs).epochs == 10
+    assert [each.epochs for each in list_choices(METHODS, ED, runs)] == [10]
     runs += tune((20.0, 0.8), epochs=100)
-    assert (choose(METHODS, ED, runs).epochs, choose(METHODS, ED, runs).changes) == (100, {"weight": 7.0})
+    found = [(each.epochs, each.changes) for each in list_choices(METHODS, ED, runs)]
+    assert found == [(100, {"weight": 7.0}), (10, {"weight": 20.0})]
+
+
+def test_values_may_be_tuned_on_another_number_of_held_out_examples():
+    def list_found(runs, **options):
+        return [(each.held_out, each.changes["weight"]) for each in list_choices(METHODS, ED, runs, **options)]
+
+    fewer = tune((7.0, 0.70), (20.0, 0.75), held_out=50, epochs=100)
+    assert list_found(fewer) == list_found(fewer, held_out=50) == [(50, 20.0)]
+    assert list_found(fewer, held_out=100) == []
+    both = [*fewer, *tune((7.0, 0.76), (20.0, 0.75))]
+    assert list_found(both) == [(100, 7.0), (50, 20.0)]  # first that of the recipe, although it is shorter
+    # A single value on a number that no sweep was asked for tunes nothing.
+    assert list_found(fewer[:1]) == []
+    assert list_found(fewer[:1], held_out=50) == [(50, 7.0)]
+    # The choice that is shown is that of the runs that are shown.
+    used = [make_run(METHODS, "ed", 0.8, weight=20.0)]
+    assert collect(METHODS, [*both, *used])[0].find("ed").choice.held_out == 50
+    used += [make_run(METHODS, "ed", 0.8, weight=7.0)]
+    assert collect(METHODS, [*both, *used])[0].find("ed").choice.held_out == 100

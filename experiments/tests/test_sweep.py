@@ -101,6 +101,7 @@ def test_the_runs_that_results_come_from(folder):
         (7.0, {}),
         (2.0, {"changes": {"lr": 0.5}}),
         (2.0, {"tuning_changes": {"held_out": 5}}),
+        (2.0, {"tuning_changes": {"held_out": 5}, "tune": False}),
         (3.0, {"changes": {"weight": 3.0}}),
     ):
         (planned,) = Plan(RECIPE, methods=["ed"], seeds=[7], **changes).plan_final(runs)
@@ -204,6 +205,30 @@ def test_it_tunes_first_and_runs_with_what_was_best(folder, in_this_process):
     run_sweep(folder, methods=["ed"], tune=False, seeds=[2])
     run_sweep(folder, methods=["ed"], seeds=[0], changes={"weight": 3})
     assert in_this_process[7:] == [replace(best, seed=2), replace(ED, weight=3.0)]
+
+
+def test_a_method_of_which_no_tuning_run_finishes_is_not_run(folder, in_this_process):
+    recipe, broken = find_recipe("toys:UNTUNED"), Toy(**toys.BROKEN)
+    outcome = run_sweep(folder, recipe=recipe, seeds=[0])
+    ended = [(each.planned.method, each.planned.purpose, each.ending) for each in outcome]
+    assert sorted(ended) == [
+        ("fixed", "final", "failed"),
+        ("plain", "final", "finished"),
+        ("tuned", "final", "not run"),
+        *[("tuned", "tuning", "failed")] * 2,
+    ]
+    (reason,) = (each.note for each in outcome if each.ending == "not run")
+    assert reason.startswith("not run, as none of its 2 tuning runs finished.")
+    assert "--set weight=VALUE" in reason
+    # Untuned if that is asked for, and tuned by what has finished.
+    (folder.folder / "healed").touch()
+    for options in ({"tune": False}, {"changes": {"weight": 3.0}}):
+        outcome = run_sweep(folder, recipe=recipe, methods=["tuned"], seeds=[1], **options)
+        assert [each.ending for each in outcome] == ["finished"]
+    finish(folder, replace(broken, weight=20.0, held_out=100, epochs=2), "broken")
+    (folder.folder / "healed").unlink()
+    outcome = run_sweep(folder, recipe=recipe, methods=["tuned"], seeds=[0])
+    assert list_ended(outcome, "failed")[-1] == replace(broken, weight=20.0)
 
 
 def test_failures_are_kept_apart_and_every_method_gets_the_time_of_one(folder, in_this_process, capsys):

@@ -96,6 +96,16 @@ RECIPE = Recipe(
     tuning={"held_out": 100, "epochs": 2},
 )
 WITH_DATA = replace(RECIPE, settings=ToyWithData())
+# A method that cannot be tuned, and one whose settings are those that it would have untuned.
+BROKEN = {"regularizer": "broken", "weight": 2.0}
+UNTUNED = replace(
+    RECIPE,
+    methods=(
+        Method("plain", "Plain"),
+        Method("tuned", "Tuned", BROKEN, tune={"weight": (2.0, 7.0)}),
+        Method("fixed", "Fixed", BROKEN),
+    ),
+)
 SHARED = replace(RECIPE, run=run_shared)
 NAME = "toys:RECIPE"
 

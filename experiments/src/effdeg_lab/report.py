@@ -3,7 +3,7 @@
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from effdeg.io import render_html
 from effdeg_lab import tables
 from effdeg_lab.recipe import Method, Recipe
-from effdeg_lab.results import Results, collect, list_others, matching
+from effdeg_lab.results import Results, collect, find_tuning_runs, list_others, matching
 from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import StudyFigure
@@ -49,20 +49,21 @@ class Report:
     @property
     def tuning(self) -> Table | None:
         """What was tried to tune the methods, and what was chosen; None if nothing was tuned."""
+        title, columns = "Tuning on held-out training examples", ("values", "held out", "epochs", "held-out accuracy")
         rows: list[tuple[str, ...]] = []
         bold: set[tuple[int, int]] = set()
         for each in self.results[0].methods:
-            choice, title = each.choice, each.method.title
+            choice, name = each.choice, each.method.title
+            scale = (f"{choice.held_out:,}", str(choice.epochs)) if choice else (NOTHING, NOTHING)
             for tried, score in choice.tried if choice else []:
                 if choice and tried == choice.changes:
-                    bold |= {(len(rows), 1), (len(rows), 3)}
-                rows.append((title, format_values(tried), str(choice and choice.epochs), f"{100 * score:.2f}%"))
+                    bold |= {(len(rows), 1), (len(rows), 4)}
+                rows.append((name, format_values(tried), *scale, f"{100 * score:.2f}%"))
             if each.runs and each.values_used and each.values_used != (choice and choice.changes):
-                rows.append((title, format_values(each.values_used), NOTHING, "used, not tuned"))
-        title = f"Tuning on {self.recipe.tuning.get('held_out', 0):,} held-out training examples"
+                rows.append((name, format_values(each.values_used), NOTHING, NOTHING, "used, not tuned"))
         chosen = ("Bold: chosen. A value at an end of what was tried may not be the best there is.",)
-        columns = ("method", "values", "epochs", "held-out accuracy")
-        return Table(title, columns, tuple(rows), chosen if bold else (), frozenset(bold)) if rows else None
+        notes = chosen if bold else ()
+        return Table(title, ("method", *columns), tuple(rows), notes, frozenset(bold)) if rows else None
 
     def list_parts(self) -> Iterator[str | Table]:
         """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""
@@ -107,12 +108,12 @@ def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | 
     results = collect(recipe, runs, changes)
     verdicts = [recipe.study.claim(each) if each.done else Verdict("not run") for each in results]
 
-    def find(methods: Iterable[Method], tuning: bool) -> dict[Path, Run]:
-        found = [matching(runs, recipe, method, tuning=tuning, changes=changes) for method in methods]
+    def find(find_runs: Callable[..., list[Run]], methods: Iterable[Method]) -> dict[Path, Run]:
+        found = [find_runs(runs, recipe, method, changes=changes) for method in methods]
         return {run.file: run for own in found for run in own if run.finished}
 
-    final = find(recipe.methods, tuning=False)
-    tuned = find((method for method in recipe.methods if method.tune), tuning=True)
+    final = find(matching, recipe.methods)
+    tuned = find(find_tuning_runs, (method for method in recipe.methods if method.tune))
     tuning_runs = tuple(run for file, run in tuned.items() if file not in final)
     others = tuple(list_others(recipe, runs, changes))
     return Report(recipe, tuple(results), tuple(verdicts), tuple(final.values()), tuning_runs, others)

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ class Choice:
     changes: dict[str, Any]
     score: float
     tried: list[tuple[dict[str, Any], float]]
+    held_out: int
     epochs: int
 
 
@@ -92,7 +93,7 @@ class MethodRuns:
     state: Literal["run", "not run", "not finished", "failed"]
     failure: str | None = None  # the last line of the error that ended it
     values_used: Mapping[str, Any] | None = None  # the tuned settings, with the values of these runs
-    choice: Choice | None = None  # how tuning went, if the method was tuned
+    choice: Choice | None = None  # how these values were chosen, else what tuning chose; None if nothing was tuned
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -269,7 +270,7 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     asked = recipe.settings.change(changes).to_dict()
     own = {name: asked[name] for name in kind.scale_names()}
     kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
-    choices = [choose(recipe, each, runs, changes) for each in recipe.methods]
+    choices = [list_choices(recipe, each, runs, changes) for each in recipe.methods]
     planned = [recipe.resolve(each).to_dict() for each in recipe.methods]
     others = {name: asked[name] for name in changes if name not in {"seed", *own, *recipe.axes}}
     others = {name: value for name, value in others.items() if any(each[name] != value for each in planned)}
@@ -283,8 +284,8 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     results = []
     for scale in scales.values() or [own]:
         methods = [
-            _pick_runs(recipe, method, [run for run in found if get_scale(run, method) == scale], choice, changes)
-            for (method, found), choice in zip(kept, choices, strict=True)
+            _pick_runs(recipe, method, [run for run in found if get_scale(run, method) == scale], own_choices, changes)
+            for (method, found), own_choices in zip(kept, choices, strict=True)
         ]
         results.append(Results(recipe, scale, tuple(methods), changes=others))
     results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
@@ -298,10 +299,11 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
 
 
 def _pick_runs(
-    recipe: Recipe, method: Method, runs: Sequence[Run], choice: Choice | None, changes: Mapping[str, Any]
+    recipe: Recipe, method: Method, runs: Sequence[Run], choices: Sequence[Choice], changes: Mapping[str, Any]
 ) -> MethodRuns:
     """Take the runs with tuned values, else the method's own, else those with most seeds: never by test accuracy."""
     kind, needs = type(recipe.settings), recipe.study.needs
+    choice = choices[0] if choices else None
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
     if not usable:
         failures = [run.failure.strip().splitlines()[-1] for run in runs if run.failure]
@@ -309,9 +311,10 @@ def _pick_runs(
             return MethodRuns(method, (), "failed", failures[-1], choice=choice)
         return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
     own = recipe.resolve(method, changes).to_dict()
-    preferred = [*([choice.changes] if choice else []), {key: own[key] for key in method.tune}]
+    preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
     groups = _group(usable, kind, method.tune)
     values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
+    choice = next((each for each in choices if each.changes == values), choice)
     # Older versions may have left a second run with the same settings.
     points = {(run.seed, *_read(run, kind, recipe.axes).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
@@ -405,13 +408,13 @@ def list_others(
     """
     changes, kind, points = changes or {}, type(recipe.settings), recipe.points()
 
-    def find(changes: Mapping[str, Any], *, tuning: bool) -> set[Path]:
-        found = (matching(runs, recipe, each, tuning=tuning, changes=changes) for each in recipe.methods)
+    def find(find_runs: Callable[..., list[Run]], changes: Mapping[str, Any]) -> set[Path]:
+        found = (find_runs(runs, recipe, each, changes=changes) for each in recipe.methods)
         return {run.file for several in found for run in several}
 
-    shown, methods = find(changes, tuning=False), {each.name: each for each in recipe.methods}
+    shown, methods = find(matching, changes), {each.name: each for each in recipe.methods}
     asked = recipe.settings.change(changes).to_dict() if shown else {}
-    known = shown | find(changes, tuning=True) | find({}, tuning=True)
+    known = shown | find(find_tuning_runs, changes) | find(find_tuning_runs, {})
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         own, method = kind.complete(run.settings), methods.get(run.method)
@@ -429,25 +432,54 @@ def list_others(
     return sorted(groups.values(), key=lambda group: -len(group[1]))
 
 
-def choose(
-    recipe: Recipe, method: Method, runs: Iterable[Run], changes: Mapping[str, Any] | None = None
-) -> Choice | None:
-    """Choose the tuned values of a method by the finished runs that tune it; None if there are none.
+def find_tuning_runs(
+    runs: Iterable[Run],
+    recipe: Recipe,
+    method: Method,
+    changes: Mapping[str, Any] | None = None,
+    held_out: int | None = None,
+) -> list[Run]:
+    """Find the runs that tune a method, finished or not, on any number of held-out examples or on a given one.
 
-    Of several scales the longest counts at which several values were tried: a single value was not tuned, it may be the
-    run of another recipe on held-out examples.
+    Runs of a single value on another number than the recipe's are left out, unless it is given: they tune nothing.
     """
-    kind = type(recipe.settings)
-    tuned = matching(runs, recipe, method, tuning=True, changes=changes) if method.tune else []
-    candidates = [
-        (_group(found, kind, method.tune), int(scale.get("epochs", 0)), len(found))
-        for scale, found in _group((run for run in tuned if run.finished), kind, kind.scale_names())
-    ]
-    if not candidates:
-        return None
-    groups, epochs, _ = max(candidates, key=lambda each: (len(each[0]) > 1, *each[1:]))
-    groups.sort(key=lambda group: [*map(_place_of, method.tune.values(), group[0].values())])
-    # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
-    scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
-    tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
-    return Choice(*max(tried, key=lambda pair: pair[1]), tried, epochs)
+    if not recipe.tuning:
+        return []
+    sizes: dict[int, list[Run]] = {}
+    for run in runs:
+        sizes.setdefault(run.settings.get("held_out", 0), []).append(run)
+    found, usual = list[Run](), held_out or recipe.tuning["held_out"]
+    for size in sizes if held_out is None else [held_out]:
+        own = matching(sizes.get(size, ()), recipe, method, tuning=True, changes={**(changes or {}), "held_out": size})
+        if size == usual or len(_group(own, type(recipe.settings), method.tune)) > 1:
+            found += own
+    return found
+
+
+def list_choices(
+    recipe: Recipe,
+    method: Method,
+    runs: Iterable[Run],
+    changes: Mapping[str, Any] | None = None,
+    held_out: int | None = None,
+) -> list[Choice]:
+    """List the values that tuning chose for a method, by its finished runs; those that count first.
+
+    There is one choice for each scale and number of held-out examples at which several values were tried: a single
+    value was not tuned, it may be the run of another recipe on held-out examples. It counts only if there is no other.
+    The recipe's number of examples comes first, then the longest runs.
+    """
+    kind, choices = type(recipe.settings), []
+    tuned = find_tuning_runs(runs, recipe, method, changes, held_out) if method.tune else []
+    for scale, found in _group((run for run in tuned if run.finished), kind, ("held_out", *kind.scale_names())):
+        groups = _group(found, kind, method.tune)
+        groups.sort(key=lambda group: [*map(_place_of, method.tune.values(), group[0].values())])
+        # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
+        scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
+        tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
+        choice = Choice(*max(tried, key=lambda pair: pair[1]), tried, scale["held_out"], int(scale.get("epochs", 0)))
+        choices.append((choice, len(found)))
+    several = [each for each in choices if len(each[0].tried) > 1] or choices
+    usual = recipe.tuning.get("held_out")
+    several.sort(key=lambda each: (each[0].held_out == usual, each[0].epochs, each[1]), reverse=True)
+    return [choice for choice, _ in several]

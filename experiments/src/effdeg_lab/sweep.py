@@ -4,7 +4,7 @@ import importlib.util
 import signal
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -15,7 +15,7 @@ import torch
 
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
-from effdeg_lab.results import choose
+from effdeg_lab.results import list_choices
 from effdeg_lab.runs import Run, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
 from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
@@ -54,19 +54,32 @@ class Plan:
         return _unique(
             Planned(method.name, self.recipe.resolve(method, {**changes, **candidate}), "tuning")
             for method in self._get_methods()
-            if self.tune and not method.tune.keys() & self.changes.keys()
-            for candidate in self.recipe.candidates(method)
+            if self.tune
+            for candidate in self._get_candidates(method)
         )
 
-    def plan_final(self, runs: Sequence[Run]) -> list[Planned]:
+    def plan_final(self, runs: Sequence[Run], without: Collection[str] = ()) -> list[Planned]:
         """List the runs that results come from: methods × points × seeds, with the values that did best in tuning."""
         planned = []
-        for method in self._get_methods():
+        for method in (each for each in self._get_methods() if each.name not in without):
             tuned, _ = self.get_tuned(method, runs)
             for point, seed in product(self.recipe.points(), self.seeds or self.recipe.seeds):
                 settings = self.recipe.resolve(method, {**point, "seed": seed, **tuned, **self.changes})
                 planned.append(Planned(method.name, settings, "final"))
         return _unique(planned)
+
+    def explain_untuned(self, runs: Sequence[Run]) -> dict[str, str]:
+        """Return why methods cannot be run, by name: they were to be tuned, but no run that tunes them has finished."""
+        untuned = {}
+        for method in self._get_methods() if self.tune else []:
+            candidates = self._get_candidates(method)
+            if candidates and not self.get_tuned(method, runs)[0]:
+                given = " ".join(f"--set {key}=VALUE" for key in method.tune)
+                untuned[method.name] = (
+                    f"not run, as none of its {len(candidates)} tuning runs finished. Start the sweep again when the "
+                    f"cause is gone, or run it untuned: with {given}, or with the recipe's own values (--no-tune)."
+                )
+        return untuned
 
     def plan_equal_time(self, finals: Sequence[Planned], folder: RunFolder) -> list[Planned]:
         """List the runs that give every method the training time of one, at the pace that the method was seen to have.
@@ -98,14 +111,23 @@ class Plan:
         return _unique(planned)
 
     def get_tuned(self, method: Method, runs: Sequence[Run]) -> tuple[dict[str, Any], int]:
-        """Return the values that did best in tuning, unless a user sets one, and of how many they are the best."""
-        if not (method.tune and self.recipe.tuning) or method.tune.keys() & self.changes.keys():
+        """Return the values that did best in tuning, unless a user sets one, and of how many they are the best.
+
+        Without tuning and unless a user says otherwise, they may have been tuned on any number of held-out examples.
+        """
+        if not self._get_candidates(method):
             return {}, 0
-        choice = choose(self.recipe, method, runs, self._get_tuning())
-        return (dict(choice.changes), len(choice.tried)) if choice else ({}, 0)
+        changes = self._get_tuning()
+        held_out = changes["held_out"] if self.tune or "held_out" in self.tuning_changes else None
+        choices = list_choices(self.recipe, method, runs, changes, held_out)
+        return (dict(choices[0].changes), len(choices[0].tried)) if choices else ({}, 0)
 
     def _get_methods(self) -> list[Method]:
         return [self.recipe.method(name) for name in self.methods] or list(self.recipe.methods)
+
+    def _get_candidates(self, method: Method) -> list[dict[str, Any]]:
+        """List the settings to try for a method; none if a user sets one of them."""
+        return [] if method.tune.keys() & self.changes.keys() else self.recipe.candidates(method)
 
     def _get_tuning(self) -> dict[str, Any]:
         """Return how the runs that tune differ from the recipe's settings."""
@@ -127,6 +149,7 @@ def sweep(
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
+    A method of which no tuning run finishes is not run, and the others are.
     SIGTERM and Ctrl-C make every run save and stop; after SIGTERM, :class:`StoppedError` is raised. A run that another
     process works on is left to it and waited for. On Ray, ``processes`` is how many runs share a GPU. Up to
     ``together`` runs of one kind are trained in one step.
@@ -165,7 +188,11 @@ def sweep(
 
     with catch_signals(signal.SIGTERM, signal.SIGINT) as received, closing(pool):
         carry_out(plan.plan_tuning(), "tuning")
-        finals = plan.plan_final(runs.read(brief=True))
+        known = runs.read(brief=True)
+        untuned = plan.explain_untuned(known)
+        skipped = [each for each in plan.plan_final(known) if each.method in untuned]
+        outcome.extend(Ended(each, "not run", untuned[each.method]) for each in skipped)
+        finals = plan.plan_final(known, without=untuned)
         carry_out(finals, "runs")
         if plan.equal_time is not None and not received:
             carry_out(plan.plan_equal_time(finals, runs), "equal time")

@@ -18,16 +18,18 @@ class Verdict:
     value: float | None = None  # the deciding number
     interval: tuple[float, float] | None = None  # of 95%; None if there is none, as with a single seed
     wanted: tuple[float, float] = (-math.inf, math.inf)  # where the claim wants the number to lie
+    reason: str = ""  # why the number does not decide, where its interval alone would not tell
 
     @property
-    def number(self) -> str:
-        """What the deciding number is, the number, and its interval; empty if there is none."""
+    def details(self) -> str:
+        """What the deciding number is, the number, its interval, and why it does not decide; empty if there is none."""
         low, high = self.interval or (0.0, 0.0)
         spread = f" (95% interval {low:.3g} to {high:.3g})" if low < high else ""  # an exact number has none
-        return "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}"
+        reason = f"; {self.reason}" if self.reason else ""
+        return "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}{reason}"
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.number}" if self.number else self.word
+        return f"{self.word}: {self.details}" if self.details else self.word
 
 
 def judge(

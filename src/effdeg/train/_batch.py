@@ -82,7 +82,7 @@ class TrainingBatch:
         """Return the inputs of the unlabeled examples alone."""
         return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
 
-    def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, riding: int) -> Tree:
+    def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, unlabeled_rows: int) -> Tree:
         """Make what is appended to the batch: unlabeled examples, if they are run with it, and points.
 
         These lie between the examples, or are, for paths that begin at a layer, stand-ins for them.
@@ -92,7 +92,7 @@ class TrainingBatch:
             if not has_rows(leaf, self.size):
                 return leaf
             made = make_points(name, leaf)
-            return torch.cat([leaf[self.labeled :], made]) if riding else made
+            return torch.cat([leaf[self.labeled :], made]) if unlabeled_rows else made
 
         def make_points(name: str, leaf: Tensor) -> Any:
             if name == "labels" and leaf is self.model_labels:

@@ -258,8 +258,8 @@ class Penalty(nn.Module):
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
         # A layer's output for the unlabeled examples is needed where paths join it; else only their values are.
-        riding = batch.unlabeled if teacher is None or at is not None else 0
-        points = draw_points(batch, self.settings, between=at is None, riding=riding)
+        unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
+        points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows)
         arguments, keywords = points.append_to((arguments, keywords))
         batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
@@ -323,8 +323,8 @@ class Penalty(nn.Module):
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
         self._check(batch, None, self.settings.at)
-        between, riding = self.settings.at is None, batch.unlabeled
-        return draw_points(batch, self.settings, between=between, riding=riding, pairs=pairs, alpha=alpha)
+        between, rows = self.settings.at is None, batch.unlabeled
+        return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
         """Draw the pairs of examples that a call would join, for paths whose ends are made of them.
@@ -390,7 +390,7 @@ class Penalty(nn.Module):
         if points.unlabeled:
             # The outputs for these examples or, where a teacher runs on them, those between them.
             between = along[-settings.count_pairs(points.unlabeled) :].flatten(0, 1)
-            self._collapse.look(rows[: -len(points)][-points.riding :] if points.riding else between)
+            self._collapse.look(rows[: -len(points)][-points.unlabeled_rows :] if points.unlabeled_rows else between)
         if along.shape[1] < nodes:
             look = points.labels is not None and self._may_look(points.labels)
             outer = find_ends(rows, points, settings, returned=ends, look=look)

@@ -29,7 +29,7 @@ class Points:
         labels: The labels of the two examples of each path in the batch if labels are anchored, else None.
         batch: The number of examples in the batch.
         unlabeled: The number of unlabeled examples.
-        riding: How many of these are run with the batch: all, or none if a teacher runs on them instead.
+        unlabeled_rows: How many of these are rows of the joined batch: all, or none if a teacher runs on them instead.
 
     Example:
         >>> import torch, effdeg
@@ -51,7 +51,7 @@ class Points:
     labels: Tensor | None
     batch: int
     unlabeled: int = 0
-    riding: int = 0
+    unlabeled_rows: int = 0
 
     def __len__(self) -> int:
         """Count the points."""
@@ -65,7 +65,7 @@ class Points:
     @property
     def examples(self) -> int:
         """The number of examples that are run, those of the batch and unlabeled ones."""
-        return self.batch + self.riding
+        return self.batch + self.unlabeled_rows
 
     def append_to(self, x: Tree) -> Tree:
         """Join the batch, the unlabeled examples and the points, in this order."""
@@ -110,7 +110,7 @@ def draw_points(
     settings: PenaltySettings,
     *,
     between: bool,
-    riding: int,
+    unlabeled_rows: int,
     pairs: Tensor | None = None,
     alpha: Tensor | None = None,
 ) -> Points:
@@ -140,14 +140,14 @@ def draw_points(
     if settings.anchor == "labels":
         labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
     return Points(
-        inputs=batch.points(pairs, alpha[:, inner], between=between, riding=riding),
+        inputs=batch.points(pairs, alpha[:, inner], between=between, unlabeled_rows=unlabeled_rows),
         pairs=pairs,
         alpha=alpha,
         inner=inner,
         labels=labels,
         batch=batch.labeled,
         unlabeled=batch.unlabeled,
-        riding=riding,
+        unlabeled_rows=unlabeled_rows,
     )
 
 

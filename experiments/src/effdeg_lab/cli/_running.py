@@ -57,6 +57,7 @@ def run(
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
     **RequeueExit=75** in slurm.conf, and **sbatch --requeue**). Started again, it continues.
     """
+    from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
@@ -71,7 +72,7 @@ def run(
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes():
         # The first process decides for all: what another one sees in the folder may already be something else.
-        plan, first = Plan(recipe, [chosen.name], changes=wanted), get_rank_and_size()[0] == 0
+        plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
         job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
@@ -96,7 +97,10 @@ def run(
     if finished:
         print_rich(f"finished before; delete {escape(str(found.file))} to run it again")
     print_rich(f"[bold]{escape(recipe.study.headline(found))}[/]")
-    numbers = {key.replace("_", " "): format_number(value) for key, value in (found.summary or {}).items()}
+    # The name in pools: a classifier's own effective degree is of test examples.
+    names = {"effective_degree": "effective degree test"} if isinstance(settings, Training) else {}
+    summary = found.summary or {}
+    numbers = {names.get(key, key.replace("_", " ")): format_number(value) for key, value in summary.items()}
     print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
 
 
@@ -122,7 +126,8 @@ def sweep(
     """Carry out all runs of a recipe: first those that tune, then every method with every seed.
 
     What is finished is skipped and what was started continues, so that a sweep can be ended and started again at any
-    time. A run that fails stops no other. Several sweeps may share a folder: each run is carried out once.
+    time. A run that fails stops no other, but a method of which no tuning run finishes is not run. Several sweeps may
+    share a folder: each run is carried out once.
 
     SIGTERM and Ctrl-C make all runs save and stop. After SIGTERM the exit code is 75, on which job schedulers can
     requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
@@ -154,6 +159,8 @@ def sweep(
             log = found.file.with_suffix("") / "log.txt" if found else runs
             what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
             print_rich(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(log))})")
+    for skipped, reason in {each.planned.method: each.note for each in outcome if each.ending == "not run"}.items():
+        print_rich(f"[red]{escape(skipped)}[/]: {escape(reason)}")
     if counts["failed"] or counts["stopped"]:
         raise typer.Exit(1 if counts["failed"] else REQUEUE)
 

@@ -224,9 +224,8 @@ def list_notes(results: Results) -> list[str]:
     """Return the notes of a table of accuracies."""
     found = ["±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)."]
     if "measure_paths" in results.scale and any(map(read_degree, results.methods)):
-        found.append(
-            "ED: at the end of training, {measure_paths} paths × {measure_nodes} nodes.".format(**results.scale)
-        )
+        measured = "{measure_paths} paths × {measure_nodes} nodes".format(**results.scale)
+        found.append(f"ED: of {tested_on(results)} examples, at the end of training, {measured}.")
     return found + results.failures
 
 

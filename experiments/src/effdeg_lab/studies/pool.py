@@ -27,6 +27,7 @@ RANDOM_PIXELS = ("effective_degree_random_pixels", "effective_degree_normalized_
 RIVALS = ("sharpness", "adaptive_sharpness", "parameter_norm")
 # Not a measure of complexity, but a measure that follows the gap no closer than this says little.
 REFERENCE = "train_accuracy"
+EXPLAINED = "no evidence for the effective degree, as training accuracy alone follows the gap at least as closely"
 TARGET = "gap"
 STRATA = ("recipe", "architecture")
 """The columns that say how a model was trained and what it is: those that differ are not compared."""
@@ -93,7 +94,7 @@ class Pool(Study):
         found = pool.ranking.compare(degree.measure, other, "pearson")
         quantity = f"Pearson's r of {degree.measure} minus that of {other}"
         verdict = judge(quantity, found.value, found.interval, above=0.0)
-        return replace(verdict, word="not decided") if explained else verdict
+        return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
 
     def tables(self, results: Results) -> list[Table]:
         """Return the correlations, and the tests between the paper's measures."""

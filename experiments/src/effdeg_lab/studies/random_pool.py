@@ -15,6 +15,7 @@ from effdeg.ranking import Ranking, Statistic, rank
 from effdeg_lab.results import Results
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.pool import (
+    EXPLAINED,
     REFERENCE,
     TARGET,
     Pool,
@@ -100,7 +101,7 @@ class RandomPool(Pool):
         verdict = judge(quantity, value, best.interval, above=0.0)
         reference = ranking.scores.get(REFERENCE)
         explained = reference is not None and reference.pearson is not None and reference.pearson.value >= value
-        return replace(verdict, word="not decided") if explained else verdict
+        return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
 
     def tables(self, results: Results) -> list[Table]:
         """Return the correlations among the models that fit, the best variants, tests, and those among all."""
