@@ -527,7 +527,7 @@ def test_what_the_pages_say_of_text_is_what_was_found(docs):
     assert {key: sign for key, sign in signs.items() if sign} == {
         ("glue-rte", "all-MiniLM-L6-v2", "mixup"): -1,
         ("glue-rte", "all-MiniLM-L6-v2", "mixup-later"): -1,
-        ("glue-rte", "all-MiniLM-L6-v2", "ed-curvature"): -1,
+        ("glue-rte", "all-MiniLM-L6-v2", "ed-self"): -1,
         ("glue-mrpc", "all-MiniLM-L6-v2", "mixup"): -1,
         ("glue-mrpc", "all-MiniLM-L6-v2", "ed"): -1,
         ("glue-mrpc", "all-MiniLM-L6-v2", "ed-curvature"): -1,
@@ -540,13 +540,17 @@ def test_what_the_pages_say_of_text_is_what_was_found(docs):
     )
     fitted = [seed for seed, summary in plain.items() if summary["score"] > summary["dev_majority"]]
     gains = [100 * (ed[seed]["score"] - plain[seed]["score"]) for seed in fitted]
-    mean, margin = statistics.fmean(gains), 2.7764 * statistics.stdev(gains) / math.sqrt(5)  # t of four degrees
-    said = f"without that seed ED is ahead by {mean:.1f} points (−{margin - mean:.1f} to +{mean + margin:.1f})"
+    mean, margin = statistics.fmean(gains), 2.3646 * statistics.stdev(gains) / math.sqrt(8)  # t of seven degrees
+    assert abs(mean) < 0.05
+    said = f"without that seed the difference is 0.0 points (−{margin - mean:.1f} to +{mean + margin:.1f})"
     assert said in (ROOT / "docs" / "findings" / "table-4.md").read_text()
 
 
 def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
-    """Epochs of 10 steps that take 20, 20 and 50 ms each, for four runs; alone 6 ms; evaluation is in neither."""
+    """Epochs of 10 steps that take 20, 20 and 50 ms each, for four runs; alone 6 ms; evaluation is in neither.
+
+    A slower stack may have shared the GPU, and does not count.
+    """
     recipe = find_recipe("glue-rte")
 
     def make_run(seed, times, **environment):
@@ -557,7 +561,8 @@ def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
         return Run(Path(f"{seed}"), "glue-rte", "plain", "FineTuning", settings, environment, metrics, summary)
 
     stacked = [make_run(seed, [0.2, 0.2, 0.5], together=4, shared=True, device="A") for seed in range(1, 5)]
-    (results,) = collect(recipe, [make_run(0, [0.06] * 3, device="A"), *stacked])
+    slower = [make_run(seed, [0.7] * 3, together=6, shared=True, device="A") for seed in range(5, 11)]
+    (results,) = collect(recipe, [make_run(0, [0.06] * 3, device="A"), *stacked, *slower])
     head, _, row, _, note = docs("text_results").make_step_table([results]).splitlines()
     assert head.endswith("| RTE, MiniLM-L6-v2, alone | RTE, MiniLM-L6-v2, stacked |")
     assert row == "| Plain | 6.00 | 5.00 (4) |"
