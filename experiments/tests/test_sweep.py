@@ -314,6 +314,18 @@ def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path
     assert "ValueError: it is broken\nbeyond repair" in logs["broken"]
 
 
+def test_a_worker_that_waits_is_ended_in_order(folder):
+    worker = workers._Worker(workers.Workplace(NAME, folder.folder, None, "cpu"), None)
+    worker.send([])
+    assert worker.connection.poll(120)
+    assert worker.receive([]) == []
+    worker.process.terminate()
+    worker.end()
+    assert worker.process.exitcode == 128 + signal.SIGTERM
+    planned = workers.Planned("plain", Toy(), "final")
+    assert worker.place.bury(planned, worker.process.exitcode).ending == "stopped"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_for_bit(folder, tmp_path, number):
     pipe = tmp_path / "pipe"

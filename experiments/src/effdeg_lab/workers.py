@@ -29,6 +29,7 @@ from effdeg_lab.settings import Settings
 
 TICK = 1.0  # seconds between two looks at what runs are doing; the end of a run is noticed at once
 GRACE = 20.0  # seconds that a run has to save when it is asked to stop; Slurm kills after 30
+_TERMINATED = 128 + signal.SIGTERM  # the exit code of a worker that has ended in order after SIGTERM
 _ENDINGS = {FinishedError: "finished elsewhere", BusyError: "busy", StoppedError: "stopped"}
 
 
@@ -166,7 +167,7 @@ class Workplace:
         _, job = self.open(planned)
         if (known := job.read()) and known.finished:
             return Ended(planned, "finished")
-        if how == -signal.SIGTERM:
+        if how in (-signal.SIGTERM, _TERMINATED):
             return Ended(planned, "stopped")
         if isinstance(how, int):
             how = f"killed by {signal.Signals(-how).name}" if how < 0 else f"its process ended with exit code {how}"
@@ -253,6 +254,8 @@ def _serve(connection: Connection, place: Workplace, threads: int | None) -> Non
     """Carry out the runs that arrive, until the sweep is gone or SIGTERM."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the sweep's to handle
+    # Libraries leave semaphores, of which Python would complain if the signal itself ended the process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     threading.Thread(target=_end_with_sweep, daemon=True).start()
     if threads is not None:
         torch.set_num_threads(threads)
