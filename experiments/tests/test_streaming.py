@@ -157,9 +157,19 @@ def test_bad_layouts_are_refused_with_what_is_wrong(tmp_path, images, monkeypatc
     write_folders(tmp_path / "imagenet", {"train": images["train"], "val": [(77, 1, images["val"][0][2])]})
     with pytest.raises(ValueError, match=r"val/n00000077 is the folder of a class that is not trained on"):
         load("imagenet", tmp_path)
+    shutil.rmtree(tmp_path / "imagenet")
+    write_folders(tmp_path / "imagenet", {split: images[split][:2] for split in ("train", "val")})
+    with pytest.raises(ValueError, match=r"imagenet: all training images are of one class; expected at least two"):
+        load("imagenet", tmp_path)
+    shutil.rmtree(tmp_path / "imagenet")
+    write_tables(
+        tmp_path / "imagenet", {"train": [row for row in images["train"] if row[0] != 4], "val": images["val"]}
+    )
+    with pytest.raises(ValueError, match=r"the 9 training labels go from 0 to 9; expected all numbers from 0"):
+        load("imagenet", tmp_path)
+    shutil.rmtree(tmp_path / "imagenet")
     for split in ("train", "val"):
         (tmp_path / f"{split}-0.tar").write_bytes(b"not a tar" * 100)
-    shutil.rmtree(tmp_path / "imagenet")
     with pytest.raises(ValueError, match=r"train-0.tar cannot be read as an uncompressed tar"):
         load("imagenet", tmp_path)
     (tmp_path / "train-0.tar").unlink()
