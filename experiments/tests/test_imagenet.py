@@ -18,11 +18,9 @@ SHORT = {"epochs": 2, "batch": 32, "evaluate_every": 2}
 MEASURED = {name: getattr(small(), name) for name in ("measure_paths", "measure_nodes", "measure_degree")}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def write_data(folder):
     """Write ImageNet as folders of classes, and Tiny-ImageNet as tables, in which all images are of one size."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "tiny-imagenet").mkdir()
+    (folder / "tiny-imagenet").mkdir(parents=True)
     for split, numbers in (("train", range(7)), ("val", range(7, 9))):
         rows = [(label, number) for number in numbers for label in range(CLASSES)]
         write_folders(folder / "imagenet", {split: [(*row, draw_jpeg(*row)) for row in rows]})
@@ -30,6 +28,11 @@ def data(tmp_path_factory):
         table = pa.table({"image": cells, "label": [label for label, _ in rows]})
         pq.write_table(table, folder / "tiny-imagenet" / f"{split}-0.parquet")
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "sets")
 
 
 @pytest.fixture(autouse=True)

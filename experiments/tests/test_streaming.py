@@ -335,13 +335,13 @@ def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, changes, wor
 shared = partial(small, augment="resized-crop", regularizer="plain", optimizer="sgd", lr=0.1, weight_decay=0.0)
 
 
-def train_as(rank, folder, place):
-    """Train as one of two processes."""
+def train_as(rank, folder, place, settings, device="cpu"):
+    """Train as one of two processes, which may share a GPU."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{place}/store", rank=rank, world_size=2, timeout=timedelta(minutes=3)
     )
     try:
-        job = make_job(place / "two", shared(), data=folder)
+        job = make_job(place / "two", settings, device, data=folder)
         train(job.settings, job)
         job.close()
     finally:
@@ -350,7 +350,7 @@ def train_as(rank, folder, place):
 
 def test_two_processes_train_as_one(tmp_path, folder):
     one = carry_out(tmp_path / "one", shared(), data=folder)
-    run_in_processes(train_as, (folder, tmp_path), 2)
+    run_in_processes(train_as, (folder, tmp_path, shared()), 2)
     (two,) = RunFolder(tmp_path / "two").read()
     assert_close(one.weights, torch.load(next((tmp_path / "two").rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
     for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):
