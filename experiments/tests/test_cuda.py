@@ -1,5 +1,7 @@
 """On a GPU: the whole step in one graph trains as the same step does without one, and runs end as on a CPU."""
 
+from statistics import fmean
+
 import pretrained_toys
 import pytest
 import test_finetune
@@ -268,7 +270,7 @@ def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, ch
     given = pretrained_toys.make_shifted(corrupted=True)
     monkeypatch.setattr(classify, "load", lambda *_: given)
     # Resized images, smoothed labels and the penalty, all in the captured step; the start is the same on both.
-    changes = {"weight": 0.5, "smoothing": 0.1, "compile": compiled, **changes}
+    changes = {"weight": 0.5, "smoothing": 0.1, "compile": compiled, "epochs": 20, "lr": 1e-5, **changes}
     settings = pretrained_toys.tune(regularizer="ed", **changes)
     ours = carry_out(tmp_path / "gpu", settings, device=GPU)
     other = carry_out(tmp_path / "cpu", settings)
@@ -276,7 +278,9 @@ def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, ch
     assert first["shifted"] == pytest.approx(same["shifted"], abs=0.03)
     assert len(ours.summary["interpolated"]) == 11
     assert ours.summary["interpolated"][-1]["shifted"] == pytest.approx(ours.summary["shifted"], abs=1e-9)
-    assert ours.metrics[-1]["penalty"] == pytest.approx(other.metrics[-1]["penalty"], rel=0.3)
+    # Pairs are drawn anew, a few in each step, so that only the means over many steps are alike.
+    one, two = (fmean(entry["penalty"] for entry in each.metrics) for each in (ours, other))
+    assert one == pytest.approx(two, rel=0.3)
 
 
 @pytest.mark.parametrize("softmax", ["float32", "float64"])
