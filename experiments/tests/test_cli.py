@@ -18,7 +18,7 @@ from toys import NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab import sweep as sweeping
 from effdeg_lab.cli import main
-from effdeg_lab.cli._running import REQUEUE
+from effdeg_lab.cli._running import REQUEUE, _join_processes
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.runs import Job, RunFolder
 from effdeg_lab.workers import Ended, Planned
@@ -362,3 +362,27 @@ def test_under_torchrun_the_processes_share_a_run(tmp_path, folder):
     found = folder.find(Toy())
     assert (found.summary, found.environment["processes"]) == ({"total": 2.0}, 2)
     assert done.stdout.count("Plain, seed 0") == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("cuda:0", "--device cuda:0 is not possible under torchrun"), ("cuda", "than GPUs: use --nproc-per-node 1")],
+)
+def test_processes_that_have_no_gpu_of_their_own_are_refused(monkeypatch, device, message):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=message), _join_processes(torch.device(device)):
+        pass
+
+
+def test_processes_on_a_cpu_are_joined_by_gloo_also_where_there_is_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    joined = []
+    for name in ("init_process_group", "barrier", "destroy_process_group"):
+        monkeypatch.setattr(torch.distributed, name, lambda *given, name=name: joined.append((name, *given)))
+    with _join_processes(torch.device("cpu")):
+        assert joined == [("init_process_group", "gloo")]
+    assert [name for name, *_ in joined[1:]] == ["barrier", "destroy_process_group"]

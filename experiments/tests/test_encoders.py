@@ -109,6 +109,9 @@ def test_bad_weights_of_deit_are_named(deit, tmp_path):
     save_file(stored, tmp_path / "part.safetensors")
     with pytest.raises(ValueError, match=r"part\.safetensors cannot be read as the weights of DeiT(.|\n)*norm\.bias"):
         load_deit_tiny(tmp_path / "part.safetensors")
+    save_file({"conv.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match=r"other.* of DeiT-Tiny: cls_token, pos_embed is missing among conv\.weight"):
+        load_deit_tiny(tmp_path / "other.safetensors")
 
 
 def make_tokenizer(folder):

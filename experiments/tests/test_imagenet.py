@@ -8,7 +8,7 @@ import torch
 from engine_runs import carry_out, small
 from test_streaming import CLASSES, draw_jpeg, write_folders
 
-from effdeg_lab.data import load
+from effdeg_lab.data import check, load
 from effdeg_lab.recipe import find_recipe
 
 RECIPES = ("imagenet-vit-original", "imagenet-vit-strong", "tiny-imagenet-vit", "tiny-imagenet-vit-strong")
@@ -18,11 +18,9 @@ SHORT = {"epochs": 2, "batch": 32, "evaluate_every": 2}
 MEASURED = {name: getattr(small(), name) for name in ("measure_paths", "measure_nodes", "measure_degree")}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def write_data(folder):
     """Write ImageNet as folders of classes, and Tiny-ImageNet as tables, in which all images are of one size."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "tiny-imagenet").mkdir()
+    (folder / "tiny-imagenet").mkdir(parents=True)
     for split, numbers in (("train", range(7)), ("val", range(7, 9))):
         rows = [(label, number) for number in numbers for label in range(CLASSES)]
         write_folders(folder / "imagenet", {split: [(*row, draw_jpeg(*row)) for row in rows]})
@@ -30,6 +28,11 @@ def data(tmp_path_factory):
         table = pa.table({"image": cells, "label": [label for label, _ in rows]})
         pq.write_table(table, folder / "tiny-imagenet" / f"{split}-0.parquet")
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "sets")
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +84,24 @@ def test_tiny_imagenet_is_scaled_and_shuffled(data):
         (data / "tiny-imagenet" / "valid-0.parquet").rename(data / "tiny-imagenet" / "val-0.parquet")
     with pytest.raises(FileNotFoundError, match=r"tiny-imagenet was not found: expected train-\*.parquet"):
         load("tiny-imagenet", data / "imagenet")
+
+
+def test_further_test_images_of_tiny_imagenets_classes(tmp_path, data):
+    """Only those of its classes count, whatever their numbers are there."""
+    (tmp_path / "tiny-imagenet").mkdir()
+    for file in (data / "tiny-imagenet").iterdir():
+        (tmp_path / "tiny-imagenet" / file.name).symlink_to(file)
+    assert load("tiny-imagenet", tmp_path).shifted == {}
+    (tmp_path / "val5").mkdir()
+    cells = [{"bytes": draw_jpeg(9, 1), "path": f"n{wnid}/{wnid}.JPEG"} for wnid in (7, 50, 0, 7)]
+    cells[3]["path"] = "n7/other.JPEG"
+    pq.write_table(pa.table({"image": cells, "label": [600, 50, 0, 600]}), tmp_path / "val5" / "val-0.parquet")
+    with pytest.raises(FileNotFoundError, match=r"classes\.tsv is missing: .*val5 needs the number"):
+        check("tiny-imagenet", tmp_path)
+    names = tmp_path / "tiny-imagenet" / "classes.tsv"
+    names.write_text("".join(f"{number}\tn{number}\ta word\n" for number in range(CLASSES)))
+    ((name, (images, labels)),) = load("tiny-imagenet", tmp_path).shifted.items()
+    assert (name, images.shape, labels.tolist()) == ("val5", (3, 3, 48, 48), [7, 0, 7])
+    names.write_text("0\tn99\n")
+    with pytest.raises(ValueError, match=r"val5 has no images of the classes in .*: expected paths n99/FILE"):
+        load("tiny-imagenet", tmp_path)

@@ -64,6 +64,14 @@ def test_scores_are_means_over_seeds_with_the_best_in_bold():
     )
 
 
+def test_further_images_of_the_same_classes_have_a_column():
+    further = {name: {"shifted": {"val5": 0.5}} for name in ("plain", "ed")}
+    (table,) = find_scores(make_runs(corrupted=further))
+    assert table.columns[-1] == "val5, %"
+    assert [row[-1] for row in table.rows] == ["50.00 ± 0.00", "–", "50.00 ± 0.00"]
+    assert table.notes[-1].startswith("val5: accuracy on images of ImageNet's validation set")
+
+
 def test_marks_say_whether_the_paired_interval_excludes_zero():
     """By Student's t with two degrees of freedom: the mean difference must exceed 4.303 standard errors."""
     (table,) = find_scores(make_runs())

@@ -157,9 +157,19 @@ def test_bad_layouts_are_refused_with_what_is_wrong(tmp_path, images, monkeypatc
     write_folders(tmp_path / "imagenet", {"train": images["train"], "val": [(77, 1, images["val"][0][2])]})
     with pytest.raises(ValueError, match=r"val/n00000077 is the folder of a class that is not trained on"):
         load("imagenet", tmp_path)
+    shutil.rmtree(tmp_path / "imagenet")
+    write_folders(tmp_path / "imagenet", {split: images[split][:2] for split in ("train", "val")})
+    with pytest.raises(ValueError, match=r"imagenet: all training images are of one class; expected at least two"):
+        load("imagenet", tmp_path)
+    shutil.rmtree(tmp_path / "imagenet")
+    write_tables(
+        tmp_path / "imagenet", {"train": [row for row in images["train"] if row[0] != 4], "val": images["val"]}
+    )
+    with pytest.raises(ValueError, match=r"the 9 training labels go from 0 to 9; expected all numbers from 0"):
+        load("imagenet", tmp_path)
+    shutil.rmtree(tmp_path / "imagenet")
     for split in ("train", "val"):
         (tmp_path / f"{split}-0.tar").write_bytes(b"not a tar" * 100)
-    shutil.rmtree(tmp_path / "imagenet")
     with pytest.raises(ValueError, match=r"train-0.tar cannot be read as an uncompressed tar"):
         load("imagenet", tmp_path)
     (tmp_path / "train-0.tar").unlink()
@@ -328,13 +338,13 @@ def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, changes, wor
 shared = partial(small, augment="resized-crop", regularizer="plain", optimizer="sgd", lr=0.1, weight_decay=0.0)
 
 
-def train_as(rank, folder, place):
-    """Train as one of two processes."""
+def train_as(rank, folder, place, settings, device="cpu"):
+    """Train as one of two processes, which may share a GPU."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{place}/store", rank=rank, world_size=2, timeout=timedelta(minutes=3)
     )
     try:
-        job = make_job(place / "two", shared(), data=folder)
+        job = make_job(place / "two", settings, device, data=folder)
         train(job.settings, job)
         job.close()
     finally:
@@ -343,7 +353,7 @@ def train_as(rank, folder, place):
 
 def test_two_processes_train_as_one(tmp_path, folder):
     one = carry_out(tmp_path / "one", shared(), data=folder)
-    run_in_processes(train_as, (folder, tmp_path), 2)
+    run_in_processes(train_as, (folder, tmp_path, shared()), 2)
     (two,) = RunFolder(tmp_path / "two").read()
     assert_close(one.weights, torch.load(next((tmp_path / "two").rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
     for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):

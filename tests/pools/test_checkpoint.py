@@ -190,6 +190,7 @@ def test_the_distance_from_the_start_of_training(folder, data):
         ({"labeled": torch.zeros(4, 6)}, "labeled= holds no labels"),
         ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 outputs"),
         ({"train": (torch.zeros(4, 6), torch.rand(4))}, "labels of train must be class ids"),
+        ({"proxies": ["disagreement"]}, r"proxies='disagreement' compares models .* effdeg compare MODEL --weights A"),
     ],
 )
 def test_bad_settings_are_refused_before_any_work(folder, data, options, message, monkeypatch):

@@ -123,8 +123,14 @@ class CheckpointMeasurer:
     workers: int
     device: Device
 
-    def check_labels(self) -> None:
-        """Raise if a proxy needs labels and there are none."""
+    def check_proxies(self) -> None:
+        """Raise if a proxy needs labels and there are none, or another model."""
+        if "disagreement" in self.settings.proxies:
+            raise ValueError(
+                "proxies='disagreement' compares models that differ in their seed alone, and a pool has one checkpoint "
+                "in memory at a time. Compare such checkpoints by effdeg compare MODEL --weights A --weights B --proxy "
+                "disagreement."
+            )
         needing = [name for name in self.settings.proxies if needs_labels(name)]
         if needing and self.train is None and not self.data.has_labels:
             raise ValueError(

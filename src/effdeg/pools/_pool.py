@@ -146,7 +146,7 @@ def measure_pool(
         workers=workers,
         device=where,
     )
-    measurer.check_labels()
+    measurer.check_proxies()
     # With Ray, it is other machines that have the device.
     columns = (measurer if ray is None else replace(measurer, device=None)).try_out()
     table = PoolTable(target, _describe(measurer, reference), columns)

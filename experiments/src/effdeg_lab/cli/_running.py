@@ -17,6 +17,8 @@ from effdeg_lab.cli._output import format_number, format_settings, make_table, p
 from effdeg_lab.cli._states import describe_run, get_state
 
 if TYPE_CHECKING:
+    import torch
+
     from effdeg_lab.runs import RunFolder
     from effdeg_lab.sweep import Plan
 
@@ -70,7 +72,7 @@ def run(
     wanted = {**point, "seed": seed, **recipe.settings.parse(changes or ())}
     base, where, folder = recipe.resolve(chosen), pick_device(device), RunFolder(runs)
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
-    with _join_processes():
+    with _join_processes(where):
         # The first process decides for all: what another one sees in the folder may already be something else.
         plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
@@ -184,17 +186,22 @@ def _parse_seeds(text: str) -> list[int]:
 
 
 @contextmanager
-def _join_processes() -> Iterator[None]:
-    """Join the processes that ``torchrun`` started, if it did."""
+def _join_processes(device: "torch.device") -> Iterator[None]:
+    """Join the processes that ``torchrun`` started, if it did; on GPUs, each takes its own."""
     import torch
     from torch import distributed
 
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    on_gpus, rank = device.type == "cuda", int(os.environ["LOCAL_RANK"])
+    if on_gpus and ":" in str(device):
+        raise ValueError(f"--device {device} is not possible under torchrun, where each process takes its own GPU.")
+    if on_gpus and rank >= (count := torch.cuda.device_count()):
+        raise ValueError(f"there are more processes on this machine than GPUs: use --nproc-per-node {count}.")
+    if on_gpus:
+        torch.cuda.set_device(rank)
+    distributed.init_process_group("nccl" if on_gpus else "gloo")
     try:
         yield
         distributed.barrier()  # if a process left early, another that still waits for it could hang

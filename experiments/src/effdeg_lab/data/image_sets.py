@@ -89,19 +89,54 @@ def find_tiny_imagenet(folder: Path) -> Load:
     """Find Tiny-ImageNet, 100,000 images of 64 pixels in 200 classes, tested on its 10,000 validation images.
 
     It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet`` and ``val-*.parquet``, or
-    ``valid-*.parquet``. Pixels are scaled to [-1, 1], as ViT's authors do it.
+    ``valid-*.parquet``. Pixels are scaled to [-1, 1], as ViT's authors do it. Further test images of its classes, from
+    ImageNet's validation set, may be in ``val5``.
     """
     places = [folder / name for name in ("tiny-imagenet", "tiny")]
-    scale = (0.5,) * 3, (0.5,) * 3
-    for place in places:
-        if any(place.glob("train-*.parquet")):
-            name = "valid" if any(place.glob("valid-*.parquet")) else "val"
-            train, test = find_shards(place, "train"), find_shards(place, name)
-            what = f"tiny-imagenet in {place}"
-            return lambda: make_labeled(what, read_tables(train), read_tables(test), scale).shuffle()
-    raise FileNotFoundError(
-        f"tiny-imagenet was not found: expected train-*.parquet and val-*.parquet in {places[0]} or {places[1]}."
-    )
+    place = next((each for each in places if any(each.glob("train-*.parquet"))), None)
+    if place is None:
+        raise FileNotFoundError(
+            f"tiny-imagenet was not found: expected train-*.parquet and val-*.parquet in {places[0]} or {places[1]}."
+        )
+    train = find_shards(place, "train")
+    test = find_shards(place, "valid" if any(place.glob("valid-*.parquet")) else "val")
+    load_further = _find_val5(folder / "val5", place / "classes.tsv")
+
+    def load() -> Labeled:
+        scale = (0.5,) * 3, (0.5,) * 3
+        data = make_labeled(f"tiny-imagenet in {place}", read_tables(train), read_tables(test), scale)
+        return replace(data.shuffle(), shifted=load_further(data.train_inputs.shape[-1]))
+
+    return load
+
+
+def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Tensor, Tensor]]]:
+    """Find ``val-*.parquet`` of images of ImageNet's classes, of which those of Tiny-ImageNet's are used.
+
+    Each image has its ``path``, ``WNID/FILE``. A line of ``names``, which is in the folder of Tiny-ImageNet, has the
+    number of a class, a tab and its WordNet id. Without the folder there is nothing to load.
+    """
+    files = find_shards(folder, "val") if folder.is_dir() else []
+    if files and not names.is_file():
+        raise FileNotFoundError(f"{names} is missing: {folder} needs the number and the WordNet id of each class.")
+
+    def load(pixels: int) -> dict[str, tuple[Tensor, Tensor]]:
+        if not files:
+            return {}
+        # Not at the top, for it reads images by the layouts here.
+        from effdeg_lab.finetuning.images import Crop, Images, read_by_path
+
+        with explain_errors(names, "a table of numbers and WordNet ids"):
+            rows = [line.split("\t") for line in names.read_text(encoding="utf-8").splitlines()]
+            numbers = {wnid: int(number) for number, wnid, *_ in rows}
+        images = read_by_path(files, "a Parquet file of ImageNet's validation images")
+        found = {path: image for path, image in images.items() if path.split("/")[0] in numbers}
+        if not found:
+            raise ValueError(f"{folder} has no images of the classes in {names}: expected paths {rows[0][1]}/FILE, ….")
+        labels = torch.tensor([numbers[path.split("/")[0]] for path in found])
+        return {"val5": (Images([*found.values()], Crop(pixels), "val5").decode_once(), labels)}
+
+    return load
 
 
 def find_mnist_cifar(folder: Path) -> Load:

@@ -126,8 +126,12 @@ def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
     if not len(train) or not len(test):
         raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
     classes = int(train.labels.max()) + 1
-    if classes < 2 or train.labels.min() < 0 or len(np.unique(train.labels)) < classes:
-        raise ValueError(f"{place}: the training labels are not all numbers from 0 to {classes - 1}, at least two.")
+    if len(found := np.unique(train.labels)) < 2:
+        raise ValueError(f"{place}: all training images are of one class; expected at least two.")
+    if found[0] < 0 or len(found) < classes:
+        raise ValueError(
+            f"{place}: the {len(found)} training labels go from {found[0]} to {found[-1]}; expected all numbers from 0."
+        )
     if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
         raise ValueError(
             f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; training has {classes}."

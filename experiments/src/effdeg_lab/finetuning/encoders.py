@@ -125,6 +125,8 @@ _NAMES = {
 
 def _rename_timm(stored: Mapping[str, Tensor], side: int) -> dict[str, Tensor]:
     """Bring timm's state dict of a vision transformer into the shapes and under the names of the lab's."""
+    if missing := {"pos_embed", "cls_token"} - stored.keys():
+        raise ValueError(f"{', '.join(sorted(missing))} is missing among {', '.join([*stored][:3])}, ….")
     position = stored["pos_embed"]
     token, grid = position[:, :1], position[:, 1:]
     before = round(grid.shape[1] ** 0.5)

@@ -41,6 +41,8 @@ _CORRUPTED = Measure("corrupted, %", "corrupted_accuracy", 0.01, 2, higher_is_be
 _COLUMNS = (_NLL, _NLL_SCALED, _BRIER, _ECE, _ECE_SCALED, _AURC, _CORRUPTED)
 MEASURES = (Measure("accuracy, %", "test_accuracy", 0.01, 2, higher_is_better=True), *_COLUMNS)
 """What a classifier is judged by."""
+# Further images of Tiny-ImageNet's classes.
+_VAL5 = Measure("val5, %", "shifted.val5", 0.01, 2, higher_is_better=True)
 # The lower row has what scaling makes of the upper one; the last two have nothing to do with each other.
 _PANELS = ((_NLL, _BRIER, _ECE, _AURC), (_NLL_SCALED, _BRIER_SCALED, _ECE_SCALED, _CORRUPTED))
 _NOTES = (
@@ -60,7 +62,7 @@ def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
     if used:
         verdict = "Higher is better" if len(used) == 1 else "These numbers cannot be compared"
         notes.append(f"Corrupted: mean accuracy on {' or '.join(used)}. {verdict}.")
-    for measure in _COLUMNS:
+    for measure in (*_COLUMNS, _VAL5):
         scored = [each for each in methods if each.spread(measure.key)]
         if not scored:
             continue
@@ -68,6 +70,8 @@ def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
         if len(compared) > 1:
             bold.add((methods.index(find_best(measure, compared)), len(columns)))
         columns[measure.title] = [_format(measure, each, compared) for each in methods]
+    if _VAL5.title in columns:
+        notes.append("val5: accuracy on images of ImageNet's validation set, of the same classes. Higher is better.")
     rows = tuple(zip(*columns.values(), strict=True))
     return [Table(title, tuple(columns), rows, tuple(notes), frozenset(bold))]
 
