@@ -50,6 +50,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     table = ranking.read_table(out)
     names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
+    names += ["confidence", "entropy", "nuclear_norm"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
     data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labeled]
     rows = effdeg.measure_pool(

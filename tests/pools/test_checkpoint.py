@@ -42,6 +42,8 @@ def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
             logits = effdeg.measure(model, data[0], output="identity", **settings)
             expected[f"effective_degree{after}"] = pytest.approx(raw.value)
             expected[f"effective_degree_normalized{after}"] = pytest.approx(logits.normalized)
+        for name in ("confidence", "entropy", "nuclear_norm"):  # in every row
+            expected[name] = getattr(effdeg.proxies, name)(model, data[0], **options).value
         expected["sharpness@0.05"] = effdeg.proxies.sharpness(model, train, cross_entropy, rho=0.05, **options).value
         expected["jacobian_norm"] = effdeg.proxies.jacobian_norm(model, data, **options).value
         expected["parameter_norm"] = effdeg.proxies.parameter_norm(model).value
@@ -53,16 +55,28 @@ def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
 
 
 def test_measures_of_predictions(folder, data, train):
-    names = ["confidence", "entropy", "nuclear_norm", "thresholded_confidence"]
-    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies=names, **FAST)
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, **FAST)
     model = mlp(seed=1)
     probabilities = model(data[0]).softmax(1).detach().double()
     assert row["confidence"] == pytest.approx(probabilities.amax(1).mean().item())
     assert row["entropy"] == pytest.approx(-(probabilities * probabilities.log()).sum(1).mean().item())
     expected = effdeg.proxies.thresholded_confidence(model, data[0], train).value
     assert row["thresholded_confidence"] == pytest.approx(expected)
+    (same,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies="entropy", **FAST)
+    assert same == row
+    assert list(row)[3:-1] == ["confidence", "entropy", "nuclear_norm", "thresholded_confidence"]
+    assert list(same)[3:-1] == ["confidence", "nuclear_norm", "thresholded_confidence", "entropy"]
     with pytest.raises(effdeg.proxies.NotApplicable, match="labeled="):
-        measure_pool(mlp(), [folder / "a.pt"], data, proxies=names, **FAST)
+        measure_pool(mlp(), [folder / "a.pt"], data, proxies=["thresholded_confidence"], **FAST)
+
+
+def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tmp_path, data):
+    model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Unflatten(1, (4, 3)))
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    (row,) = measure_pool(model, [tmp_path], data[0], **FAST)
+    assert list(row) == ["model", "effective_degree", "effective_degree_normalized", "sha256"]
+    with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
+        measure_pool(model, [tmp_path], data[0], proxies=["confidence"], **FAST)
 
 
 def test_the_outputs_of_a_model_are_traced_only_once(folder, data, monkeypatch):

@@ -18,12 +18,19 @@ TABLE = {
 
 def test_rows_that_are_the_same():
     # Rows 0, 1 and 2 differ in text; only that of the hyperparameter counts. A missing value equals a missing value.
-    assert find_duplicates(TABLE, ["norm", "m", "gap"], "model") == [[0, 1], [3, 4]]
-    assert find_duplicates(TABLE, ["m", "gap"], "model") == [[0, 1, 2], [3, 4]]
-    assert find_duplicates(TABLE, ["file", "norm", "m", "gap"], "model") == []
+    assert find_duplicates(TABLE, ["gap", "m"], ["norm"], "model") == [[0, 1], [3, 4]]
+    assert find_duplicates(TABLE, ["gap", "m"], [], "model") == [[0, 1, 2], [3, 4]]
+    assert find_duplicates(TABLE, ["gap", "m"], ["file", "norm"], "model") == []
     # A column of numbers without a role, such as the seed, tells models apart.
-    assert find_duplicates(TABLE | {"seed": [0, 1, 2, 3, 4]}, ["norm", "m", "gap"], "model") == []
-    assert find_duplicates(TABLE | {"model": [1, 2, 3, 4, 5]}, ["norm", "m", "gap"], "model") == [[0, 1], [3, 4]]
+    assert find_duplicates(TABLE | {"seed": [0, 1, 2, 3, 4]}, ["gap", "m"], ["norm"], "model") == []
+    assert find_duplicates(TABLE | {"model": [1, 2, 3, 4, 5]}, ["gap", "m"], ["norm"], "model") == [[0, 1], [3, 4]]
+
+
+def test_rows_of_one_checkpoint_are_one_model_whatever_settings_they_are_said_to_have():
+    table = TABLE | {"sha256": ["x", None, "x", "y", "y"], "lr": [1, 1, 2, 3, 4]}
+    assert find_duplicates(table, ["gap", "m"], ["norm", "lr"], "model") == [[0, 2], [3, 4]]
+    # Measured twice, such as on other examples.
+    assert find_duplicates(table | {"m": [1.0, 1.0, 2.0, 3.0, 3.0]}, ["gap", "m"], [], "model") == [[3, 4]]
 
 
 def test_a_model_that_is_listed_twice_counts_once():
@@ -33,10 +40,10 @@ def test_a_model_that_is_listed_twice_counts_once():
     assert copied.pool.names == plain.pool.names
     assert copied.scores == plain.scores
     assert copied.pool.duplicates == [["model_4", "copy"]]
-    assert "note: model_4 and copy are the same in all columns: counted once." in str(copied)
+    assert "note: model_4 and copy are the same model: counted once." in str(copied)
     assert copied.to_dict()["duplicates"] == [["model_4", "copy"]]
     assert plain.pool.duplicates == []
-    with pytest.raises(ValueError, match="at least 3 models; the table has 2; rows that are the same count once"):
+    with pytest.raises(ValueError, match="at least 3 models; the table has 2; rows of the same model count once"):
         rank({"m": [1, 1, 2], "gap": [1, 1, 2]})
 
 

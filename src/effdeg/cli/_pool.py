@@ -48,10 +48,10 @@ def pool(
     ] = None,
     labeled: Annotated[
         str | None,
-        o.option(help="More examples with labels, not trained on, for the proxy thresholded_confidence."),
+        o.option(help="More examples with labels, not trained on, for thresholded_confidence."),
     ] = None,
     proxies: Annotated[
-        list[str] | None, o.option("--proxy", help="A proxy, such as sharpness@0.05; once for each.")
+        list[str] | None, o.option("--proxy", help="A further proxy, such as sharpness@0.05; once for each.")
     ] = None,
     proxy_examples: Annotated[int, typer.Option(help="Examples for proxies.")] = 2048,
     reference: Annotated[
@@ -71,7 +71,7 @@ def pool(
     ] = None,
     quiet: o.Quiet = False,
 ) -> None:
-    """Measure many checkpoints of one model: effective degree, proxies, accuracies; one row for each.
+    """Measure many checkpoints of one model; one row for each: effective degree, confidence and others, accuracies.
 
     The table can be ranked with **effdeg rank**. Every row is written at once, and the same command continues a
     table that was interrupted. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.

@@ -25,11 +25,13 @@ from effdeg.io._models import load_weights
 from effdeg.measure import trace
 from effdeg.measure._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
-from effdeg.proxies._evaluator import HalfPrecision, check_finite
+from effdeg.proxies._evaluator import HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._registry import needs_labels
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
+PREDICTIONS = ("confidence", "entropy", "nuclear_norm")
+"""What others tell from predictions without labels, in every row next to the effective degree."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +162,7 @@ class CheckpointMeasurer:
     def measure_model(self) -> dict[str, float]:
         """Return the row of the model with the weights that it has."""
         accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
-        return {**self._measure_degrees(), **self._measure_proxies(), **accuracies}
+        return {**self._measure_degrees(), **self._measure_predictions(), **self._measure_proxies(), **accuracies}
 
     def _measure_degrees(self) -> dict[str, float]:
         paths, degree = self.settings.paths, self.settings.degree
@@ -177,30 +179,41 @@ class CheckpointMeasurer:
                 row[f"effective_degree_normalized{after}"] = logits.normalized
         return row
 
+    def _measure_predictions(self) -> dict[str, float]:
+        names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
+        try:
+            return self._evaluate([name for name in names if name not in self.settings.proxies], self.data)
+        except NotApplicable:  # to several predictions per example, of which the effective degree can be measured
+            return {}
+
     def _measure_proxies(self) -> dict[str, float]:
-        settings, row = self.settings, dict[str, float]()
+        proxies = self.settings.proxies
+        row = self._evaluate([name for name in proxies if not needs_labels(name)], self.data)
+        row |= self._evaluate([name for name in proxies if needs_labels(name)], (self.train or self.data).examples)
+        return {name: row[name] for name in proxies}
+
+    def _evaluate(self, names: Sequence[str], data: LabeledExamples | Examples) -> dict[str, float]:
+        """Return proxies; of ``LabeledExamples`` the inputs alone are read."""
+        if not names:
+            return {}
+        settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed")}
-        for labels, data in ((False, self.data), (True, self.train or self.data)):
-            names = [name for name in settings.proxies if needs_labels(name) == labels]
-            if not names:
-                continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", HalfPrecision)  # said once for the whole pool
-                row |= evaluate(
-                    self.model,
-                    data.examples,
-                    cross_entropy,
-                    names=names,
-                    reference=self.reference if "distance" in names else None,
-                    labeled=self.labeled.examples if self.labeled and "thresholded_confidence" in names else None,
-                    examples=settings.proxy_examples,
-                    batch_size=self.batch_size,
-                    device=self.device,
-                    dtype=settings.dtype,
-                    degree=settings.degree,
-                    **paths,
-                ).row()
-        return {name: row[name] for name in settings.proxies}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HalfPrecision)  # said once for the whole pool
+            return evaluate(
+                self.model,
+                data,
+                cross_entropy,
+                names=names,
+                reference=self.reference if "distance" in names else None,
+                labeled=self.labeled.examples if self.labeled and "thresholded_confidence" in names else None,
+                examples=settings.proxy_examples,
+                batch_size=self.batch_size,
+                device=self.device,
+                dtype=settings.dtype,
+                degree=settings.degree,
+                **paths,
+            ).row()
 
     def _measure_accuracies(self) -> dict[str, float]:
         row = {}

@@ -54,7 +54,8 @@ def measure_pool(
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
-    (``effective_degree_normalized``), as in the paper; the proxies asked for; and, where there are labels,
+    (``effective_degree_normalized``), as in the paper; next to them what others tell from predictions without labels,
+    ``confidence``, ``entropy`` and ``nuclear_norm``; the proxies asked for; and, where there are labels,
     ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
     :func:`effdeg.ranking.rank` takes the rows or the file.
 
@@ -71,9 +72,10 @@ def measure_pool(
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies without labels use them.
         train: Examples with labels that the models were trained on. Proxies that need labels use them, or else
             ``data``.
-        labeled: More examples with labels that the models were not trained on, for ``thresholded_confidence``.
-        proxies: Names of proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is cross
-            entropy.
+        labeled: More examples with labels that the models were not trained on; rows then have
+            ``thresholded_confidence`` as well.
+        proxies: Names of further proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is
+            cross entropy.
         components: Numbers of principal components to which the outputs are also reduced. Each has columns of its own,
             such as ``effective_degree@3``, from the same forward passes.
         paths: The number of paths.
@@ -116,8 +118,8 @@ def measure_pool(
         ...     )
         >>> [row["model"] for row in rows]
         ['seed0', 'seed1', 'seed2', 'seed3']
-        >>> list(rows[0])
-        ['model', 'effective_degree', 'effective_degree_normalized', 'parameter_norm', 'test_accuracy', 'sha256']
+        >>> print(*rows[0])
+        model effective_degree effective_degree_normalized confidence entropy nuclear_norm parameter_norm test_accuracy sha256
     """
     files, target = name_checkpoints(weights), _check_target(out)
     settings = RowSettings(

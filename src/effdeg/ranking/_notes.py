@@ -23,7 +23,7 @@ def list_warnings(ranking: "Ranking") -> list[str]:
 def list_notes(ranking: "Ranking") -> list[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    found = [f"{join(names)} are the same in all columns: counted once" for names in pool.duplicates]
+    found = [f"{join(names)} are the same model: counted once" for names in pool.duplicates]
     found += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
     found += _describe_undefined(ranking)
     if pool.left_out:

@@ -151,11 +151,11 @@ class Pool:
                 if any(map(_reads_as_number, columns[name])):  # a single text makes a column of texts
                     _check_numbers("column", name, columns, names)
             raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
-        groups = find_duplicates(columns, [*roles, *sources.values()], model)
+        groups = find_duplicates(columns, [target, *sources.values()], [*hyperparameters, *strata], model)
         repeated = {row for rows in groups for row in rows[1:]}
         kept = [row for row in range(len(names)) if row not in repeated]
         if len(kept) < 3:
-            once = "; rows that are the same count once" if repeated else ""
+            once = "; rows of the same model count once" if repeated else ""
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(kept)}{once}.")
         duplicates = [[names[row] for row in rows] for rows in groups]
         columns, names = keep_rows(columns, kept), [names[row] for row in kept]

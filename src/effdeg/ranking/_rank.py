@@ -42,7 +42,8 @@ def rank(
     hardly matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as
     ``clusters``. Without hyperparameters every model counts as independent. Fewer than 6 models or configurations are
     not resampled: intervals would be too narrow, and only that of Pearson's r, by Fisher's z, is left. Rows that are
-    the same in all columns of numbers and in all that are named here are one model, and count once.
+    the same in all columns of numbers and in all that are named here are one model, and count once; so are rows with
+    the same ``sha256``, as :func:`effdeg.measure_pool` writes it, whose measures are the same.
 
     **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
     models of several recipes then reflects that shift. With ``strata`` each stratum is ranked by itself, in

@@ -11,6 +11,8 @@ from effdeg.ranking._tables import Columns, as_numbers, is_missing
 
 Indices = NDArray[np.int64]
 
+CHECKSUM = "sha256"
+"""The column in which :func:`effdeg.measure_pool` writes the checksum of a model's weights."""
 # The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
 MIN_STRATUM = 5
 # Half of the resamples of two configurations are copies of one of them.
@@ -27,16 +29,23 @@ def keep_rows(columns: Columns, rows: Sequence[int] | Indices) -> Columns:
     return {name: [column[row] for row in rows] for name, column in columns.items()}
 
 
-def find_duplicates(columns: Columns, roles: Sequence[str], model: str | None) -> list[list[int]]:
-    """Return the groups of rows that agree in all columns of numbers and in all that have a role.
+def find_duplicates(
+    columns: Columns, ranked: Sequence[str], settings: Sequence[str], model: str | None
+) -> list[list[int]]:
+    """Return the groups of rows that are one model.
 
-    The model's name does not count, nor does text without a role, such as the name of a file.
+    Rows with the same checksum are if they agree in what is ranked, whatever settings are said to have led to them;
+    others if they agree in all columns of numbers and in all that have a role. The model's name does not count, nor
+    does text without a role, such as the name of a file.
     """
+    roles = {*ranked, *settings}
     compared = [name for name in columns if name != model and (name in roles or as_numbers(columns[name]) is not None)]
     groups: dict[tuple[Any, ...], list[int]] = {}
-    # A missing value equals a missing value, which nan does not.
-    cells = ([None if is_missing(cell) else cell for cell in columns[name]] for name in compared)
-    for row, key in enumerate(zip(*cells, strict=True)):
+    for row, checksum in enumerate(columns.get(CHECKSUM, [None] * len(columns[ranked[0]]))):
+        known = not is_missing(checksum)
+        cells = [columns[name][row] for name in (ranked if known else compared)]
+        # A missing value equals a missing value, which nan does not.
+        key = (checksum if known else None, *(None if is_missing(cell) else cell for cell in cells))
         groups.setdefault(key, []).append(row)
     return [rows for rows in groups.values() if len(rows) > 1]
 
