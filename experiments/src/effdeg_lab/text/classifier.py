@@ -32,7 +32,7 @@ class TextClassifier(nn.Module):
         base: Any = model.base_model
         if not isinstance(getattr(base, "embeddings", None), nn.Module):
             raise ValueError(
-                f"{type(model).__name__} has no module 'embeddings' in its base model: expected an encoder such as BERT."
+                f"{type(model).__name__} has no module 'embeddings' in its base model: expected one like BERT's."
             )
         self.embeddings, after = base.embeddings, nn.Sequential()
         if place == "sum":
