@@ -236,7 +236,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
 
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, capsys):
     """What was logged after it is logged again. The progress bar has the latest returns."""
-    settings = small(weight=0.01, evaluate_every=64, epochs=1, minibatches=1, episodes=8)
+    settings = small(weight=0.01, rollout=4, steps=128, evaluate_every=32, epochs=1, minibatches=1, episodes=8)
     monkeypatch.setattr(ppo, "SECONDS_AT_RISK", -1.0)
     update, restore, after, restored = Learner.update, Learner.restore, [], []
 
@@ -259,8 +259,8 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeyp
     _, metrics, summary = carry_out(tmp_path, settings, progress=True)
     assert [{*steps} for steps in restored] == [{2}]
     assert len(after) == 3 + 2
-    assert [entry["step"] for entry in metrics] == [64, 128, 192, 256]
-    assert summary["steps"] == 256
+    assert [entry["step"] for entry in metrics] == [32, 64, 96, 128]
+    assert summary["steps"] == 128
     assert re.search(r"train \d\.\d\d · test \d\.\d\d ", capsys.readouterr().err)
 
 
