@@ -11,6 +11,7 @@ from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.engine import together
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.step import Step
+from effdeg_lab.runs import AloneError
 from effdeg_lab.text import finetune
 from effdeg_lab.text.classifier import TextClassifier, load_classifier
 from effdeg_lab.text.finetune import (
@@ -173,6 +174,13 @@ def assert_stacked_as_alone(folder, data, monkeypatch, **changes):
         assert found.metrics[-1]["lr"] == alone.metrics[-1]["lr"]
 
 
+def test_a_stack_cannot_leave_out_parameters_from_decay(tmp_path, data):
+    jobs = [make_job(tmp_path, small(weight_decay=0.1, seed=seed), data=data) for seed in range(2)]
+    with pytest.raises(AloneError) as raised:
+        train_stacked(jobs)
+    assert "only some parameters decay" in str(raised.value.__cause__)
+
+
 def load_without_dropout(*given, **options):
     model = load_classifier(*given, **options)
     for module in model.modules():
@@ -250,8 +258,8 @@ class InOrder(PenaltyTrainer):
 
 
 def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypatch):
-    """Of Hugging Face's, which finds the embeddings and pads the texts of a batch by itself."""
-    settings, train_step, orders = small(regularizer="ed", epochs=2), Loop._train_step, {}
+    """Of Hugging Face's, which finds the embeddings, pads batches and chooses what decays by itself."""
+    settings, train_step, orders = small(regularizer="ed", epochs=2, weight_decay=5.0), Loop._train_step, {}
 
     def draw_by_step(loop):
         torch.manual_seed(loop.step)
@@ -274,6 +282,7 @@ def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypa
     arguments = transformers.TrainingArguments(
         tmp_path,
         learning_rate=settings.lr,
+        weight_decay=settings.weight_decay,
         per_device_train_batch_size=8,
         num_train_epochs=1,
         logging_steps=7,
