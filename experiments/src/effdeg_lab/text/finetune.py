@@ -1,4 +1,9 @@
-"""A run that fine-tunes a text classifier, from its settings to its summary."""
+"""A run that fine-tunes a text classifier, from its settings to its summary: the paper's appendix F.4.
+
+The loss is the cross-entropy of a batch plus λ times the effective degree along paths between embeddings. Here are the
+settings, the tokens, the schedule, the regularizers and the scores. The loop over steps, with its checkpoints and CUDA
+graphs, is that of all experiments: ``engine/loop.py`` and ``engine/step.py``.
+"""
 
 import gc
 import hashlib
