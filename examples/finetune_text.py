@@ -11,6 +11,7 @@ import argparse
 import csv
 import logging
 import random
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,21 +31,29 @@ from transformers import (
 import effdeg
 from effdeg.integrations.huggingface import PenaltyTrainer
 
-# The folder of a task, the columns of its sentences and of its label, and the names of columns where the file has none.
+# The folder of a task, the columns of its sentences and of its label, the labels, and the names of columns where the
+# file has none.
 TASKS = {
-    "rte": ("RTE", ["sentence1", "sentence2"], "label", None),
-    "mrpc": ("MRPC", ["#1 String", "#2 String"], "Quality", None),
-    "cola": ("CoLA", ["sentence"], "label", ["source", "label", "mark", "sentence"]),
+    "rte": ("RTE", ["sentence1", "sentence2"], "label", ["entailment", "not_entailment"], None),
+    "mrpc": ("MRPC", ["#1 String", "#2 String"], "Quality", ["0", "1"], None),
+    "cola": ("CoLA", ["sentence"], "label", ["0", "1"], ["source", "label", "mark", "sentence"]),
 }
 KIND, UNKIND, OTHER = map(str.split, ("warm bright calm sweet", "cold dark loud bitter", "day room tea air sea sky"))
 
 
-def read(file: Path, task: str) -> tuple[list[list[str]], list[str]]:
-    """Read the sentences of each example, one column after the other, and the labels."""
-    _, sentences, label, names = TASKS[task]
+def read(file: Path, task: str) -> tuple[list[list[str]], list[int]]:
+    """Read the sentences of each example, one column after the other, and the numbers of its label; or exit."""
+    _, sentences, label, labels, names = TASKS[task]
     with file.open(encoding="utf-8-sig", newline="") as opened:
         rows = list(csv.DictReader(opened, fieldnames=names, delimiter="\t", quoting=csv.QUOTE_NONE))
-    return [[row[column] for row in rows] for column in sentences], [row[label] for row in rows]
+    for number, row in enumerate(rows, 1):
+        if empty := [column for column in sentences if not (row.get(column) or "").strip()]:
+            sys.exit(f"{file}, example {number}: {empty[0]!r} is missing or empty.")
+        if row.get(label) not in labels:
+            sys.exit(f"{file}, example {number}: {label!r} is {row.get(label)!r}; expected one of {labels}.")
+    if len({row[label] for row in rows}) < 2:
+        sys.exit(f"{file} has fewer than two labels.")
+    return [[row[column] for row in rows] for column in sentences], [labels.index(row[label]) for row in rows]
 
 
 def make_up(folder: Path) -> None:
@@ -96,16 +105,14 @@ with tempfile.TemporaryDirectory() as scratch:
             parser.error(f"--model {given.model} holds no {name}: none of {', '.join(patterns)} is there.")
     if missing := [name for name in ("train.tsv", "dev.tsv") if not (folder / name).is_file()]:
         parser.error(f"--data {given.data}: {' and '.join(missing)} must be in {folder}.")
+    texts = [read(folder / f"{part}.tsv", given.task) for part in ("train", "dev")]
     tokenizer = AutoTokenizer.from_pretrained(given.model, local_files_only=True)
     if tokenizer.pad_token is None:
         parser.error(f"--model {given.model}: its tokenizer has no pad token, so sentences cannot be put in a batch.")
-    parts, classes = [], list[str]()
-    for part in ("train", "dev"):
-        sentences, labels = read(folder / f"{part}.tsv", given.task)
-        classes = classes or sorted(set(labels))
+    parts = []
+    for sentences, labels in texts:
         tokens = tokenizer(*sentences, truncation=True, max_length=min(128, tokenizer.model_max_length))
-        numbers = [classes.index(label) for label in labels]
-        parts.append([{**{name: tokens[name][i] for name in tokens}, "labels": n} for i, n in enumerate(numbers)])
+        parts.append([{**{name: tokens[name][i] for name in tokens}, "labels": n} for i, n in enumerate(labels)])
     arguments = TrainingArguments(
         scratch,
         num_train_epochs=given.epochs,
@@ -120,9 +127,7 @@ with tempfile.TemporaryDirectory() as scratch:
     options = {"penalty": effdeg.Penalty.efficient(), "penalty_weight": given.weight}
     for method, kind, more in (("plain", Trainer, {}), ("with the penalty", PenaltyTrainer, options)):
         set_seed(0)  # the same head; the Trainer's own seed gives the same order of examples
-        model = AutoModelForSequenceClassification.from_pretrained(
-            given.model, num_labels=len(classes), local_files_only=True
-        )
+        model = AutoModelForSequenceClassification.from_pretrained(given.model, num_labels=2, local_files_only=True)
         trainer = kind(
             model,
             arguments,

@@ -124,6 +124,27 @@ def test_a_folder_that_lacks_something_is_refused(files, message, tmp_path, monk
     assert re.search(message, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sentence2", "hypothesis", "dev.tsv, example 1: 'sentence2' is missing or empty"),
+        ("A cat.", " ", "dev.tsv, example 2: 'sentence1' is missing or empty"),
+        ("not_entailment", "maybe", "dev.tsv, example 2: 'label' is 'maybe'; expected one of"),
+        ("not_entailment", "entailment", "dev.tsv has fewer than two labels"),
+    ],
+)
+def test_sentences_that_cannot_be_used_are_refused(old, new, message, tmp_path, monkeypatch):
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "RTE").mkdir()
+    good = "sentence1\tsentence2\tlabel\nIt rains.\tIt is wet.\tentailment\nA cat.\tNo cat.\tnot_entailment\n"
+    (tmp_path / "RTE" / "train.tsv").write_text(good)
+    (tmp_path / "RTE" / "dev.tsv").write_text(good.replace(old, new))
+    monkeypatch.setattr(sys, "argv", ["finetune_text.py", "--model", str(tmp_path), "--data", str(tmp_path)])
+    with pytest.raises(SystemExit, match=message):
+        runpy.run_path(str(EXAMPLES / "finetune_text.py"), run_name="__main__")
+
+
 def test_every_example_is_run():
     assert {file.name for file in EXAMPLES.glob("*.py")} == {*PLAIN, *FRAMEWORKS} | ELSEWHERE
 

@@ -7,8 +7,11 @@ from test_text import make_model, transformers
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
+from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.engine import together
+from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.step import Step
+from effdeg_lab.runs import AloneError
 from effdeg_lab.text import finetune
 from effdeg_lab.text.classifier import TextClassifier, load_classifier
 from effdeg_lab.text.finetune import (
@@ -171,6 +174,13 @@ def assert_stacked_as_alone(folder, data, monkeypatch, **changes):
         assert found.metrics[-1]["lr"] == alone.metrics[-1]["lr"]
 
 
+def test_a_stack_cannot_leave_out_parameters_from_decay(tmp_path, data):
+    jobs = [make_job(tmp_path, small(weight_decay=0.1, seed=seed), data=data) for seed in range(2)]
+    with pytest.raises(AloneError) as raised:
+        train_stacked(jobs)
+    assert "only some parameters decay" in str(raised.value.__cause__)
+
+
 def load_without_dropout(*given, **options):
     model = load_classifier(*given, **options)
     for module in model.modules():
@@ -234,6 +244,63 @@ def test_a_step_of_ed_is_that_of_the_library_with_a_hook_at_the_embeddings(data)
             torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
             compared += 1
     assert compared > 20
+
+
+class InOrder(PenaltyTrainer):
+    """Takes the examples in their order, and draws the paths of a step by its number."""
+
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    def training_step(self, *given, **options):
+        torch.manual_seed(self.state.global_step)
+        return super().training_step(*given, **options)
+
+
+def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypatch):
+    """Of Hugging Face's, which finds the embeddings, pads batches and chooses what decays by itself."""
+    settings, train_step, orders = small(regularizer="ed", epochs=2, weight_decay=5.0), Loop._train_step, {}
+
+    def draw_by_step(loop):
+        torch.manual_seed(loop.step)
+        train_step(loop)
+        orders[(loop.step - 1) // 7] = loop._order
+
+    monkeypatch.setattr(Loop, "_train_step", draw_by_step)
+    monkeypatch.setattr(finetune, "load_classifier", load_without_dropout)
+    found = carry_out(tmp_path / "lab", settings, run=train, data=data)
+
+    task, tokenizer = load_task("rte", data), transformers.AutoTokenizer.from_pretrained(data / "tiny")
+    parts = []
+    for part in (task.train, task.dev):
+        rows = zip(part.first, part.second, part.labels, strict=True)
+        parts.append([{**tokenizer(one, other), "labels": label} for one, other, label in rows])
+    batches = [index for epoch in (0, 1) for index in orders[epoch].tolist()[:56]]  # 4 of the 60 fill no batch
+    torch.manual_seed(settings.seed)
+    options = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(data / "tiny", **options)
+    arguments = transformers.TrainingArguments(
+        tmp_path,
+        learning_rate=settings.lr,
+        weight_decay=settings.weight_decay,
+        per_device_train_batch_size=8,
+        num_train_epochs=1,
+        logging_steps=7,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        save_strategy="no",
+        dataloader_pin_memory=False,
+    )
+    given = {"train_dataset": [parts[0][index] for index in batches], "eval_dataset": parts[1]}
+    collate = transformers.DataCollatorWithPadding(tokenizer)
+    trainer = InOrder(
+        model, arguments, **given, data_collator=collate, penalty=Penalty.efficient(), penalty_weight=settings.weight
+    )
+    trainer.train()
+    penalties = [entry["effective_degree_penalty"] for entry in trainer.state.log_history if "loss" in entry]
+    assert penalties == pytest.approx([entry["penalty"] for entry in found.metrics], rel=1e-4)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(found.summary["dev_loss"], rel=1e-4)
 
 
 def test_masks_of_both_and_similar_lengths():

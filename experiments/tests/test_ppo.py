@@ -1,6 +1,7 @@
 """PPO against slow oracles, and whole runs on a tiny game: what they find there is never shown as Procgen's."""
 
 import math
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -160,8 +161,12 @@ def test_halves_play_different_levels_and_tests_others():
     halves += open_halves("toy", UNSEEN, count=8, backend="toy", seeds=(0,))
     levels = [{*each._games.levels().tolist()} for each in halves]
     assert levels[0] != levels[1]
-    play(act_at_random, halves, 100)
+    for _ in range(100):
+        play(act_at_random, halves, 1)
+        for seen, each in zip(levels, halves, strict=True):
+            seen.update(each._games.levels().tolist())
     training, unseen = levels[0] | levels[1], levels[2] | levels[3]
+    assert len(training) > 50
     assert max(training) < 500 <= min(unseen)
 
 
@@ -227,6 +232,36 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     assert all(one <= two for one, two in pairwise(weights))
     assert summary["steps"] == 512
     assert job.read().summary["seconds"] > stopped.metrics[-1]["seconds"]
+
+
+def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, capsys):
+    """What was logged after it is logged again. The progress bar has the latest returns."""
+    settings = small(weight=0.01, rollout=4, steps=128, evaluate_every=32, epochs=1, minibatches=1, episodes=8)
+    monkeypatch.setattr(ppo, "SECONDS_AT_RISK", -1.0)
+    update, restore, after, restored = Learner.update, Learner.restore, [], []
+
+    def break_off(learner, weight):
+        update(learner, weight)
+        after.append({name: value.clone() for name, value in learner.agent.state_dict().items()})
+        if len(after) == 3:
+            raise KeyboardInterrupt
+
+    def watch(learner, state):
+        restored.append([int(each["step"]) for each in state["optimizer"].values()])
+        restore(learner, state)
+        assert all(torch.equal(value, after[1][name]) for name, value in learner.agent.state_dict().items())
+
+    monkeypatch.setattr(Learner, "update", break_off)
+    monkeypatch.setattr(Learner, "restore", watch)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(tmp_path, settings)
+    assert "train" not in capsys.readouterr().err
+    _, metrics, summary = carry_out(tmp_path, settings, progress=True)
+    assert [{*steps} for steps in restored] == [{2}]
+    assert len(after) == 3 + 2
+    assert [entry["step"] for entry in metrics] == [32, 64, 96, 128]
+    assert summary["steps"] == 128
+    assert re.search(r"train \d\.\d\d · test \d\.\d\d ", capsys.readouterr().err)
 
 
 def test_training_pays_off_on_unseen_levels(tmp_path):

@@ -64,6 +64,32 @@ def test_bad_files_are_named(tmp_path, text, message):
         load_task("rte", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": [0.0, 1.0]}, "the label 0.0 is not one of 0 to 1"),
+        ({"label": [0, None]}, "the label None is not one of 0 to 1"),
+        ({"label": [-1, -1]}, "the label -1 is not one of 0 to 1. The test sets of GLUE have -1"),
+        ({"sentence2": ["It is wet.", None]}, "the sentence of example 1 is empty or not a text"),
+        ({"sentence2": [1, 2]}, "the sentence of example 0 is empty or not a text"),
+    ],
+)
+def test_bad_columns_of_the_hubs_files_are_named(tmp_path, columns, message):
+    (tmp_path / "rte").mkdir()
+    good = {"sentence1": ["It rains.", "A cat."], "sentence2": ["It is wet.", "A dog."], "label": [0, 1]}
+    for split, table in (("train", good), ("validation", {**good, **columns})):
+        pq.write_table(pa.table(table), tmp_path / "rte" / f"{split}-0.parquet")
+    with pytest.raises(ValueError, match=message):
+        load_task("rte", tmp_path)
+
+
+def test_other_encodings_are_named(tmp_path):
+    write(tmp_path, "CoLA", COLA)
+    (tmp_path / "CoLA" / "dev.tsv").write_bytes(COLA.replace("cat", "caf\u00e9").encode("latin-1"))
+    with pytest.raises(ValueError, match=r"dev.tsv is not UTF-8: .* byte 0xe9"):
+        load_task("cola", tmp_path)
+
+
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(ValueError, match="Did you mean 'rte'"):
         load_task("rtee", tmp_path)
@@ -86,7 +112,9 @@ def test_the_real_tasks_have_their_sizes(name, sizes):
 def make_model(kind="Bert"):
     torch.manual_seed(0)
     options = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 2}
-    options |= {"intermediate_size": 32, "max_position_embeddings": 40}
+    options |= {"intermediate_size": 32, "max_position_embeddings": 40, "pad_token_id": 1}
+    if kind == "DistilBert":
+        options |= {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
     config = getattr(transformers, f"{kind}Config")(**options)
     return getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
 
@@ -101,11 +129,11 @@ def make_tokens(length=12):
 
 
 @pytest.mark.parametrize("place", ["embeddings", "sum"])
-@pytest.mark.parametrize("kind", ["Bert", "MPNet", "Roberta", "Electra"])
+@pytest.mark.parametrize("kind", ["Bert", "MPNet", "Roberta", "Electra", "DistilBert"])
 @torch.no_grad()
 def test_two_halves_are_the_whole(kind, place):
     model, tokens = make_model(kind), make_tokens()
-    if kind in {"MPNet", "Roberta"}:
+    if kind in {"MPNet", "Roberta", "DistilBert"}:
         tokens[:, 2] = 0
     ids, mask, types = tokens.unbind(1)
     given = {"token_type_ids": types} if kind in {"Bert", "Electra"} else {}
@@ -188,6 +216,20 @@ def test_a_tokenizer_without_padding_is_refused(folder, tmp_path):
     tokenizer.save_pretrained(folder)
     with pytest.raises(ValueError, match="no pad token"):
         tokenize(folder, [load_task("rte", tmp_path).train])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("ModernBert", "place=sum: the embeddings of ModernBertForSequenceClassification do not end in a LayerNorm"),
+        ("FNet", "FNetForSequenceClassification cannot be run from its embeddings on, with place=sum"),  # it projects
+    ],
+)
+def test_embeddings_without_a_sum_are_refused(folder, kind, message):
+    make_model(kind).save_pretrained(folder)
+    assert load_classifier(folder, classes=2, place="embeddings")(make_tokens()).shape == (5, 2)
+    with pytest.raises(ValueError, match=message):
+        load_classifier(folder, classes=2, place="sum")
 
 
 def test_models_without_embeddings_are_refused():

@@ -202,6 +202,8 @@ class StackedStep:
         self._task, self._networks = tasks[0], [task.model for task in tasks]
         if self._task.regularizer.wrap is not None:
             raise ValueError(f"{self._task.regularizer.name} steps with an optimizer of its own: train it alone.")
+        if self._task.decays is not None:
+            raise ValueError("only some parameters decay, which a stack cannot do: train it alone.")
         self._device = device = next(self._task.model.parameters()).device
         self._on_gpu = device.type == "cuda"
         self._shapes = {name: each.shape for name, each in self._task.model.named_parameters()}

@@ -392,8 +392,9 @@ def train(settings: PPO, job: Job) -> None:
                     play(learner.choose, testers, settings.rollout)
                 for name, halves in (("train", players), ("test", testers)):
                     record.returns[name].extend(value for each in halves for _, value in each.take())
-                job.log(entry := record.describe(learner, settings, weight))
-                show(record.rollouts, f"train {entry['train_return']} · test {entry['test_return']}")
+                job.log(record.describe(learner, settings, weight))
+                latest = (f"{name} {np.mean(each):.2f}" for name, each in record.returns.items() if each)
+                show(record.rollouts, " · ".join(latest))
             asked = job.asked_to_stop()
             if asked or time.perf_counter() - saved > SECONDS_AT_RISK:
                 job.save({"record": record.state(), "learner": learner.state(), "scale": scale.state()})

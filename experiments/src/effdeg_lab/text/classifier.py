@@ -32,23 +32,26 @@ class TextClassifier(nn.Module):
         base: Any = model.base_model
         if not isinstance(getattr(base, "embeddings", None), nn.Module):
             raise ValueError(
-                f"{type(model).__name__} has no module 'embeddings' in its base model: it is not known here."
+                f"{type(model).__name__} has no module 'embeddings' in its base model: expected one like BERT's."
             )
         self.embeddings, after = base.embeddings, nn.Sequential()
         if place == "sum":
+            if not (hasattr(self.embeddings, "LayerNorm") and hasattr(self.embeddings, "dropout")):
+                raise ValueError(
+                    f"place=sum: the embeddings of {type(model).__name__} do not end in a LayerNorm and dropout. Use "
+                    "place=embeddings."
+                )
             after = nn.Sequential(self.embeddings.LayerNorm, self.embeddings.dropout)
             self.embeddings.LayerNorm, self.embeddings.dropout = nn.Identity(), nn.Identity()
         # The model then takes what the first half returned as its embeddings.
         base.embeddings = _Given(after)
         self.model = model
-        self._typed = getattr(model.config, "type_vocab_size", 0) > 1
         self.train(model.training)
 
     def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings of tokens, and which positions are not padding."""
         ids, mask, types = tokens.unbind(1)
-        given = {"token_type_ids": types} if self._typed else {}
-        hidden: Tensor = self.embeddings(input_ids=ids, **given)
+        hidden: Tensor = self.embeddings(input_ids=ids, **_types(self.model, types))
         return hidden, mask.bool()
 
     def encode(self, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -68,7 +71,7 @@ class _Given(nn.Module):
         super().__init__()
         self.after = after
 
-    def forward(self, input_ids: None = None, inputs_embeds: Tensor | None = None, **_: Any) -> Tensor:  # noqa: ARG002
+    def forward(self, input_ids: None = None, inputs_embeds: Tensor | None = None, *_: Any, **__: Any) -> Tensor:  # noqa: ARG002
         """Return the embeddings that the model was given, normalized if they are not yet."""
         found: Tensor = self.after(inputs_embeds)
         return found
@@ -94,7 +97,24 @@ def load_classifier(
             ignore_mismatched_sizes=True,
             attn_implementation=attention,
         )
-    return TextClassifier(model, place=place)
+    return _split(model, place)
+
+
+@torch.no_grad()
+def _split(model: nn.Module, place: Place) -> TextClassifier:
+    """Split a model into halves, or raise if these are not the whole: models may treat embeddings as they like."""
+    tokens = torch.ones(1, 3, 6, dtype=torch.int64)
+    tokens[0, 0], tokens[0, 2, :3] = torch.arange(2, 8), 0
+    whole = model(input_ids=tokens[:, 0], attention_mask=tokens[:, 1], **_types(model, tokens[:, 2])).logits
+    classifier = TextClassifier(model, place=place)
+    if not torch.allclose(classifier(tokens), whole, rtol=1e-4, atol=1e-5):
+        raise ValueError(f"{type(model).__name__} cannot be run from its embeddings on, with place={place}.")
+    return classifier
+
+
+def _types(model: nn.Module, types: Tensor) -> dict[str, Tensor]:
+    """Return the types of tokens as a keyword for models that have several, and nothing for others."""
+    return {"token_type_ids": types} if getattr(model.config, "type_vocab_size", 0) > 1 else {}
 
 
 @contextmanager

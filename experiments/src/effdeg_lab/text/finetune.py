@@ -1,4 +1,9 @@
-"""A run that fine-tunes a text classifier, from its settings to its summary."""
+"""A run that fine-tunes a text classifier, from its settings to its summary: the paper's appendix F.4.
+
+The loss is the cross-entropy of a batch plus λ times the effective degree along paths between embeddings. Here are the
+settings, the tokens, the schedule, the regularizers and the scores. The loop over steps, with its checkpoints and CUDA
+graphs, is that of all experiments: ``engine/loop.py`` and ``engine/step.py``.
+"""
 
 import gc
 import hashlib
@@ -43,7 +48,7 @@ class FineTuning(Settings):
     limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
     held_out: int = setting(0, least=0)  # training examples to test on instead of the dev set: for tuning
     lr: float = setting(5e-5, above=0)  # the highest learning rate, from which it falls linearly to 0
-    weight_decay: float = setting(0.0, least=0)
+    weight_decay: float = setting(0.0, least=0)  # not of biases and LayerNorms, as in Hugging Face's Trainer
     warm_up: float = setting(0.0, least=0, most=1)  # the share of steps in which the rate rises linearly
     clip: float | None = setting(1.0, above=0)
     longest: int = setting(128, least=8)  # tokens of a text, which is cut off there
@@ -244,6 +249,7 @@ def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task
         evaluate=evaluate,
         describe=lambda entry: f"{entry['score']:.3f}",
         clip=settings.clip,
+        decays=(lambda model, name: model.get_parameter(name).dim() > 1) if settings.weight_decay > 0 else None,
         precision=settings.precision,
         compile=settings.compile,
     )

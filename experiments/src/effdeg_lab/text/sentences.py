@@ -95,8 +95,11 @@ def _read_splits(name: str, layout: _Layout, folder: Path) -> tuple[Sentences, S
 
 def _read_tsv(file: Path, layout: _Layout) -> Sentences:
     # Quotation marks are part of the sentences, and a byte-order mark is not.
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        rows = [row for row in csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE) if row]
+    try:
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: {error}.") from error
+    rows = [row for row in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if row]
     header = list(layout.header) if layout.header else (rows.pop(0) if rows else [])
     if missing := [column for column in layout.columns if column not in header]:
         raise ValueError(f"{file} has no column {missing[0]!r}: its header is {header}.")
@@ -128,8 +131,9 @@ def _check(what: str, found: Sentences, classes: int) -> None:
         raise ValueError(f"{what} has no examples.")
     for column in (found.first, found.second or found.first):
         if empty := [place for place, text in enumerate(column) if not (isinstance(text, str) and text.strip())]:
-            raise ValueError(f"{what}: the sentence of example {empty[0]} is empty.")
-    if unknown := [label for label in found.labels if label not in range(classes)]:
+            raise ValueError(f"{what}: the sentence of example {empty[0]} is empty or not a text.")
+    # Numbers such as 1.0 would be targets of another loss.
+    if unknown := [label for label in found.labels if type(label) is not int or label not in range(classes)]:
         hint = " The test sets of GLUE have -1, as their labels are hidden." if unknown[0] == -1 else ""
         raise ValueError(f"{what}: the label {unknown[0]!r} is not one of 0 to {classes - 1}.{hint}")
     if len({*found.labels}) == 1:
