@@ -124,7 +124,7 @@ with tempfile.TemporaryDirectory() as scratch:
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    options = {"penalty": effdeg.Penalty.efficient(), "penalty_weight": given.weight}
+    options = {"penalty": effdeg.Penalty.efficient(), "weight": given.weight}
     for method, kind, more in (("plain", Trainer, {}), ("with the penalty", PenaltyTrainer, options)):
         set_seed(0)  # the same head; the Trainer's own seed gives the same order of examples
         model = AutoModelForSequenceClassification.from_pretrained(given.model, num_labels=2, local_files_only=True)

@@ -56,7 +56,7 @@ with tempfile.TemporaryDirectory() as folder:
         arguments,
         train_dataset=train,
         penalty=effdeg.Penalty(anchor="labels"),  # for token ids at the embeddings
-        penalty_weight=0.5,
+        weight=0.5,
     )
     tokens = {"input_ids": held_out.words, "attention_mask": held_out.mask}
     trainer.add_callback(

@@ -295,7 +295,7 @@ def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypa
     given = {"train_dataset": [parts[0][index] for index in batches], "eval_dataset": parts[1]}
     collate = transformers.DataCollatorWithPadding(tokenizer)
     trainer = InOrder(
-        model, arguments, **given, data_collator=collate, penalty=Penalty.efficient(), penalty_weight=settings.weight
+        model, arguments, **given, data_collator=collate, penalty=Penalty.efficient(), weight=settings.weight
     )
     trainer.train()
     penalties = [entry["effective_degree_penalty"] for entry in trainer.state.log_history if "loss" in entry]

@@ -212,7 +212,7 @@ def test_a_trainer_does_what_a_flat_loop_does(tmp_path):
     # In double precision: where a gradient is zero, as that of the keys' bias, Adam would make steps of its rounding.
     trained, model = bert().double(), bert().double().train()
     options = {"learning_rate": 1e-3, "weight_decay": 0.0, "max_grad_norm": 1.0, "lr_scheduler_type": "linear"}
-    given = {"train_dataset": Rows({**batch, "labels": LABELS}), "penalty": seeded(), "penalty_weight": 0.5}
+    given = {"train_dataset": Rows({**batch, "labels": LABELS}), "penalty": seeded(), "weight": 0.5}
     trainer = InOrder(trained, arguments(tmp_path, warmup_steps=2, **options), **given)
     trainer.train()
 
@@ -238,7 +238,7 @@ def test_a_trainer_does_what_a_flat_loop_does(tmp_path):
 
 
 def first_degree(model, batch, penalty, folder, **options):
-    trainer = PenaltyTrainer(model, arguments(folder), penalty=penalty, penalty_weight=1.0, **options)
+    trainer = PenaltyTrainer(model, arguments(folder), penalty=penalty, weight=1.0, **options)
     trainer.compute_loss(model.train(), dict(batch))
     return trainer._degree
 

@@ -76,7 +76,7 @@ def trainer_for(
         dataloader_pin_memory=False,
         **options,
     )
-    given = {} if penalty is None else {"penalty": penalty, "penalty_weight": weight}
+    given = {} if penalty is None else {"penalty": penalty, "weight": weight}
     kind = kind or (transformers.Trainer if penalty is None else PenaltyTrainer)
     trainer = kind(model, arguments, train_dataset=Rows(batch), compute_loss_func=loss, **given)
     # In order, so that a large batch and its accumulated parts hold the same examples.
@@ -159,7 +159,7 @@ SEMI_SUPERVISED = {"unlabeled": UNLABELED, "teacher": bert(num_hidden_layers=1).
         pytest.param(
             Penalty(anchor="labels", at="bert.embeddings", sampling="uniform"),
             SEMI_SUPERVISED,
-            partial(PenaltyTrainer, data_collator=collate, penalty_teacher=SEMI_SUPERVISED["teacher"]),
+            partial(PenaltyTrainer, data_collator=collate, teacher=SEMI_SUPERVISED["teacher"]),
             id="unlabeled examples and a teacher",
         ),
     ],
@@ -449,7 +449,7 @@ def test_evaluation_is_without_the_penalty_and_the_callback_logs_the_degree(tmp_
     penalty.joined = lambda *given, **at: seen.append(model.training) or Penalty.joined(penalty, *given, **at)
     trainer = PenaltyTrainer(
         model, arguments, train_dataset=Rows(batch), eval_dataset=Rows(batch), penalty=penalty,
-        penalty_weight=effdeg.SineRamp(1.0, steps=8),
+        weight=effdeg.SineRamp(1.0, steps=8),
     )  # fmt: skip
     settings = {"at": "bert.embeddings", "paths": 20, "nodes": 12, "degree": 5}
     trainer.add_callback(MeasureCallback(trainer, tokens(), every_n_epochs=2, **settings))

@@ -48,8 +48,8 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             with ``at``: in BERT and its relatives at those of words, positions and types together, in models that add
             positions later at those of words. Which layer it is, is logged once (``logging.INFO``). A model without
             ``get_input_embeddings``, or with both an encoder and a decoder, needs ``at``.
-        penalty_weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
-        penalty_teacher: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An
+        weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
+        teacher: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An
             average of the model is updated in ``on_step_end`` of a callback.
         **options: As for ``Trainer``.
 
@@ -65,7 +65,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
         >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
         >>> penalty = effdeg.Penalty(anchor="labels")  # for token ids at="bert.embeddings"
-        >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, penalty_weight=0.5)
+        >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, weight=0.5)
         >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
         >>> trainer.compute_loss(model.train(), batch).shape
         torch.Size([])
@@ -75,12 +75,12 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         self,
         *arguments: Any,
         penalty: Penalty,
-        penalty_weight: float | Schedule,
-        penalty_teacher: Callable[..., Any] | None = None,
+        weight: float | Schedule,
+        teacher: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
-        self.penalty, self.penalty_weight = penalty, as_schedule(penalty_weight)
-        self.penalty_teacher = penalty_teacher
+        self.penalty, self.weight = penalty, as_schedule(weight)
+        self.teacher = teacher
         super().__init__(*arguments, **options)
         inner = base_model(self.accelerator.unwrap_model(self.model))
         if penalty.settings.anchor == "labels" and shifts_labels(inner):
@@ -106,7 +106,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not class ids
-        with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.penalty_teacher) as degrees:
+        with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.teacher) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
             else:
@@ -133,7 +133,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             logs = {
                 **logs,
                 "effective_degree_penalty": float(self._sum_of_degrees) / self._count_of_degrees,
-                "effective_degree_weight": float(self.penalty_weight(max(self.state.global_step - 1, 0))),
+                "effective_degree_weight": float(self.weight(max(self.state.global_step - 1, 0))),
             }
             self._sum_of_degrees, self._count_of_degrees = None, 0
         super().log(logs, *arguments, **keywords)
@@ -168,7 +168,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         seen = degree.detach().float()
         self._sum_of_degrees = seen if self._sum_of_degrees is None else self._sum_of_degrees + seen
         self._count_of_degrees += 1
-        weighted: Tensor = self.penalty_weight(self.state.global_step) * degree
+        weighted: Tensor = self.weight(self.state.global_step) * degree
         return weighted
 
 
