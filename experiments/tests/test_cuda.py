@@ -251,6 +251,7 @@ def test_runs_that_are_trained_together_learn_as_they_do_alone(tmp_path, setting
 
 @pytest.mark.parametrize("augment", ["crop", "crop-flip-cutmix"])
 def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch, augment):
+    monkeypatch.delenv("EFFDEG_SHARE_GPU", raising=False)
     assert "shared" not in carry_out(tmp_path / "alone", small(epochs=1), device=GPU).environment
     monkeypatch.setattr(classify, "load", lambda *_: make_pictures())
     monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
@@ -317,14 +318,10 @@ def test_text_steps_are_captured_with_dropout(tmp_path):
 
 
 @pytest.mark.parametrize("regularizer", ["plain", "ed"])
-def test_text_encoders_are_stacked(tmp_path, regularizer):
+def test_text_encoders_are_stacked(tmp_path, monkeypatch, regularizer):
     data = test_finetune.make_data(tmp_path)
-    seeds = [test_finetune.small(regularizer=regularizer, compile=True, epochs=8, seed=seed) for seed in range(3)]
-    jobs = [make_job(tmp_path / "runs", settings, device="cuda", data=data) for settings in seeds]
-    finetune.train_stacked(jobs)
-    for job in jobs:
-        assert job.read().environment["together"] == 3
-        assert job.read().summary["train_accuracy"] > 0.7
+    changes = {"regularizer": regularizer, "compile": True}
+    test_finetune.assert_stacked_as_alone(tmp_path, data, monkeypatch, device="cuda", **changes)
 
 
 @pytest.mark.parametrize("changes", [{}, {"weight": 0.1}, {"mixreg": 0.2}])

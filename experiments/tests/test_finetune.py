@@ -158,18 +158,20 @@ def test_runs_are_stacked_as_on_a_gpu(tmp_path, data, monkeypatch):
     assert_stacked_as_alone(tmp_path, data, monkeypatch)
 
 
-def assert_stacked_as_alone(folder, data, monkeypatch, **changes):
+def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **changes):
     """Only random numbers within the step are others: dropout, mixup, paths."""
-    if changes.get("regularizer") != "rdrop":  # of which nothing is left without dropout
+    regularizer = changes.get("regularizer", "plain")
+    if regularizer != "rdrop":  # of which nothing is left without dropout
         monkeypatch.setattr(finetune, "load_classifier", load_without_dropout)
     seeds = [small(**changes, seed=seed, epochs=2, batch=20, lr=1e-3) for seed in range(3)]
-    jobs = [make_job(folder / "stack", settings, data=data) for settings in seeds]
+    jobs = [make_job(folder / "stack", settings, device=device, data=data) for settings in seeds]
     train_stacked(jobs)
     for job, settings in zip(jobs, seeds, strict=True):
-        found, alone = job.read(), carry_out(folder / "alone", settings, run=train, data=data)
+        found, alone = job.read(), carry_out(folder / "alone", settings, run=train, device=device, data=data)
         assert found.environment["together"] == 3
         assert [entry["epoch"] for entry in found.metrics] == [entry["epoch"] for entry in alone.metrics]
-        tolerance = 0.05 if changes else 1e-4
+        # The kernels of a GPU round in another order.
+        tolerance = 0.05 if regularizer != "plain" else 1e-4 if device == "cpu" else 1e-2
         assert found.summary["train_loss"] == pytest.approx(alone.summary["train_loss"], rel=tolerance)
         assert found.metrics[-1]["lr"] == alone.metrics[-1]["lr"]
 

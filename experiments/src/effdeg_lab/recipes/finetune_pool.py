@@ -36,7 +36,7 @@ RECIPE = Recipe(
         limit=10_000,
         model="deit-tiny",
         start_from="probe",
-        pixels=128,
+        pixels=96,
         batch=128,
         epochs=10,
         augment="none",
@@ -49,7 +49,7 @@ RECIPE = Recipe(
     study=RandomPool(strata=("recipe",)),
     methods=(Method("random", "Random search"),),
     departs=(
-        "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 128 pixels instead of CLIP ViT-B/32 on "
+        "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 96 pixels instead of CLIP ViT-B/32 on "
         "ImageNet. The head starts as a logistic regression on its features, as in model soups. Ranges are those of "
         "model soups, except that learning rates are ten times as high, for there are far fewer steps. Images are not "
         "augmented. `effdeg-lab clip-pool` measures the paper's own pool."

@@ -13,7 +13,7 @@ RECIPE = replace(
     settings=replace(
         finetune_shifts.SETTINGS,
         data="cifar10",
-        pixels=128,
+        pixels=96,
         epochs=10,
         batch=256,
         augment="crop-flip",
@@ -21,7 +21,7 @@ RECIPE = replace(
         evaluate_every=2,
     ),
     departs=(
-        f"{finetune_shifts.DEPARTS} Images of 32 pixels are enlarged to 128; DeiT was trained on 224. There are two "
+        f"{finetune_shifts.DEPARTS} Images of 32 pixels are enlarged to 96; DeiT was trained on 224. There are two "
         "shifts, as far as the data folder has them: the test images with 15 corruptions, which count as one by their "
         "mean, and 525 images with the shape of one of seven classes and the texture of another, classified among all "
         "ten classes."
