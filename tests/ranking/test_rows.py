@@ -28,9 +28,10 @@ def test_rows_that_are_the_same():
 
 def test_rows_of_one_checkpoint_are_one_model_whatever_settings_they_are_said_to_have():
     table = TABLE | {"sha256": ["x", None, "x", "y", "y"], "lr": [1, 1, 2, 3, 4]}
-    assert find_duplicates(table, ["gap", "m"], ["norm", "lr"], "model") == [[0, 2], [3, 4]]
+    assert find_duplicates(table, ["gap", "m"], ["norm", "lr"], "model") == [[0, 1, 2], [3, 4]]
+    assert find_duplicates(table | {"lr": [1, 5, 2, 3, 4]}, ["gap", "m"], ["norm", "lr"], "model") == [[0, 2], [3, 4]]
     # Measured twice, such as on other examples.
-    assert find_duplicates(table | {"m": [1.0, 1.0, 2.0, 3.0, 3.0]}, ["gap", "m"], [], "model") == [[3, 4]]
+    assert find_duplicates(table | {"m": [1.0, 1.0, 2.0, 3.0, 3.0]}, ["gap", "m"], [], "model") == [[0, 1], [3, 4]]
 
 
 def test_a_model_that_is_listed_twice_counts_once():

@@ -34,20 +34,23 @@ def find_duplicates(
 ) -> list[list[int]]:
     """Return the groups of rows that are one model.
 
-    Rows with the same checksum are if they agree in what is ranked, whatever settings are said to have led to them;
-    others if they agree in all columns of numbers and in all that have a role. The model's name does not count, nor
-    does text without a role, such as the name of a file.
+    Rows are if they agree in all columns of numbers and in all that have a role: the model's name does not count, nor
+    does text without a role, such as the name of a file. With the same checksum it is enough to agree in what is
+    ranked, whatever settings are said to have led to them.
     """
     roles = {*ranked, *settings}
     compared = [name for name in columns if name != model and (name in roles or as_numbers(columns[name]) is not None)]
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for row, checksum in enumerate(columns.get(CHECKSUM, [None] * len(columns[ranked[0]]))):
-        known = not is_missing(checksum)
-        cells = [columns[name][row] for name in (ranked if known else compared)]
+    for row in range(len(columns[ranked[0]])):
         # A missing value equals a missing value, which nan does not.
-        key = (checksum if known else None, *(None if is_missing(cell) else cell for cell in cells))
-        groups.setdefault(key, []).append(row)
-    return [rows for rows in groups.values() if len(rows) > 1]
+        cells = {name: None if is_missing(column[row]) else column[row] for name, column in columns.items()}
+        keys = [tuple(cells[name] for name in compared)]
+        if (checksum := cells.get(CHECKSUM)) is not None:
+            keys.append((CHECKSUM, checksum, *(cells[name] for name in ranked)))
+        group = next((groups[key] for key in keys if key in groups), [])
+        group.append(row)
+        groups |= dict.fromkeys(keys, group)
+    return [rows for rows in {rows[0]: rows for rows in groups.values()}.values() if len(rows) > 1]
 
 
 def group_rows(columns: Columns, names: Sequence[str]) -> dict[str, list[int]]:
