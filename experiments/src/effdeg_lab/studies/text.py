@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -96,6 +96,7 @@ class FineTuned(Study):
             "deviation over seeds. Failed: not above what the most frequent class scores.",
             f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
             *_describe_paper(methods),
+            *_describe_best(methods, _name_examples(results)),
         ]
         if any(each.time() is not None for each in methods):
             columns["step, ms"] = [_format_step(results, each) for each in methods]
@@ -174,9 +175,16 @@ def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tu
 
 def read_chosen(run: Run) -> float:
     """Return the score on the half to report after the epoch that was best on the half to choose by."""
-    own = run.metrics[-run.settings["epochs"] :]  # of two stages, the second
-    scored = [entry for entry in own if entry.get("score_to_choose") is not None]
+    scored = [entry for entry in _last_stage(run) if entry.get("score_to_choose") is not None]
     return max(scored, key=lambda entry: entry["score_to_choose"])["score_to_report"] if scored else math.nan
+
+
+def _read_best(run: Run) -> float:
+    return max((entry["score"] for entry in _last_stage(run) if "score" in entry), default=math.nan)
+
+
+def _last_stage(run: Run) -> list[dict[str, Any]]:
+    return run.metrics[-run.settings["epochs"] :]
 
 
 def _read_half(run: Run) -> float:
@@ -198,6 +206,13 @@ def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
     """Return a note on the paper's numbers, if there are any."""
     known = ", ".join(f"{each.method.title} {each.method.paper}" for each in methods if each.method.paper)
     return [f"Paper: BERT-base, 9 seeds; {known}."] if known else []
+
+
+def _describe_best(methods: Iterable[MethodRuns], examples: str) -> list[str]:
+    """Return a note on the best epochs, if epochs were scored."""
+    scores = {each.method.title: _read_all(each, _read_best) for each in methods}
+    known = "; ".join(f"{title} {100 * Spread.of(each.values()).mean:.2f}" for title, each in scores.items() if each)
+    return [f"After the best epoch of each run, chosen by the same examples of {examples}: {known}."] if known else []
 
 
 def _describe_exceptions(results: Results) -> str:
