@@ -27,7 +27,7 @@ def measure(
     ],
     data: o.Data,
     *,
-    weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt).")] = None,
+    weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt, .ckpt).")] = None,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,

@@ -38,7 +38,7 @@ def pool(
     weights: Annotated[
         list[Path],
         o.option(
-            help="A checkpoint (.safetensors, .pt, Hugging Face model folder), or a folder of them; once for each."
+            help="A checkpoint (.safetensors, .pt, .ckpt, Hugging Face model folder), or a folder of them; once for each."
         ),
     ],
     out: Annotated[Path, o.option(help="The table (.csv). A table that is there already is continued.")],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from effdeg._utils.files import checksum, list_weights
 
-_SUFFIXES = {".pt", ".pth", ".safetensors"}
+_SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
 File = str | os.PathLike[str]
 
 
