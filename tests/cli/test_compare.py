@@ -77,8 +77,10 @@ def test_other_measures_stand_next_to_the_effective_degree(run, data, weights):
     for (own, other), name in ((models, "scale1"), (models[::-1], "scale4")):
         expected = proxies.evaluate(own, inputs, names=names, others=[other], **options).to_dict()["results"]
         assert found[name] == expected
-    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidence")
+    asked = asked[:-2]
+    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, *asked, width=80)
     assert code == 0
+    assert all(word in out for word in ("significant", "confidence", "disagreement"))  # in one line
     assert f"{found['scale1']['confidence']['value']:.4g}" in re.sub(r"\s+", " ", out)
 
 

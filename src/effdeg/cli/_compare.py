@@ -70,7 +70,9 @@ def compare(
     if json:
         results = {name: table.to_dict()["results"] for name, table in tables.items()}
         print_json(comparison.to_dict() | ({"proxies": results} if proxy else {}))
-    console.print(_make_table(comparison, tables))
+    console.print(_make_table(comparison))
+    if tables:
+        console.print(_make_proxy_table(comparison, tables))
     console.print(_describe_simplest(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
@@ -120,13 +122,12 @@ def _evaluate(
     return found
 
 
-def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
+def _make_table(comparison: "effdeg.Comparison") -> Table:
     from effdeg._utils.statistics import format_interval
 
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     table = Table(title=f"{what}, simplest first", title_justify="left")
-    proxies = list(tables[comparison.ranking[0]]) if tables else []
-    for column in ("", "model", "value", "95% interval", "above the simplest", "significant", *proxies):
+    for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
         table.add_column(column, overflow="fold", no_wrap=column == "value")
     apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
@@ -138,7 +139,18 @@ def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.pr
             row.append("yes" if difference.significant else "no")
         else:
             row += ["", ""]
-        table.add_row(*row, *(tables[name][proxy].estimate for proxy in proxies))
+        table.add_row(*row)
+    return table
+
+
+def _make_proxy_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
+    """Make a table of its own for proxies: next to the intervals there is no room for them."""
+    table = Table(title="other measures", title_justify="left")
+    proxies = list(tables[comparison.ranking[0]])
+    for column in ("model", *proxies):
+        table.add_column(column.replace("_", "\n"), overflow="fold")
+    for name in comparison.ranking:
+        table.add_row(escape(name), *(tables[name][proxy].estimate for proxy in proxies))
     return table
 
 
