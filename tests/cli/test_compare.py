@@ -20,6 +20,9 @@ def test_compare_ranks_checkpoints_of_one_model(run, data, weights, tmp_path):
     assert positions == sorted(positions)
     assert "The simplest is scale1, significantly so" in out
     assert plot.exists()
+    code, found, _ = run("compare", SMALL, "--weights", weights[0].parent, "--data", data, *FAST)
+    assert code == 0
+    assert found in out
     code, out, _ = run(
         "compare", SMALL, SMALL, "--weights", weights[2], "--weights", weights[0], "--data", data, *FAST, "--json"
     )

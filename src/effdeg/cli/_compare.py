@@ -29,7 +29,9 @@ def compare(
     ],
     data: o.Data,
     *,
-    weights: Annotated[list[Path] | None, o.option(help="Once for each model; or several for one model.")] = None,
+    weights: Annotated[
+        list[Path] | None, o.option(help="Once for each model; or several, or a folder of them, for one.")
+    ] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
     proxy: Annotated[
         list[str] | None,
@@ -83,7 +85,11 @@ def compare(
 
 def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; names are as short as possible."""
+    from effdeg.pools._files import list_files
+
     names = full = models
+    if len(models) == 1:
+        weights = [file for path in weights for file in list_files(path)]
     if len(models) == 1 and len(weights) > 1:
         models = models * len(weights)
         names, full = [file.stem for file in weights], [str(file) for file in weights]
