@@ -198,7 +198,7 @@ def test_an_exported_program(tmp_path):
         load_model(str(tmp_path / "m.pt2"), tmp_path / "w.pt")
 
 
-def test_a_hugging_face_folder(tmp_path):
+def test_a_hugging_face_folder(tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, num_labels=3
@@ -206,7 +206,10 @@ def test_a_hugging_face_folder(tmp_path):
     model = transformers.BertForSequenceClassification(config).eval()
     model.save_pretrained(tmp_path / "bert")
     ids = torch.randint(30, (10, 5))
+    capsys.readouterr()
     torch.testing.assert_close(load_model(str(tmp_path / "bert"))(ids).logits, model(ids).logits)
+    assert capsys.readouterr().err == ""  # no progress bar
+    assert transformers.utils.logging.is_progress_bar_enabled()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"a folder without config.json"):
         load_model(str(tmp_path / "empty"))

@@ -162,10 +162,16 @@ def _load_huggingface(folder: Path) -> Model:
     names = config.architectures or []
     if not names or not hasattr(transformers, names[0]):
         raise ValueError(f"{folder}/config.json names no architecture that transformers has: {names or 'none'}.")
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()  # one for each checkpoint of a pool
     try:
         return getattr(transformers, names[0]).from_pretrained(folder, local_files_only=True)  # type: ignore[no-any-return]
     except OSError as error:
         raise ValueError(f"{folder} cannot be loaded as {names[0]}: {error}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def _load_exported(file: Path) -> Model:
