@@ -149,7 +149,9 @@ class CheckpointMeasurer:
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
         train = self.train.first(_TRIED) if self.train is not None else None
         if paths.at is None:  # before the model fails on integers
-            check_interpolable(self.data.fetch([0, 1]), advice=partial(advice_for_integers, self.model))
+            with seed_everything(0):  # a data set may draw
+                few = self.data.fetch([0, 1])
+            check_interpolable(few, advice=partial(advice_for_integers, self.model))
         model = copy.deepcopy(self.model)
         with seed_everything(0), torch.no_grad():
             for weight in model.parameters():
