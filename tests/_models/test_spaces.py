@@ -42,6 +42,17 @@ def test_an_error_of_the_model_has_the_shape_that_it_was_called_on():
     assert caught.value.__notes__ == ["The model was called on a batch of shape (192, 5, 5)."]
 
 
+def test_a_model_whose_argument_is_a_dict():
+    def model(batch):
+        return torch.cat([batch["x"], batch["y"].tanh()], dim=1)
+
+    inputs = {"x": torch.randn(20, 2), "y": torch.randn(20, 3)}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'x'") as caught:
+        effdeg.measure(model, inputs, **FAST)
+    assert caught.value.__notes__[1].endswith("If its argument is the dict itself, write (inputs,).")
+    assert effdeg.measure(model, (inputs,), **FAST).value > 0
+
+
 def test_a_layer_by_name_and_by_reference_are_the_same():
     model, inputs = mlp(), torch.randn(20, 6)
     by_name = effdeg.measure(model, inputs, at="1", **FAST)

@@ -20,6 +20,9 @@ def test_compare_ranks_checkpoints_of_one_model(run, data, weights, tmp_path):
     assert positions == sorted(positions)
     assert "The simplest is scale1, significantly so" in out
     assert plot.exists()
+    code, found, _ = run("compare", SMALL, "--weights", weights[0].parent, "--data", data, *FAST)
+    assert code == 0
+    assert found in out
     code, out, _ = run(
         "compare", SMALL, SMALL, "--weights", weights[2], "--weights", weights[0], "--data", data, *FAST, "--json"
     )
@@ -77,8 +80,10 @@ def test_other_measures_stand_next_to_the_effective_degree(run, data, weights):
     for (own, other), name in ((models, "scale1"), (models[::-1], "scale4")):
         expected = proxies.evaluate(own, inputs, names=names, others=[other], **options).to_dict()["results"]
         assert found[name] == expected
-    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidence")
+    asked = asked[:-2]
+    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, *asked, width=80)
     assert code == 0
+    assert all(word in out for word in ("significant", "confidence", "disagreement"))  # in one line
     assert f"{found['scale1']['confidence']['value']:.4g}" in re.sub(r"\s+", " ", out)
 
 

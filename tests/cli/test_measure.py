@@ -115,6 +115,12 @@ def test_a_folder_is_no_file(run, data, tmp_path):
     assert "m.json: this is a folder; expected the name of a file" in err
 
 
+def test_nothing_is_cut_off_where_there_is_little_room(run, data):
+    code, out, _ = run("measure", SMALL, "--data", data, *FAST, "--quiet", width=40)
+    assert code == 0
+    assert "…" not in out
+
+
 def test_progress_can_be_silenced(run, data, weights):
     given = ["--weights", weights[0], "--data", data, *FAST]
     assert run("measure", SMALL, *given)[2] != ""

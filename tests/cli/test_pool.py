@@ -120,7 +120,8 @@ def test_pool_ends_with_1_if_a_checkpoint_was_left_out(run, data, weights, tmp_p
     assert "damaged left out: " in errors
     assert ranking.read_table(tmp_path / "pool.csv")["model"] == ["scale1", "scale4", "scale8"]
     assert json.loads((tmp_path / "pool.settings.json").read_text())["paths"] == 20
-    assert "test accuracy" not in printed
+    assert "accuracy" not in printed
+    assert "confidence" in printed  # without labels it is all there is next to the effective degree
 
 
 def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):

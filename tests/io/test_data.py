@@ -272,3 +272,15 @@ def test_labels_next_to_the_examples(tmp_path):
     np.savez(tmp_path / "e.npz", x=x, y=y, target=y)
     with pytest.raises(ValueError, match=r"e\.npz has several kinds of labels, y, target"):
         load_labels(tmp_path / "e.npz")
+
+
+def test_what_a_tokenizer_returned_is_saved_as_a_dict(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokens = transformers.BatchEncoding({"input_ids": torch.ones(4, 3).long(), "attention_mask": torch.ones(4, 3)})
+    torch.save(tokens, tmp_path / "tokens.pt")
+    with pytest.raises(
+        ValueError, match=r"pickled transformers\S*BatchEncoding.* torch.save\(dict\(examples\), file\)"
+    ):
+        load(tmp_path / "tokens.pt")
+    torch.save(dict(tokens), tmp_path / "tokens.pt")
+    assert torch.equal(load(tmp_path / "tokens.pt")["input_ids"], tokens["input_ids"])

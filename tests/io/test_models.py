@@ -61,7 +61,7 @@ def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):
         lambda s: {"net": s, "accuracy": 93.1},
     ],
 )
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "net."])
 def test_weights_from_the_usual_wrappers(tmp_path, wrap, prefix):
     torch.manual_seed(3)
     expected = networks.small()
@@ -123,11 +123,23 @@ def test_averaged_weights(tmp_path):
     assert all(map(torch.equal, loaded.parameters(), expected.parameters()))
 
 
+def test_weights_of_a_loss_next_to_those_of_the_model_are_left_out(tmp_path):
+    expected = networks.small()
+    state = {f"net.{name}": value for name, value in expected.state_dict().items()} | {"loss.weight": torch.ones(3)}
+    torch.save({"state_dict": state}, tmp_path / "w.ckpt")
+    with pytest.warns(UserWarning, match=r"w.ckpt has the weights of the model under 'net.'; .* out \(loss.weight\)"):
+        loaded = load_model("tests.cli.networks:small", tmp_path / "w.ckpt")
+    assert all(map(torch.equal, loaded.parameters(), expected.parameters()))
+    torch.save(state | {f"average.{name}": value for name, value in expected.state_dict().items()}, tmp_path / "w.ckpt")
+    with pytest.raises(ValueError, match=r"9 weights of the file are not in the model \(average.1.bias"):
+        load_model("tests.cli.networks:small", tmp_path / "w.ckpt")
+
+
 def test_several_sets_of_weights(tmp_path):
     """Those of a name that is usual are taken, and the others are named; else nobody knows which are meant."""
     first, second = networks.small().state_dict(), networks.small().state_dict()
     torch.save({"ema": second, "model": first}, tmp_path / "w.pt")
-    with pytest.warns(UserWarning, match=r"in 'model' and in 'ema': those in 'model' are measured.*file\)\['ema'\]"):
+    with pytest.warns(UserWarning, match=r"w.pt has weights in 'model' and in 'ema': those in 'model' .*\)\['ema'\]"):
         loaded = load_model("tests.cli.networks:small", tmp_path / "w.pt")
     assert all(torch.equal(first[name], value) for name, value in loaded.state_dict().items())
     torch.save({"online": first, "target": second, "epoch": 3}, tmp_path / "w.pt")
@@ -186,7 +198,7 @@ def test_an_exported_program(tmp_path):
         load_model(str(tmp_path / "m.pt2"), tmp_path / "w.pt")
 
 
-def test_a_hugging_face_folder(tmp_path):
+def test_a_hugging_face_folder(tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, num_labels=3
@@ -194,7 +206,10 @@ def test_a_hugging_face_folder(tmp_path):
     model = transformers.BertForSequenceClassification(config).eval()
     model.save_pretrained(tmp_path / "bert")
     ids = torch.randint(30, (10, 5))
+    capsys.readouterr()
     torch.testing.assert_close(load_model(str(tmp_path / "bert"))(ids).logits, model(ids).logits)
+    assert capsys.readouterr().err == ""  # no progress bar
+    assert transformers.utils.logging.is_progress_bar_enabled()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"a folder without config.json"):
         load_model(str(tmp_path / "empty"))

@@ -71,6 +71,8 @@ def test_settings(settings, error, message):
         (X[:1], ValueError, r"a path joins two examples, but inputs hold 1"),
         (X[:0], ValueError, r"inputs hold 0"),
         (torch.tensor(3.0), ValueError, r"inputs hold no examples"),
+        ({"input_ids": [[1, 2], [3]]}, ValueError, r"found input_ids.* padding=True, return_tensors='pt'\.$"),
+        (["a text", "another"], TypeError, "list of strings. Pass what the model is called with"),
         ((X.to(torch.uint8) * 0 + 7), TypeError, r"hold integers \(torch.uint8\).*images.float\(\) / 255"),
         ({"x": X, "ids": torch.arange(20)}, TypeError, r"inputs \('ids'\) hold integers \(torch.int64"),
         ({"mask": X > 0}, TypeError, r"no floating-point tensor to interpolate"),

@@ -185,6 +185,8 @@ def test_a_killed_run_loses_only_the_model_under_way(folder, data, tmp_path):
 
 def test_checkpoints_have_the_shortest_names_that_differ(folder):
     assert list(name_checkpoints(folder)) == list(name_checkpoints([folder, folder / "b.pt"])) == ["a", "b", "c"]
+    shutil.copy(folder / "a.pt", folder / "epoch=3-step=90.ckpt")  # as Lightning names it
+    assert list(name_checkpoints(folder)) == ["a", "b", "c", "epoch=3-step=90"]
     assert name_checkpoints({"first": folder / "a.pt"}) == {"first": folder / "a.pt"}
     (folder / "more").mkdir()
     shutil.copy(folder / "a.pt", folder / "more" / "a.pt")
@@ -200,7 +202,7 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
     with pytest.raises(ValueError, match="names no checkpoints"):
         name_checkpoints([])
     (folder / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty holds no checkpoints \(\.pt, \.pth, \.safetensors, Hugging"):
+    with pytest.raises(ValueError, match=r"empty holds no checkpoints \(\.ckpt, \.pt, \.pth, \.safetensors"):
         name_checkpoints([folder / "empty"])
 
 
@@ -209,6 +211,7 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
     [
         ({"model": "nets:mlp"}, TypeError, "Names of models are for the command line"),
         ({"model": torch.tanh}, TypeError, "checkpoints are loaded into an nn.Module"),
+        ({"data": (torch.ones(40, 6).byte(), torch.arange(40) % 4)}, TypeError, r"hold integers \(torch.uint8\)"),
         ({"out": "pool.parquet"}, ValueError, r"out='pool\.parquet' must end in \.csv"),
         ({"out": "no/such/pool.csv"}, ValueError, "the folder no/such does not exist"),
         ({"device": "cuda:99"}, ValueError, "was asked for, but torch finds"),

@@ -266,3 +266,4 @@ def test_the_accuracies_that_a_gap_is_made_of_are_not_ranked_unless_named():
     table = {**columns, "degree": [1.0, 2.0, 3.0]}
     assert [*rank(table, resamples=100).scores] == ["degree"]
     assert [*rank(table, measures=["train_accuracy"], resamples=100).scores] == ["train_accuracy"]
+    assert {*rank(table, target="test_accuracy", resamples=100).scores} == {"degree", "train_accuracy"}

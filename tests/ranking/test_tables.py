@@ -140,6 +140,11 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
     ("table", "settings", "message"),
     [
         (COLUMNS, {"target": "gpa"}, "no column 'gpa' for the target. Did you mean 'gap'"),
+        (
+            {"sha256": ["a", "b", "c"], "norm": [1, 2, 3]},
+            {},
+            "no column 'gap' for the target: a pool has",
+        ),
         (COLUMNS, {"measures": ["n"]}, "no column 'n' for the measure."),
         (COLUMNS, {"measures": ["-nrom"]}, "no column '-nrom' for the measure. Did you mean 'norm'"),
         (COLUMNS, {"hyperparameters": ["rl"]}, "no column 'rl' for the hyperparameter. Did you mean 'lr'"),

@@ -277,7 +277,7 @@ def test_with_labels_a_teacher_runs_on_the_unlabeled_examples_only():
         ({"anchor": "self", "end_gradients": True}, {"teacher": mlp().double()}, ValueError, "without gradients"),
         ({"anchor": "self"}, {"teacher": mlp(outputs=3).double()}, ValueError, r"\(3,\) per example, the .* \(4,\)"),
         ({"sampling": "chebyshev", "anchor": "labels"}, {"unlabeled": U}, ValueError, "unlabeled uses the outputs"),
-        ({}, {"unlabeled": U[:, :5]}, ValueError, r"unlabeled must hold what x holds.* \(6,\).* \(5,\)"),
+        ({}, {"unlabeled": U[:, :5]}, ValueError, r"must hold what x holds.* \(6,\).* \(5,\).* pad both"),
         ({}, {"unlabeled": U.float()}, ValueError, "torch.float64.* torch.float32"),
         ({}, {"unlabeled": (U, U)}, ValueError, "unlabeled must hold what x holds"),
         ({}, {"unlabeled": U, "mask": X[:, :1]}, ValueError, "two tuples, or two mappings"),

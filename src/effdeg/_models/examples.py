@@ -98,7 +98,9 @@ class Batch:
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
             found = describe_shapes(batch)
-            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {found}.")
+            tokens = isinstance(batch, Mapping) and "input_ids" in batch
+            advice = " For tensors, call the tokenizer with padding=True, return_tensors='pt'." if tokens else ""
+            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {found}.{advice}")
         if len(lengths) > 1:
             inputs, labels = split_labels(batch) if labeled else (batch, None)
             counts = {len(leaf) for leaf in tensors(inputs)}
@@ -204,6 +206,10 @@ def _from_list(items: list[Any], labeled: bool) -> Examples:
     if all(map(_has_one_label, items)):
         return _DataSet(items, labeled)
     first = items[0]
+    if isinstance(first, str):
+        raise TypeError(
+            "inputs are a list of strings. Pass what the model is called with, such as a tokenizer's output."
+        )
     if isinstance(_innermost(first), int | float | np.generic):
         raise TypeError("inputs are a list of numbers. Write torch.tensor(inputs).")
     if isinstance(first, Tensor | np.ndarray):

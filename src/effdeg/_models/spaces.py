@@ -1,6 +1,6 @@
 """Where a path lives: among the inputs, or at the output of a layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,10 @@ class InputPaths:
             return self._runner(self._runner.place(points)), None
         except Exception as error:
             error.add_note(f"The model was called on a batch of shape {describe_shapes(points)}.")
+            if isinstance(error, TypeError) and isinstance(points, Mapping):
+                error.add_note(
+                    "A dict holds the model's keywords. If its argument is the dict itself, write (inputs,)."
+                )
             raise
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:

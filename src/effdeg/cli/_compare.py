@@ -29,7 +29,9 @@ def compare(
     ],
     data: o.Data,
     *,
-    weights: Annotated[list[Path] | None, o.option(help="Once for each model; or several for one model.")] = None,
+    weights: Annotated[
+        list[Path] | None, o.option(help="Once for each model; or several, or a folder of them, for one.")
+    ] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
     proxy: Annotated[
         list[str] | None,
@@ -70,7 +72,9 @@ def compare(
     if json:
         results = {name: table.to_dict()["results"] for name, table in tables.items()}
         print_json(comparison.to_dict() | ({"proxies": results} if proxy else {}))
-    console.print(_make_table(comparison, tables))
+    console.print(_make_table(comparison))
+    if tables:
+        console.print(_make_proxy_table(comparison, tables))
     console.print(_describe_simplest(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
@@ -81,7 +85,11 @@ def compare(
 
 def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; names are as short as possible."""
+    from effdeg.pools._files import list_files
+
     names = full = models
+    if len(models) == 1:
+        weights = [file for path in weights for file in list_files(path)]
     if len(models) == 1 and len(weights) > 1:
         models = models * len(weights)
         names, full = [file.stem for file in weights], [str(file) for file in weights]
@@ -120,13 +128,12 @@ def _evaluate(
     return found
 
 
-def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
+def _make_table(comparison: "effdeg.Comparison") -> Table:
     from effdeg._utils.statistics import format_interval
 
     what = "normalized effective degree" if comparison.normalized else "effective degree"
     table = Table(title=f"{what}, simplest first", title_justify="left")
-    proxies = list(tables[comparison.ranking[0]]) if tables else []
-    for column in ("", "model", "value", "95% interval", "above the simplest", "significant", *proxies):
+    for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
         table.add_column(column, overflow="fold", no_wrap=column == "value")
     apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
@@ -138,7 +145,18 @@ def _make_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.pr
             row.append("yes" if difference.significant else "no")
         else:
             row += ["", ""]
-        table.add_row(*row, *(tables[name][proxy].estimate for proxy in proxies))
+        table.add_row(*row)
+    return table
+
+
+def _make_proxy_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
+    """Make a table of its own for proxies: next to the intervals there is no room for them."""
+    table = Table(title="other measures", title_justify="left")
+    proxies = list(tables[comparison.ranking[0]])
+    for column in ("model", *proxies):
+        table.add_column(column.replace("_", "\n"), overflow="fold")
+    for name in comparison.ranking:
+        table.add_row(escape(name), *(tables[name][proxy].estimate for proxy in proxies))
     return table
 
 

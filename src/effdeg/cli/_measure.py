@@ -27,7 +27,7 @@ def measure(
     ],
     data: o.Data,
     *,
-    weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt).")] = None,
+    weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt, .ckpt).")] = None,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,
@@ -77,6 +77,8 @@ def _make_table(name: str, measured: "effdeg.Measurement") -> Table:
 
     settings = measured.settings
     table = Table(title=escape(name), show_header=False, title_justify="left")
+    for _ in range(3):
+        table.add_column(overflow="fold")  # names of classes may be long
     for normalized, label in ((False, "effective degree"), (True, "normalized")):
         estimate = format_estimate(*measured.estimate(normalized=normalized))
         interval = format_interval(*measured.interval(normalized=normalized))

@@ -38,7 +38,8 @@ def pool(
     weights: Annotated[
         list[Path],
         o.option(
-            help="A checkpoint (.safetensors, .pt, Hugging Face model folder), or a folder of them; once for each."
+            help="A checkpoint (.safetensors, .pt, .ckpt, Hugging Face model folder), or a folder of them; once for "
+            "each."
         ),
     ],
     out: Annotated[Path, o.option(help="The table (.csv). A table that is there already is continued.")],
@@ -143,8 +144,11 @@ def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
 
 
 def _make_table(rows: list[dict[str, Any]]) -> Table:
-    shown = ["effective_degree", "effective_degree_normalized", "train_accuracy", "test_accuracy", "gap"]
-    shown = [name for name in shown if name in rows[0]]
+    from effdeg.pools._checkpoint import PREDICTIONS
+
+    accuracies = ["train_accuracy", "test_accuracy", "gap"]
+    others = accuracies if "gap" in rows[0] else [*PREDICTIONS, *accuracies]  # there is no room for all
+    shown = [name for name in ("effective_degree", "effective_degree_normalized", *others) if name in rows[0]]
     table = Table(title="pool", title_justify="left")
     for name in ("model", *shown):  # narrow heads leave room for the names of models
         table.add_column(name.replace("_", "\n"), overflow="fold")

@@ -268,6 +268,8 @@ def read_torch(path: Path, *, expected: str) -> Any:
         found = re.search(r"GLOBAL (\S+)", str(error))
         if found is None:
             raise ValueError(f"{path} is not a file that torch.save wrote, or it is damaged.") from error
+        if found[1].endswith(".BatchEncoding"):  # a tokenizer's output
+            expected = f"dict({expected})"
         raise ValueError(
             f"{path} holds a pickled {found[1]}, not tensors alone. Pickled objects are not read, since they can run "
             f"any code. Save the tensors instead: torch.save({expected}, file)."

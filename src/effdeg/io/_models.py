@@ -2,8 +2,10 @@
 
 import inspect
 import logging
+import re
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -18,7 +20,6 @@ from effdeg._utils.imports import find_code, importing_from_here, require
 from effdeg.io._data import read_file, read_safetensors, read_torch
 
 _NESTED = ("state_dict", "model_state_dict", "model")
-_PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
 def load_model(source: str, weights: str | Path | None = None) -> Model:
@@ -30,8 +31,8 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a
             Hugging Face model folder, or a ``torch.export`` program in a ``.pt2`` file.
-        weights: Weights for a model from code, in a ``.safetensors``, ``.pt`` or ``.pth`` file, or a Hugging Face model
-            folder. No code in them is run.
+        weights: Weights for a model from code, in a ``.safetensors``, ``.pt``, ``.pth`` or ``.ckpt`` file, or a Hugging
+            Face model folder. No code in them is run.
 
     Returns:
         The model.
@@ -65,15 +66,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
 def load_weights(model: nn.Module, file: Path) -> None:
     """Load the weights of a file into a model; raise if they do not fit, with the differences."""
     state = _read_weights(file)
-    own = model.state_dict()
-    if "n_averaged" not in own:
-        state.pop("n_averaged", None)  # the counter of torch.optim.swa_utils.AveragedModel
-    # Wrappers such as DDP, torch.compile and Lightning put a prefix before every name, and may be nested.
-    while state and not own.keys() & state.keys():
-        prefix = next((each for each in _PREFIXES if all(name.startswith(each) for name in state)), None)
-        if prefix is None:
-            break
-        consume_prefix(state, prefix)
+    _drop_prefix(state, model.state_dict().keys(), file)
     try:
         model.load_state_dict(state)
     except Exception as error:
@@ -81,6 +74,30 @@ def load_weights(model: nn.Module, file: Path) -> None:
         with suppress(Exception):  # if the model's own hooks refuse the weights, their message is better
             problems = _describe_misfits(model, state) or problems
         raise ValueError(f"{file} does not fit {type(model).__name__}: {problems}.") from error
+
+
+def _drop_prefix(state: dict[str, Any], own: Set[str], file: Path) -> None:
+    """Drop the prefix that wrappers such as DDP, torch.compile and Lightning put before the names of a model.
+
+    It is the one under which most of the model's names are found. What else is in the file, such as the weights of a
+    loss, is dropped with a warning.
+    """
+    if own & state.keys():
+        return
+    starts = ((name, dot.end()) for name in state for dot in re.finditer(r"\.", name))
+    found = Counter(name[:start] for name, start in starts if name[start:] in own).most_common(2)
+    if not found or (len(found) == 2 and found[0][1] == found[1][1]):
+        return
+    prefix = found[0][0]
+    others = [name for name in state if not name.startswith(prefix)]
+    for name in others:
+        del state[name]
+    consume_prefix(state, prefix)
+    if left_out := [name for name in others if name != "n_averaged"]:  # the counter of AveragedModel
+        warnings.warn(
+            f"{file} has the weights of the model under {prefix!r}; others are left out ({shorten(left_out)}).",
+            stacklevel=2,
+        )
 
 
 def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
@@ -145,10 +162,16 @@ def _load_huggingface(folder: Path) -> Model:
     names = config.architectures or []
     if not names or not hasattr(transformers, names[0]):
         raise ValueError(f"{folder}/config.json names no architecture that transformers has: {names or 'none'}.")
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()  # one for each checkpoint of a pool
     try:
         return getattr(transformers, names[0]).from_pretrained(folder, local_files_only=True)  # type: ignore[no-any-return]
     except OSError as error:
         raise ValueError(f"{folder} cannot be loaded as {names[0]}: {error}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def _load_exported(file: Path) -> Model:
@@ -179,7 +202,7 @@ def _read_weights(file: Path) -> dict[str, Any]:
         return state
     _check_file(file)
     if file.suffix in {".npy", ".npz"}:
-        raise ValueError(f"{file} holds arrays of numpy, not weights by name; expected .safetensors, .pt or .pth.")
+        raise ValueError(f"{file} holds arrays of numpy, not weights by name; expected .safetensors, .pt or .ckpt.")
     is_safetensors = file.suffix == ".safetensors"
     stored = read_file(file, read_safetensors) if is_safetensors else read_torch(file, expected="model.state_dict()")
     return _find_state(stored, file)
@@ -204,7 +227,7 @@ def _find_state(stored: Any, file: Path) -> dict[str, Any]:
     others = [repr(each) for each, state in found.items() if each != key and len(state) >= len(stored[key])]
     if others:
         warnings.warn(
-            f"the checkpoint has weights in {key!r} and in {shorten(others)}: those in {key!r} are measured. To "
+            f"{file} has weights in {key!r} and in {shorten(others)}: those in {key!r} are measured. To "
             f"measure others, save them alone: torch.save(torch.load(file)[{others[0]}], new_file).",
             stacklevel=2,
         )

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from effdeg._models.examples import Examples, as_examples, split_labels
 from effdeg._models.inference import Device, inference, seed_everything
+from effdeg._models.layers import advice_for_integers
 from effdeg._models.outputs import shaped_values
+from effdeg._models.paths import check_interpolable
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
@@ -145,6 +148,10 @@ class CheckpointMeasurer:
         paths = replace(self.settings.paths, paths=1)
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
         train = self.train.first(_TRIED) if self.train is not None else None
+        if paths.at is None:  # before the model fails on integers
+            with seed_everything(0):  # a data set may draw
+                few = self.data.fetch([0, 1])
+            check_interpolable(few, advice=partial(advice_for_integers, self.model))
         model = copy.deepcopy(self.model)
         with seed_everything(0), torch.no_grad():
             for weight in model.parameters():

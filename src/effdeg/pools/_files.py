@@ -6,7 +6,7 @@ from pathlib import Path
 
 from effdeg._utils.files import checksum, list_weights
 
-_SUFFIXES = {".pt", ".pth", ".safetensors"}
+_SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
 File = str | os.PathLike[str]
 
 
@@ -17,7 +17,7 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
     if isinstance(weights, Mapping):
         named = {str(name): _to_path(file) for name, file in weights.items()}
     else:
-        files = list(dict.fromkeys(file for path in weights for file in _list_files(_to_path(path))))
+        files = list(dict.fromkeys(file for path in weights for file in list_files(_to_path(path))))
         names = [file.name if file.is_dir() else file.stem for file in files]
         named = dict(zip(names if len(set(names)) == len(names) else map(str, files), files, strict=True))
     if not named:
@@ -37,7 +37,8 @@ def _to_path(file: object) -> Path:
     return Path(file)
 
 
-def _list_files(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
+    """Return the checkpoints in a folder, or the path itself if it is one."""
     if not path.is_dir() or _is_model_folder(path):
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))

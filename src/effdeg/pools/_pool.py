@@ -66,8 +66,8 @@ def measure_pool(
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
-        weights: Files of weights (``.pt``, ``.pth``, ``.safetensors``) or Hugging Face model folders, or folders with
-            several of them; a mapping gives them names, which are otherwise those of the files.
+        weights: Files of weights (``.pt``, ``.pth``, ``.ckpt``, ``.safetensors``) or Hugging Face model folders, or
+            folders with several of them; a mapping gives them names, which are otherwise those of the files.
         data: Examples that the models were not trained on, in any form that :func:`effdeg.proxies.evaluate` reads,
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies without labels use them.
         train: Examples with labels that the models were trained on. Proxies that need labels use them, or else

@@ -10,6 +10,8 @@ from effdeg._utils.checks import pluralize, suggest
 from effdeg.ranking._rows import Indices, find_duplicates, find_unfit, group_rows, keep_rows
 from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
+_ACCURACIES = {"train_accuracy", "test_accuracy"}
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pool:
@@ -126,6 +128,11 @@ class Pool:
         strata: Sequence[str] = (),
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
+        if target == "gap" and target not in columns and "sha256" in columns:
+            raise ValueError(
+                "the table has no column 'gap' for the target: a pool has one if both its data and its training "
+                "examples have labels. To rank by another column, name it: target=…."
+            )
         _check_known("target", [target], columns)
         _check_known("hyperparameter", hyperparameters, columns)
         _check_known("model column", [] if model is None else [model], columns)
@@ -136,8 +143,8 @@ class Pool:
             model = "model"
         guessed, left_out = measures is None, []
         if measures is None:
-            # A gap is their difference, so they say nothing that could be known before.
-            parts = {"train_accuracy", "test_accuracy"} if target == "gap" else set()
+            # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
+            parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
             free = [name for name in columns if name not in {model, *roles, *parts}]
             measures = [name for name in free if as_numbers(columns[name]) is not None]
             left_out = [name for name in free if name not in measures]

@@ -78,7 +78,7 @@ def rank(
         target: The column to predict; larger is worse.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
             better. By default every column of numbers that has no other role, without the accuracies that a gap is made
-            of (``train_accuracy`` and ``test_accuracy``).
+            of (``train_accuracy`` and ``test_accuracy``), and without the gap if one of them is the target.
         hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
             conditional information. Numbers are ordered by size; anything else has no order, and all pairs
             of its values count as neighbors.

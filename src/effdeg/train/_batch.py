@@ -61,10 +61,16 @@ class TrainingBatch:
             for each in (wanted, found)
         )
         if here != there:
+            if here.keys() == there.keys():
+                advice = "Crop or pad both to the same shape, in the same precision."
+            else:
+                advice = (
+                    "A tensor with one row per example that was passed by keyword belongs in x and unlabeled: two "
+                    "tuples, or two mappings."
+                )
             raise ValueError(
                 f"unlabeled must hold what x holds, but for labels: examples of shape {' and '.join(here.values())}; "
-                f"it holds {' and '.join(there.values())}. A tensor with one row per example that was passed by "
-                "keyword belongs in x and unlabeled: two tuples, or two mappings."
+                f"it holds {' and '.join(there.values())}. {advice}"
             )
         others = [found[name] for name in wanted]
         if isinstance(own, Tensor):
