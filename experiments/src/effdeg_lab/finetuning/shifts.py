@@ -9,13 +9,13 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from effdeg_lab.data.layouts import Scale, explain_errors, find_shards
-from effdeg_lab.finetuning.images import Crop, Images, is_image, read_image_bytes
+from effdeg_lab.data.layouts import Scale, find_shards
+from effdeg_lab.data.stored import list_images, read_rows
+from effdeg_lab.finetuning.images import Crop, Images
 from effdeg_lab.settings import suggest
 
 SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
@@ -156,21 +156,11 @@ def _read_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]])
     folders = sorted(each for each in root.iterdir() if each.is_dir())
     if name != "objectnet" and (unknown := [each for each in folders if each.name not in labels]):
         raise ValueError(f"{unknown[0]} is no class of {name}: expected folders such as {', '.join([*labels][:3])}.")
-    return [
-        (file, labels[each.name])
-        for each in folders
-        if each.name in labels
-        for file in sorted(each.iterdir())
-        if is_image(file)
-    ]
+    return [(each / file, labels[each.name]) for each in folders if each.name in labels for file in list_images(each)]
 
 
 def _read_shards(files: Sequence[Path]) -> list[tuple[Path | bytes, int]]:
-    found = list[tuple[Path | bytes, int]]()
-    for file in files:
-        with explain_errors(file, "a Parquet file of ImageNet"):
-            table = pq.read_table(file)
-            found += zip(read_image_bytes(table), table.column("label").to_pylist(), strict=True)
+    found: list[tuple[Path | bytes, int]] = [(image, label) for file in files for image, _, label in read_rows(file)]
     if wrong := [label for _, label in found if label not in range(len(read_classes()))]:
         raise ValueError(f"{files[0].parent} has the label {wrong[0]}; expected numbers from 0 to 999.")
     return found
