@@ -2,19 +2,17 @@
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any
 
 import filelock
 import torch
 
-from benchmarks.timing import LOCK
+from benchmarks.timing import LOCK, Record
 from effdeg_lab.models.impala import Agent
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.rl.games import ACTIONS, TRAINING
 from effdeg_lab.rl.players import RewardScale, open_halves
 from effdeg_lab.rl.ppo_procgen import PPO, Learner, play_rollout
 
-Record = dict[str, Any]
 GAME = "starpilot"
 VARIANTS = {
     f"{method}-{'fused' if fused else 'pytorch'}": (method, fused)

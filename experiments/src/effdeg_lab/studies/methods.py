@@ -135,10 +135,10 @@ def tested_on(results: Results) -> str:
     return "held-out" if held_out else "test"
 
 
-def measure_price(results: Results, each: MethodRuns) -> float | None:
-    """Return the time of a step relative to the first method's; None where the machines differ."""
+def measure_price(results: Results, each: MethodRuns, key: str = "milliseconds_per_step") -> float | None:
+    """Return the time of a step, or a speed, relative to the first method's; None where the machines differ."""
     first = results.methods[0]
-    step, plain = each.time("milliseconds_per_step"), first.time("milliseconds_per_step")
+    step, plain = each.time(key), first.time(key)
     return None if step is None or plain is None or each.machines != first.machines else step / plain
 
 
