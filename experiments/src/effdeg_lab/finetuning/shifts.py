@@ -51,7 +51,6 @@ class TestSet:
     images: Images
     labels: Tensor  # the class of each image, a place in ``counts_as``
     counts_as: tuple[tuple[int, ...], ...]  # for each class, the classes of ImageNet that count as it
-    published: int  # how many images it was published with
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,25 +76,20 @@ class _Layout:
     """Where the images of a set are, and what its folders are called."""
 
     places: tuple[str, ...]  # within the data folder
-    published: int
     get_folder: Callable[[ImageNetClass], str] = lambda each: each.wnid  # of a class; empty without one
     border: int = 0
 
 
 _LAYOUTS: Mapping[str, _Layout] = {
-    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train"), 1_281_167),
-    "imagenet": _Layout(
-        ("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val"), 50_000
-    ),
-    "imagenet-v2": _Layout(
-        ("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2"), 10_000
-    ),
-    "imagenet-r": _Layout(("imagenet-r",), 30_000, lambda each: each.wnid if each.in_r else ""),
-    "imagenet-a": _Layout(("imagenet-a",), 7_500, lambda each: each.wnid if each.in_a else ""),
-    "imagenet-sketch": _Layout(("sketch", "imagenet-sketch/sketch", "imagenet-sketch", "ImageNet-Sketch"), 50_889),
+    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train")),
+    "imagenet": _Layout(("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val")),
+    "imagenet-v2": _Layout(("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2")),
+    "imagenet-r": _Layout(("imagenet-r",), lambda each: each.wnid if each.in_r else ""),
+    "imagenet-a": _Layout(("imagenet-a",), lambda each: each.wnid if each.in_a else ""),
+    "imagenet-sketch": _Layout(("sketch", "imagenet-sketch/sketch", "imagenet-sketch", "ImageNet-Sketch")),
     # The published images have a red border, against training on them by accident.
     "objectnet": _Layout(
-        ("objectnet-1.0/images", "objectnet/images", "objectnet"), 18_574, lambda each: each.objectnet, border=2
+        ("objectnet-1.0/images", "objectnet/images", "objectnet"), lambda each: each.objectnet, border=2
     ),
 }
 
@@ -131,7 +125,7 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
             f"{', '.join(names)}{' and others' if len(missing) > 3 else ''}. Expected a folder of images for each."
         )
     images = Images([source for source, _ in found], crop, name)
-    return TestSet(name, images, labels, tuple(members.values()), layout.published)
+    return TestSet(name, images, labels, tuple(members.values()))
 
 
 def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
