@@ -12,7 +12,7 @@ from torch import Tensor
 
 import effdeg
 from benchmarks import comparisons, engine, imagenet, kernels, reinforcement, speedups, streaming, together, training
-from benchmarks.timing import device, interleaved
+from benchmarks.timing import Record, device, interleaved, make_record
 from effdeg.functional import (
     basis_matrix,
     chebyshev_nodes,
@@ -23,8 +23,6 @@ from effdeg.functional import (
     uniform_nodes,
 )
 from effdeg_lab.models import ViT
-
-Record = dict[str, Any]
 
 
 def measure_overhead() -> Record:
@@ -45,7 +43,7 @@ def measure_overhead() -> Record:
         lambda: effdeg.measure(model, inputs, paths=paths, nodes=nodes, degree=40), forward_alone, repeats=repeats
     )
     detail = f"ViT-Tiny, {paths} paths × {nodes} nodes, degree 40; {ours:.2f} s and {alone:.2f} s"
-    return _record("measure / forward passes alone", ours / alone, "≤ 1.05", detail)
+    return make_record("measure / forward passes alone", ours / alone, "≤ 1.05", detail)
 
 
 def fitting_speed() -> Record:
@@ -62,7 +60,7 @@ def fitting_speed() -> Record:
     assert error < 1e-9, error
     numpy, ours = interleaved(loop, lambda: fit(values, alpha, 40), repeats=5)
     detail = f"2,000 paths × 200 nodes × 10 outputs, degree 40; relative difference {error:.0e}"
-    return _record("numpy chebfit loop / fit", numpy / ours, "≥ 10", detail)
+    return make_record("numpy chebfit loop / fit", numpy / ours, "≥ 10", detail)
 
 
 def projection_speed() -> Record:
@@ -81,7 +79,7 @@ def projection_speed() -> Record:
 
     theirs, mine = interleaved(svd, ours, repeats=20)
     target = "≥ 10" if device().type == "cuda" else "≥ 4"
-    return _record(
+    return make_record(
         "torch.linalg.svd / project", theirs / mine, target, "3 of 1,000 outputs, 512 paths × 4 nodes, with gradient"
     )
 
@@ -90,7 +88,7 @@ def memory_growth() -> Record:
     """Measure with 4,000 paths, against 400: peak memory, each in a process of its own."""
     peaks = [_peak(paths) for paths in (400, 4000)]
     detail = f"peak {peaks[0]:.0f} and {peaks[1]:.0f} MiB on the {device().type}"
-    return _record("peak memory at 4,000 / 400 paths", peaks[1] / peaks[0], "≤ 1.05", detail)
+    return make_record("peak memory at 4,000 / 400 paths", peaks[1] / peaks[0], "≤ 1.05", detail)
 
 
 def conditioning() -> Record:
@@ -149,10 +147,6 @@ else:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
-
-
-def _record(name: str, ratio: float, target: str, detail: str) -> Record:
-    return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
 ON_CPU = [

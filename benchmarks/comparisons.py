@@ -3,19 +3,17 @@
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.steps import Loss
-from benchmarks.timing import device, interleaved, seconds
+from benchmarks.timing import Record, device, interleaved, seconds
 from effdeg import Penalty, baselines, proxies
 from effdeg_lab.engine.step import CapturedStep
 from effdeg_lab.models import ResNet18, ViT
 
-Record = dict[str, Any]
 Data = tuple[Tensor, Tensor]
 MODELS: dict[str, Callable[[], nn.Module]] = {"ResNet-18": ResNet18, "ViT-Tiny": ViT}
 ALONG_PATHS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation")

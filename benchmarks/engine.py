@@ -6,11 +6,10 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from benchmarks.timing import device, interleaved
+from benchmarks.timing import Record, device, interleaved
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training, open_loop
 from effdeg_lab.engine.classify import make_network, make_task
@@ -18,7 +17,6 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import Step
 from effdeg_lab.runs import Job, RunFolder
 
-Record = dict[str, Any]
 EXAMPLES, STEPS = 50_000, 50
 AIMS = {"plain": 0.8, "ed": 1.4}
 BATCH = 256

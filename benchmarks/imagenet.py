@@ -7,13 +7,13 @@ RandAugment, as in training, but not decoded; ``decoding_speed`` measures that.
 import gc
 from collections.abc import Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import filelock
 import torch
 from torch.nn.functional import interpolate
 
-from benchmarks.timing import LOCK, device, interleaved
+from benchmarks.timing import LOCK, Record, device, interleaved
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
@@ -21,7 +21,6 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import Step
 from effdeg_lab.recipe import find_recipe
 
-Record = dict[str, Any]
 STEPS, REPEATS = 5, 3
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import filelock
 import torch
 
-from benchmarks.timing import LOCK
+from benchmarks.timing import LOCK, Record
 
-Record = dict[str, Any]
 ROWS = (256 * 64, 512 * 64)  # tokens of a plain step, and of one with the penalty
 _MLP_FORWARD = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 4, 3))
 _MLP_BACKWARD = ((128, 64, 8), (128, 64, 4), (64, 64, 4), (128, 128, 8), (64, 128, 8))

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch.profiler import profile, record_function
 
-from benchmarks.timing import device, seconds, synchronize
+from benchmarks.timing import Record, device, seconds, synchronize
 
-Record = dict[str, Any]
 Event = dict[str, Any]
 
 STEPS = 10

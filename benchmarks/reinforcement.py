@@ -2,19 +2,17 @@
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any
 
 import filelock
 import torch
 
-from benchmarks.timing import LOCK
+from benchmarks.timing import LOCK, Record
 from effdeg_lab.models.impala import Agent
 from effdeg_lab.recipe import find_recipe
-from effdeg_lab.rl.games import ACTIONS, TRAINING, check_backend
+from effdeg_lab.rl.games import ACTIONS, TRAINING
 from effdeg_lab.rl.players import RewardScale, open_halves
 from effdeg_lab.rl.ppo_procgen import PPO, Learner, play_rollout
 
-Record = dict[str, Any]
 GAME = "starpilot"
 VARIANTS = {
     f"{method}-{'fused' if fused else 'pytorch'}": (method, fused)
@@ -64,7 +62,6 @@ def _time_prepared(learner: Learner, settings: PPO) -> Record:
     updates = settings.epochs * settings.minibatches
     row: Record = {f"{name}, ms": _time(graph, 24) for name, graph in learner._graphs.items()}
     try:
-        check_backend("procgen")
         halves = open_halves(GAME, TRAINING, count=settings.games, backend="procgen", seeds=(0,))
         scale = RewardScale(settings.games, settings.discount)
         row["rollout, ms"] = _time(lambda: play_rollout(learner, halves, scale), 3)

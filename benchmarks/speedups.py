@@ -17,7 +17,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch._functorch.config as functorch
@@ -25,12 +24,11 @@ import torch._inductor.config as inductor
 
 from benchmarks.engine import BATCH, _examples
 from benchmarks.profiling import count_work, measure_rates, profile_step
-from benchmarks.timing import device, seconds
+from benchmarks.timing import Record, device, seconds
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.step import Step
 
-Record = dict[str, Any]
 Key = tuple[str, str]  # a variant's name and a method
 Lines = queue.Queue[tuple[Key, str | None]]  # what processes print; None at the end
 

@@ -5,16 +5,16 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from PIL import Image
 
+from benchmarks.timing import Record
 from effdeg_lab.data.decoding import Crops, Decoder, check_decoder, read_crops, split_keys
 from effdeg_lab.data.stored import StoredImages
 
-Record = dict[str, Any]
 # ImageNet's images are 500 × 375 pixels more often than not, and 110 kB on average.
 SIZE, FILES, IMAGES, PIXELS = (375, 500), 64, 2048, 224
 
@@ -40,15 +40,12 @@ def decoding_speed() -> Record:
 
 def _time(images: StoredImages, decoder: Decoder, count: int) -> float:
     """Return images per second from the first chunk on: before it, processes start."""
-    chunks = read_crops(Crops(images, PIXELS, least=0.08, decoder=decoder), _make_keys(), decoders=count)
+    keys = split_keys(0, torch.arange(IMAGES) % FILES)
+    chunks = read_crops(Crops(images, PIXELS, least=0.08, decoder=decoder), keys, decoders=count)
     next(chunks)
     start = time.perf_counter()
     done = sum(len(chunk.labels) for chunk in chunks)
     return done / (time.perf_counter() - start)
-
-
-def _make_keys() -> list[list[tuple[int, int]]]:
-    return split_keys(0, torch.arange(IMAGES) % FILES)
 
 
 def _draw_images(folder: Path) -> StoredImages:

@@ -5,9 +5,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
+Record = dict[str, Any]
+"""What a case found."""
 LOCK = Path(tempfile.gettempdir()) / "effdeg-benchmarks.lock"
 """A file to lock while something is timed, or kept, beside other processes that compile."""
 
@@ -28,6 +31,11 @@ def seconds(run: Callable[[], object]) -> float:
     run()
     synchronize()
     return time.perf_counter() - start
+
+
+def make_record(name: str, ratio: float, target: str, detail: str) -> Record:
+    """Return the record of a case that is one ratio."""
+    return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
 def synchronize() -> None:

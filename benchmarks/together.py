@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import device, interleaved
+from benchmarks.timing import Record, device, interleaved
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
@@ -17,7 +17,6 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.together import StackedStep
 
-Record = dict[str, Any]
 Run = Callable[[], object]
 SECONDS = 30.0
 """What does not begin within this time is left out."""

@@ -1,18 +1,16 @@
 """What the penalty adds to a training step: ratios within one run, on a GPU."""
 
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.steps import Loss, ordinary_step, penalty_loss, plain_loss
-from benchmarks.timing import interleaved
+from benchmarks.timing import Record, interleaved, make_record
 from effdeg import Penalty
 from effdeg_lab.engine.step import CapturedStep
 from effdeg_lab.models import ViT
 
-Record = dict[str, Any]
 REPLAYS = 20
 
 
@@ -20,7 +18,7 @@ def step_over_plain() -> Record:
     """Step with the penalty, against a plain step on the same batch."""
     times = _tiny_steps()
     detail = f"ViT-Tiny, batch 256, compiled and captured; {_ms(times['penalty'])} and {_ms(times['plain'])}"
-    return _record("step with penalty / plain step", times["penalty"] / times["plain"], "≤ 1.75", detail)
+    return make_record("step with penalty / plain step", times["penalty"] / times["plain"], "≤ 1.75", detail)
 
 
 def step_over_same_size() -> Record:
@@ -29,7 +27,9 @@ def step_over_same_size() -> Record:
     detail = (
         f"ViT-Tiny, 256 examples and 256 points against 512 examples; {_ms(times['penalty'])} and {_ms(times['512'])}"
     )
-    return _record("step with penalty / plain step of the same size", times["penalty"] / times["512"], "≤ 1.03", detail)
+    return make_record(
+        "step with penalty / plain step of the same size", times["penalty"] / times["512"], "≤ 1.03", detail
+    )
 
 
 def many_classes() -> Record:
@@ -42,7 +42,7 @@ def many_classes() -> Record:
         steps.append(_captured(model, _loss(model, penalty if regularized else None), x, y))
     ours, alone = interleaved(*steps, repeats=REPLAYS)
     detail = f"ViT-S/16, 224 px, 1,000 classes to 3 components, 512 pairs of 512; {_ms(ours)} and {_ms(alone)}"
-    return _record("step with penalty / plain step of the same size, PCA", ours / alone, "≤ 1.01", detail)
+    return make_record("step with penalty / plain step of the same size, PCA", ours / alone, "≤ 1.01", detail)
 
 
 def joined_forward() -> Record:
@@ -66,7 +66,7 @@ def joined_forward() -> Record:
             finish(loss + 7.0 * penalty.degree(model(points.inputs), points))
 
     two, one = interleaved(apart, joined, repeats=REPLAYS)
-    return _record(
+    return make_record(
         "two forwards / joined forward, eager", two / one, "≥ 1.3", f"ViT-Tiny, whole steps; {_ms(two)} and {_ms(one)}"
     )
 
@@ -85,7 +85,7 @@ def step_memory() -> Record:
         peaks.append(torch.cuda.max_memory_allocated() / 2**20)
         del model, x, y, step
     detail = f"ViT-Tiny, compiled; {peaks[0]:.0f} and {peaks[1]:.0f} MiB"
-    return _record("peak memory with penalty / plain of the same size", peaks[0] / peaks[1], "≤ 1.05", detail)
+    return make_record("peak memory with penalty / plain of the same size", peaks[0] / peaks[1], "≤ 1.05", detail)
 
 
 @cache
@@ -118,10 +118,6 @@ def _made(model: nn.Module, rows: int, *, size: int = 32, classes: int = 10) -> 
 
 def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.2f} ms"
-
-
-def _record(name: str, ratio: float, target: str, detail: str) -> Record:
-    return {"name": name, "ratio": ratio, "target": target, "detail": detail}
 
 
 CASES = [

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from effdeg.plots import open_figure
-from effdeg_lab.figures import styles_of
+from effdeg_lab.figures import add_grid, styles_of
 from effdeg_lab.results import MethodRuns, Results
 from effdeg_lab.runs import Run
 
@@ -86,8 +86,7 @@ def plot(results: Results, theme: str) -> Figure:
             above.set_title(each.method.title)
             below.set_xlabel("epoch")
             for axes in (above, below):
-                axes.grid(color=colors.faint, lw=0.6)
-                axes.set_axisbelow(True)
+                add_grid(axes, colors)
         for axes in grid[:, 0]:  # shared by the row, so only once all is drawn
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         grid[0, 0].set_ylabel("effective degree")

@@ -1,6 +1,5 @@
 """Tables and numbers of the docs that come from the runs of effdeg-lab in ``results/``."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -204,7 +203,7 @@ def find_number(name: str, *where: str) -> str:
         times = {row["method"]: row["milliseconds"] for row in rows}
         return f"{times['ed'] / times['plain']:.2f}"
     if name == "benchmark":
-        return f"{json.loads((RESULTS / 'benchmarks' / 'gpu.json').read_text())['cases'][where[0]]['ratio']:.2f}"
+        return f"{speed.read_cases()[where[0]]['ratio']:.2f}"
     if where[0] == "time":
         return format_duration(results(name).find(where[1]).time())
     if len(where) < 3:

@@ -181,8 +181,8 @@ def pool_table() -> str:
 
 def strata_table() -> str:
     """Tabulate the paper's four measures on two pools: each by itself, within networks, and as if they were one."""
-    pools = {"ResNet-18": "cifar10-resnet18-pool", "ViT-Tiny": "cifar10-vit-pool"}
-    rows = [{**model, "network": label} for label, name in pools.items() for model in lab_tables.pool(name).models]
+    pools = lab_tables.read_grids()
+    rows = [{**model, "network": label} for label, models in pools.items() for model in models]
     families = {f"`{name}`": f"{name}@*" for name in ("sharpness", "adaptive_sharpness")}
     families["`effective_degree`"] = list(lab_tables.DEGREES)
     known = [name for name in rows[0] if name.startswith(("sharpness@", "adaptive_sharpness@"))]
@@ -207,7 +207,7 @@ def strata_table() -> str:
 
 def proxy_costs() -> str:
     """Tabulate the cost of proxies."""
-    case = _gpu("proxy_costs")
+    case = speed.read_cases()["proxy_costs"]
     lines = [f"| in units of one gradient ({case['detail']}) | ResNet-18 | ViT-Tiny |", "|---|---|---|"]
     for row in case["rows"]:
         cells = ["not defined" if row[kind] is None else _two_digits(row[kind]) for kind in ("ResNet-18", "ViT-Tiny")]
@@ -226,14 +226,15 @@ def shared() -> str:
     """Tabulate what sharing passes saves."""
     lines = ["| together / the most expensive alone | aim | |", "|---|---|---|"]
     for name in ("shared_paths", "shared_paths_with_kinks", "shared_outputs"):
-        case = _gpu(name)
+        case = speed.read_cases()[name]
         lines.append(f"| **{case['ratio']:.3g}** | {case['target']} | {case['detail']} |")
     return "\n".join(lines) + "\n"
 
 
 def baseline_costs() -> str:
     """Tabulate what a training step costs with each baseline; each case has a plain step of its own to divide by."""
-    case, cases = _gpu("rival_costs"), json.loads((BENCHMARKS / "gpu.json").read_text())["cases"]
+    cases = speed.read_cases()
+    case = cases["rival_costs"]
     rows = {(row["method"], row["model"]): row for row in case["rows"]}
     for name in ("relative_costs_resnet", "relative_costs_vit"):
         for row in cases[name]["rows"] if name in cases else ():
@@ -244,11 +245,6 @@ def baseline_costs() -> str:
         cells = [f"**{row['ratio']:.2f}** ({row['milliseconds']:.2f} ms)" if row else "" for row in found]
         lines.append(f"| `{method}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _gpu(case: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((BENCHMARKS / "gpu.json").read_text())["cases"][case]
-    return found
 
 
 def draw_lab() -> None:

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from effdeg import Penalty, baselines
 from effdeg.baselines._mixup import draw_shares
 from effdeg.plots import Theme, open_figure
+from effdeg_lab.figures import add_grid
 
 NAME = "relatives"
 _BATCH = 8
@@ -187,8 +188,7 @@ def plot(theme: str) -> Figure:
         _draw_densities(densities, colors, theme)
         _draw_losses(losses, pulls, colors, theme)
         for axes in (targets, densities, losses, pulls):
-            axes.grid(color=colors.faint, lw=0.6)
-            axes.set_axisbelow(True)
+            add_grid(axes, colors)
     return figure
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from effdeg.plots import open_figure
+from effdeg_lab.figures import add_grid
 
 RECORD = Path(__file__).parent.parent / "results" / "benchmarks" / "gpu.json"
 NAME = "step-profile"
@@ -69,9 +70,14 @@ PRODUCTS = {
 }
 
 
+def read_cases() -> dict[str, dict[str, Any]]:
+    """Return what every benchmark found on a GPU."""
+    return json.loads(RECORD.read_text())["cases"]
+
+
 def read_rows(case: str) -> list[dict[str, Any]]:
     """Return the rows of a benchmark on a GPU, none if it was not run."""
-    return json.loads(RECORD.read_text())["cases"].get(case, {}).get("rows", [])
+    return read_cases().get(case, {}).get("rows", [])
 
 
 def read_profiles() -> list[dict[str, Any]]:
@@ -190,7 +196,8 @@ def make_kernel_table() -> str:
             _format_kernel([f"{len(parts)} products: {title}", "", f"{time:.1f}", "", ""], time, least, work, rates)
         )
         total, total_least = total + time, total_least + least
-    return "\n".join([*lines, _format_total(DEPTH * total, DEPTH * total_least)]) + "\n"
+    last = f"| {DEPTH} blocks |  | **{DEPTH * total:,.0f}** |  |  | **{DEPTH * total_least:,.0f}** |  |  |"
+    return "\n".join([*lines, last]) + "\n"
 
 
 def _format_kernel(
@@ -200,10 +207,6 @@ def _format_kernel(
         f"{each / time:.3g} ({each / time / rate:.0%})" if each else "" for each, rate in zip(work, rates, strict=True)
     ]
     return f"| {' | '.join([*cells, f'{least:.1f}', *shares])} |"
-
-
-def _format_total(time: float, least: float) -> str:
-    return f"| {DEPTH} blocks |  | **{time:,.0f}** |  |  | **{least:,.0f}** |  |  |"
 
 
 def make_version_table() -> str:
@@ -271,8 +274,7 @@ def plot(theme: str) -> Figure:
         axes.set_yticks(range(len(rows)), [_format_title(row) for row in rows])
         axes.invert_yaxis()
         axes.set_xlabel("milliseconds per step")
-        axes.grid(axis="x", color=colors.faint, lw=0.6)
-        axes.set_axisbelow(True)
+        add_grid(axes, colors, "x")
         figure.legend(loc="outside upper left", ncols=4)
     return figure
 

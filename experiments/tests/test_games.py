@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from toy_game import SIZE, ToyGames, draw_level
 
-from effdeg_lab.rl.contact_sheet import draw_frames
-from effdeg_lab.rl.games import ACTIONS, GAMES, TRAINING, UNSEEN, Levels, check_backend, open_games
+from effdeg_lab.rl.games import ACTIONS, GAMES, TRAINING, UNSEEN, Levels, import_backend, open_games
+from effdeg_lab.rl.players import draw_frames
 
 NOTHING = 4  # the action that presses no button
 STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
@@ -287,7 +287,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setitem(sys.modules, backend, None)
     message = rf"backend='{backend}' .*pip install 'effdeg-lab\[{backend}\]'"
     with pytest.raises(ImportError, match=message):
-        check_backend(backend)
+        import_backend(backend)
     with pytest.raises(ImportError, match=message):
         open_games("starpilot", count=1, levels=TRAINING, seed=0, backend=backend)
 
@@ -302,10 +302,3 @@ def test_a_contact_sheet_has_a_row_per_game_and_a_column_per_moment(tmp_path):
             assert (sheet[game * 7 :, moment * 9 :][:5, :7] == frames[game, moment]).all()
     assert (sheet[5:7] == 255).all()
     assert (sheet[:, 7:9] == 255).all()
-
-
-@pytest.mark.parametrize("frames", [np.zeros((2, 3, 5, 7, 3)), np.zeros((2, 5, 7, 3), np.uint8)])
-def test_what_is_no_frame_is_not_drawn(tmp_path, frames):
-    with pytest.raises(ValueError, match="expected frames of uint8"):
-        draw_frames(frames, tmp_path / "frames.png")
-    assert not (tmp_path / "frames.png").exists()

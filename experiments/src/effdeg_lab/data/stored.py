@@ -147,7 +147,7 @@ def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredIma
         return _list_folders(train, classes), _list_folders(val, classes)
     with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
         known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
-        names = _list_images(val)
+        names = list_images(val)
         labels = [classes.index(known[Path(name).stem]) for name in names]
     return _list_folders(train, classes), _store(val, names, labels)
 
@@ -157,7 +157,7 @@ def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
     if unknown := {*_list_classes(folder)} - {*classes}:
         raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not trained on.")
     for label, name in enumerate(classes):
-        found = _list_images(folder / name) if (folder / name).is_dir() else []
+        found = list_images(folder / name) if (folder / name).is_dir() else []
         names += [f"{name}/{each}" for each in found]
         labels += [label] * len(found)
     return _store(folder, names, labels)
@@ -168,7 +168,8 @@ def _list_classes(folder: Path) -> list[str]:
         return sorted(each.name for each in entries if each.is_dir())
 
 
-def _list_images(folder: Path) -> list[str]:
+def list_images(folder: Path) -> list[str]:
+    """List the names of the images in a folder."""
     with os.scandir(folder) as entries:  # fast for a thousand folders of a thousand images
         return sorted(each.name for each in entries if each.name.lower().endswith(_IMAGES))
 
@@ -222,7 +223,7 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
     def make(notes: Notes) -> Iterator[Buffer]:
         names, labels, sizes = list[str](), list[int](), list[int]()
         for file in files:
-            for content, name, label in _read_rows(file):
+            for content, name, label in read_rows(file):
                 names.append(name)
                 labels.append(label)
                 sizes.append(len(content))
@@ -236,7 +237,8 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
     return StoredImages((file,), **notes)
 
 
-def _read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
+def read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
+    """Yield the bytes, the name and the label of every image in a Parquet file, as on the Hugging Face hub."""
     with explain_errors(file, "a Parquet file of images"):
         table = pq.ParquetFile(file)
         column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)

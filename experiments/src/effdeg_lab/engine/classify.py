@@ -42,14 +42,12 @@ def train(settings: Training, job: Job) -> None:
             loop.train()
             summary = summarize(loop, task, examples, settings)
         # Not within the turn: proxies take long, and leave much of a GPU to the next run.
-        finish(loop, task, examples, job, summary, progress=job.progress)
+        finish(loop, task, examples, job, summary)
 
 
-def finish(
-    loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: dict[str, Any], *, progress: bool
-) -> None:
+def finish(loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: dict[str, Any]) -> None:
     """End a run that is trained: with its proxies if it is to have them, and what lies between it and its start."""
-    settings, shows = job.settings, progress and loop.first_process
+    settings, shows = job.settings, job.progress and loop.first_process
     assert isinstance(settings, Training)
     if settings.start_from != "scratch" and not settings.held_out:
         # All of its weights will be replaced: it needs no head that fits.

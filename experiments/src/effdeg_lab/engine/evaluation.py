@@ -145,17 +145,9 @@ def measure_proxies(
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on training examples, and the effective degree on the same; ``first`` are weights."""
     split = examples.train.first(settings.proxy_examples).load()
-    table = proxies.evaluate(
-        model,
-        (examples.normalize(split.inputs), split.labels),
-        cross_entropy,
-        names=None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies])),
-        reference=first,
-        progress=progress,
-        paths=settings.measure_paths,
-        nodes=settings.measure_nodes,
-        degree=settings.measure_degree,
-    )
+    names = None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies]))
+    given, options = (examples.normalize(split.inputs), split.labels), _get_path_options(settings)
+    table = proxies.evaluate(model, given, cross_entropy, names=names, reference=first, progress=progress, **options)
     return {"proxies": _list_values(table), "skipped": dict(table.skipped)}
 
 
@@ -163,16 +155,13 @@ def measure_test_proxies(
     model: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on test examples, without their labels."""
-    table = proxies.evaluate(
-        model,
-        examples.normalize(examples.test.first(settings.proxy_examples).inputs),
-        names=list(settings.test_proxies),
-        progress=progress,
-        paths=settings.measure_paths,
-        nodes=settings.measure_nodes,
-        degree=settings.measure_degree,
-    )
-    return {"test_proxies": _list_values(table)}
+    inputs = examples.normalize(examples.test.first(settings.proxy_examples).inputs)
+    names, options = list(settings.test_proxies), _get_path_options(settings)
+    return {"test_proxies": _list_values(proxies.evaluate(model, inputs, names=names, progress=progress, **options))}
+
+
+def _get_path_options(settings: Training) -> proxies.RunOptions:
+    return {"paths": settings.measure_paths, "nodes": settings.measure_nodes, "degree": settings.measure_degree}
 
 
 def _list_values(table: proxies.Table) -> dict[str, dict[str, float | None]]:

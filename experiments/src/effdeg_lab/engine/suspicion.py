@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from scipy.stats import rankdata
+from scipy.stats import mannwhitneyu
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -80,9 +80,8 @@ def score_labels(
 
 def area_under_roc(scores: Tensor, positive: Tensor) -> float:
     """Return how likely a positive example has a higher score than a negative one; ties count half."""
-    ranks, of = rankdata(scores.cpu().numpy()), positive.cpu().numpy()
-    count = int(of.sum())
-    return float((ranks[of].sum() - count * (count + 1) / 2) / (count * (len(of) - count)))
+    one, other = scores[positive].cpu(), scores[~positive].cpu()
+    return float(mannwhitneyu(one, other, method="asymptotic").statistic) / (len(one) * len(other))
 
 
 class WrongLabels:

@@ -42,15 +42,14 @@ def train_together(jobs: Sequence[Job]) -> None:
     examples, fingerprint = make_examples(data, first, jobs[0].device), data.fingerprint()
     members = []
     for job in jobs:
-        model = make_network(_get_settings(job), examples, job.device, job.data)
-        check_network(model, first, examples)
         settings = _get_settings(job)
+        model = make_network(settings, examples, job.device, job.data)
+        check_network(model, first, examples)
         members.append(Member(make_task(settings, examples, model), job, (settings.lr, settings.weight_decay)))
 
     def end(member: Member) -> None:
-        settings = _get_settings(member.job)
-        summary = summarize(member, member.task, examples, settings)
-        finish(member, member.task, examples, member.job, summary, progress=False)
+        summary = summarize(member, member.task, examples, _get_settings(member.job))
+        finish(member, member.task, examples, member.job, summary)
 
     train_stack(members, fingerprint, end)
 

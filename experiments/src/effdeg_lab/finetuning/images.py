@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -107,25 +106,11 @@ def _identify(source: Path | bytes) -> object:
     return sha256(source).hexdigest() if isinstance(source, bytes) else identify_files([source])
 
 
-def is_image(file: Path) -> bool:
-    """Return whether a file's name is that of an image."""
-    return file.suffix.lower() in {".jpeg", ".jpg", ".png", ".webp"}
-
-
 def read_by_path(files: Iterable[Path], what: str) -> dict[str, bytes]:
     """Return the bytes of the images in Parquet shards by their ``path``; ``what`` names the shards in errors."""
     found = dict[str, bytes]()
     for file in files:
         with explain_errors(file, what):
-            table = pq.read_table(file)
-            paths = [cell["path"] for cell in table.column("image").to_pylist()]
-            found |= zip(paths, read_image_bytes(table), strict=True)
+            cells = pq.read_table(file).column("image").to_pylist()
+            found |= {cell["path"]: cell["bytes"] for cell in cells}
     return found
-
-
-def read_image_bytes(table: Any) -> list[bytes]:
-    """Return the bytes of the images in a table's column ``image`` or ``img``, as on the Hugging Face hub."""
-    column = next((name for name in ("image", "img") if name in table.column_names), None)
-    if column is None:
-        raise ValueError(f"there is no column of images (image, img) among {', '.join(table.column_names)}.")
-    return [cell["bytes"] for cell in table.column(column).to_pylist()]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -85,12 +86,9 @@ def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float =
 
 def covers(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:
     """Return whether a curve covers all points of another, in the words of :func:`dominates`."""
-    return all(_covers(curve, point, margin) for point in other)
-
-
-def _covers(curve: Sequence[Point], point: Point, margin: float) -> bool:
-    corner = (point[0] - margin, point[1] - margin)
-    return any(_reaches(*ends, corner) for ends in zip(curve, [*curve[1:], curve[-1]], strict=True))
+    segments = [*pairwise([*curve, curve[-1]])]
+    corners = [(x - margin, y - margin) for x, y in other]
+    return all(any(_reaches(*ends, corner) for ends in segments) for corner in corners)
 
 
 def _reaches(start: Point, end: Point, corner: Point) -> bool:

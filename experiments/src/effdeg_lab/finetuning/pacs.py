@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from effdeg_lab.data.layouts import Labeled, find_shards
-from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, is_image, read_by_path
+from effdeg_lab.data.stored import list_images
+from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, read_by_path
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
@@ -52,7 +53,7 @@ def find_pacs(folder: Path, crop: Crop) -> Callable[[], dict[str, tuple[Tensor, 
 
 
 def _list_files(folder: Path) -> dict[str, Path | bytes]:
-    return {f"{each}/{file.name}": file for each in CLASSES for file in (folder / each).iterdir() if is_image(file)}
+    return {f"{each}/{name}": folder / each / name for each in CLASSES for name in list_images(folder / each)}
 
 
 def _load(domains: Mapping[str, Mapping[str, Path | bytes]], crop: Crop) -> dict[str, tuple[Tensor, Tensor]]:

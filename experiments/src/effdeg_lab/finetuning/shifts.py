@@ -9,13 +9,13 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from effdeg_lab.data.layouts import Scale, explain_errors, find_shards
-from effdeg_lab.finetuning.images import Crop, Images, is_image, read_image_bytes
+from effdeg_lab.data.layouts import Scale, find_shards
+from effdeg_lab.data.stored import list_images, read_rows
+from effdeg_lab.finetuning.images import Crop, Images
 from effdeg_lab.settings import suggest
 
 SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
@@ -51,7 +51,6 @@ class TestSet:
     images: Images
     labels: Tensor  # the class of each image, a place in ``counts_as``
     counts_as: tuple[tuple[int, ...], ...]  # for each class, the classes of ImageNet that count as it
-    published: int  # how many images it was published with
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,25 +76,20 @@ class _Layout:
     """Where the images of a set are, and what its folders are called."""
 
     places: tuple[str, ...]  # within the data folder
-    published: int
     get_folder: Callable[[ImageNetClass], str] = lambda each: each.wnid  # of a class; empty without one
     border: int = 0
 
 
 _LAYOUTS: Mapping[str, _Layout] = {
-    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train"), 1_281_167),
-    "imagenet": _Layout(
-        ("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val"), 50_000
-    ),
-    "imagenet-v2": _Layout(
-        ("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2"), 10_000
-    ),
-    "imagenet-r": _Layout(("imagenet-r",), 30_000, lambda each: each.wnid if each.in_r else ""),
-    "imagenet-a": _Layout(("imagenet-a",), 7_500, lambda each: each.wnid if each.in_a else ""),
-    "imagenet-sketch": _Layout(("sketch", "imagenet-sketch/sketch", "imagenet-sketch", "ImageNet-Sketch"), 50_889),
+    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train")),
+    "imagenet": _Layout(("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val")),
+    "imagenet-v2": _Layout(("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2")),
+    "imagenet-r": _Layout(("imagenet-r",), lambda each: each.wnid if each.in_r else ""),
+    "imagenet-a": _Layout(("imagenet-a",), lambda each: each.wnid if each.in_a else ""),
+    "imagenet-sketch": _Layout(("sketch", "imagenet-sketch/sketch", "imagenet-sketch", "ImageNet-Sketch")),
     # The published images have a red border, against training on them by accident.
     "objectnet": _Layout(
-        ("objectnet-1.0/images", "objectnet/images", "objectnet"), 18_574, lambda each: each.objectnet, border=2
+        ("objectnet-1.0/images", "objectnet/images", "objectnet"), lambda each: each.objectnet, border=2
     ),
 }
 
@@ -131,7 +125,7 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
             f"{', '.join(names)}{' and others' if len(missing) > 3 else ''}. Expected a folder of images for each."
         )
     images = Images([source for source, _ in found], crop, name)
-    return TestSet(name, images, labels, tuple(members.values()), layout.published)
+    return TestSet(name, images, labels, tuple(members.values()))
 
 
 def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
@@ -156,21 +150,11 @@ def _read_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]])
     folders = sorted(each for each in root.iterdir() if each.is_dir())
     if name != "objectnet" and (unknown := [each for each in folders if each.name not in labels]):
         raise ValueError(f"{unknown[0]} is no class of {name}: expected folders such as {', '.join([*labels][:3])}.")
-    return [
-        (file, labels[each.name])
-        for each in folders
-        if each.name in labels
-        for file in sorted(each.iterdir())
-        if is_image(file)
-    ]
+    return [(each / file, labels[each.name]) for each in folders if each.name in labels for file in list_images(each)]
 
 
 def _read_shards(files: Sequence[Path]) -> list[tuple[Path | bytes, int]]:
-    found = list[tuple[Path | bytes, int]]()
-    for file in files:
-        with explain_errors(file, "a Parquet file of ImageNet"):
-            table = pq.read_table(file)
-            found += zip(read_image_bytes(table), table.column("label").to_pylist(), strict=True)
+    found: list[tuple[Path | bytes, int]] = [(image, label) for file in files for image, _, label in read_rows(file)]
     if wrong := [label for _, label in found if label not in range(len(read_classes()))]:
         raise ValueError(f"{files[0].parent} has the label {wrong[0]}; expected numbers from 0 to 999.")
     return found

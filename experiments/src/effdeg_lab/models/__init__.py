@@ -46,13 +46,12 @@ def get_margin(name: str) -> float:
 
 
 class MLP(nn.Module):
-    """A ReLU network that flattens its inputs; by default the demonstration's, with two hidden layers of 256."""
+    """A ReLU network with two hidden layers that flattens its inputs; by default as wide as the demonstration's."""
 
-    def __init__(self, inputs: int, classes: int, *, width: int = 256, depth: int = 2) -> None:
+    def __init__(self, inputs: int, classes: int, *, width: int = 256) -> None:
         super().__init__()
-        widths = [inputs, *[width] * depth]
-        hidden = [layer for before in widths[:-1] for layer in (nn.Linear(before, width), nn.ReLU())]
-        self.layers = nn.Sequential(*hidden, nn.Linear(widths[-1], classes))
+        first, second = ((nn.Linear(before, width), nn.ReLU()) for before in (inputs, width))
+        self.layers = nn.Sequential(*first, *second, nn.Linear(width, classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Classify a batch."""

@@ -1,20 +1,15 @@
 """Table 3 of the paper, second half: ViT-S/16 from scratch on ImageNet by a stronger recipe, plain and with ED."""
 
-from effdeg_lab.engine import check_training, train
-from effdeg_lab.recipe import Method, Recipe, Reported
-from effdeg_lab.recipes._imagenet import DEPARTS, ED, PLAIN, STRONG
-from effdeg_lab.studies.methods import Methods
+from effdeg_lab.recipe import Method, Reported
+from effdeg_lab.recipes._imagenet import DEPARTS, ED, PLAIN, STRONG, make_recipe
 
-RECIPE = Recipe(
+RECIPE = make_recipe(
     name="imagenet-vit-strong",
     title="ViT-S/16 from scratch on ImageNet, the strong recipe",
     paper="Table 3, appendix F.2",
     expects="ED is 0.59 points ahead of plain training.",
     cost="not known yet: no run so far; docs/imagenet.md estimates it once throughput is measured",
     settings=STRONG,
-    run=train,
-    check_data=check_training,
-    study=Methods(candidate="ed"),
     methods=(
         Method("plain", "Strong recipe", PLAIN, Reported(74.42, 0.13)),
         Method("ed", "ED", ED, Reported(75.01, 0.11)),
@@ -25,5 +20,4 @@ RECIPE = Recipe(
         "is not multiplied by the learning rate, which corresponds to 0.1 for AdamW. Its config has one more layer "
         "before the head and trains on 99% of the training images; here there is no such layer, and all are used."
     ),
-    equal_time="ed",
 )

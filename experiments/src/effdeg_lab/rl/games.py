@@ -85,18 +85,14 @@ def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str
         raise ValueError(f"count={count} is too small: at least one game must be played.")
     if seed < 0:
         raise ValueError(f"seed={seed} is negative: it must be at least 0.")
-    package = _import_backend(backend)
+    package = import_backend(backend)
     # Both packages want less than 2**31.
     seed = int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
     return (_Procgen if backend == "procgen" else _Envpool)(package, game, count, levels, seed)
 
 
-def check_backend(backend: str) -> None:
-    """Raise an error if a package is unknown or not installed."""
-    _import_backend(backend)
-
-
-def _import_backend(backend: str) -> ModuleType:
+def import_backend(backend: str) -> ModuleType:
+    """Import a package of games; raise an error if it is unknown or not installed."""
     if backend not in _BACKENDS:
         raise ValueError(f"backend={backend!r} is unknown. {suggest(backend, _BACKENDS)}")
     try:

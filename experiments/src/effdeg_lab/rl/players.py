@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from effdeg_lab.rl.games import Games, Levels, open_games
 
@@ -14,6 +16,7 @@ Frames = NDArray[np.uint8]
 Choose = Callable[[Frames], tuple[NDArray[np.int64], Any]]
 
 _ROWS, _COLUMNS, _STRIDE = 6, 12, 6  # of frames to show: games, moments, and steps between these
+_GAP = 2  # white pixels between frames
 
 
 class Players:
@@ -77,6 +80,15 @@ def play_episodes(choose: Choose, halves: Sequence[Players], episodes: int) -> t
             for game, value in each.take():
                 half[game].append(value)
     return np.array([returns[:share] for half in ended for returns in half]).ravel(), np.stack(frames[::_STRIDE], 1)
+
+
+def draw_frames(frames: Frames, file: Path) -> None:
+    """Write frames, games × moments × height × width × 3, as one PNG with a row per game and a column per moment."""
+    margin = (0, _GAP)
+    tiles = np.pad(frames, ((0, 0), (0, 0), margin, margin, (0, 0)), constant_values=255)
+    games, moments, height, width, _ = tiles.shape
+    sheet = tiles.transpose(0, 2, 1, 3, 4).reshape(games * height, moments * width, 3)[:-_GAP, :-_GAP]
+    Image.fromarray(np.ascontiguousarray(sheet)).save(file, format="PNG")
 
 
 class RewardScale:

@@ -25,9 +25,8 @@ from effdeg_lab.engine.loop import SECONDS_AT_RISK, Turn, shares_gpu, tune_kerne
 from effdeg_lab.engine.step import CapturedStep, autocast, compile_on, refill
 from effdeg_lab.models.impala import Agent
 from effdeg_lab.progress import progress_bar
-from effdeg_lab.rl.contact_sheet import draw_frames
-from effdeg_lab.rl.games import ACTIONS, TRAINING, UNSEEN, Levels, check_backend
-from effdeg_lab.rl.players import Players, RewardScale, open_halves, play, play_episodes
+from effdeg_lab.rl.games import ACTIONS, TRAINING, UNSEEN, Levels, import_backend
+from effdeg_lab.rl.players import Players, RewardScale, draw_frames, open_halves, play, play_episodes
 from effdeg_lab.runs import Job, StoppedError
 from effdeg_lab.settings import Settings, setting
 
@@ -100,7 +99,7 @@ def make_penalty(settings: PPO) -> Penalty:
 def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG001
     """Raise unless the games of these runs can be played."""
     for backend in dict.fromkeys(each.backend for each in several):
-        check_backend(backend)
+        import_backend(backend)
 
 
 def scale_frames(frames: Tensor) -> Tensor:

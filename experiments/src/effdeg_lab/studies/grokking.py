@@ -204,8 +204,7 @@ def evaluate(model: nn.Module, equations: Split, validation: Split, settings: Gr
 @torch.no_grad()
 def _score(model: nn.Module, equations: Split) -> tuple[float, float]:
     right, loss = 0.0, 0.0
-    chunks = (torch.split(each, _AT_ONCE) for each in (equations.inputs, equations.labels))
-    for tokens, answers in zip(*chunks, strict=True):
+    for tokens, answers in equations.chunks(_AT_ONCE):
         logits = model(tokens)
         right += float((logits.argmax(1) == answers).sum())
         loss += float(compute_precise_loss(logits, answers)) * len(answers)

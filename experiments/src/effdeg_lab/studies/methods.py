@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.recipe import Recipe, Reported
 from effdeg_lab.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.runs import Run
@@ -134,10 +135,10 @@ def tested_on(results: Results) -> str:
     return "held-out" if held_out else "test"
 
 
-def measure_price(results: Results, each: MethodRuns) -> float | None:
-    """Return the time of a step relative to the first method's; None where the machines differ."""
+def measure_price(results: Results, each: MethodRuns, key: str = "milliseconds_per_step") -> float | None:
+    """Return the time of a step, or a speed, relative to the first method's; None where the machines differ."""
     first = results.methods[0]
-    step, plain = each.time("milliseconds_per_step"), first.time("milliseconds_per_step")
+    step, plain = each.time(key), first.time(key)
     return None if step is None or plain is None or each.machines != first.machines else step / plain
 
 
@@ -327,9 +328,6 @@ def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
 
 
 def _plot_curves(results: Results, theme: str) -> "Figure":
-    from effdeg.plots import open_figure
-    from effdeg_lab.figures import Label, add_grid, label_ends, plot_seeds, styles_of
-
     minutes = max(each.time() or 0.0 for each in results.done) > 120
     time = f"{'minutes' if minutes else 'seconds'} of training on {results.machines[0]}"
     panels = [(f"{tested_on(results)} accuracy, %", "epoch", "epoch", "test_accuracy", (1, 0.01))]

@@ -227,13 +227,8 @@ def _list_scores(pool: ModelPool, results: Results) -> Table:
         compared = name != REFERENCE and REFERENCE in known
         given = correlate_given(known[name], gaps, known[REFERENCE]) if compared else None
         label = "training accuracy (for reference)" if name == REFERENCE else name
-        statistics = map(format_score, (score.spearman, score.kendall, score.psi))
-        rows.append((
-            label,
-            format_score(score.pearson),
-            NOTHING if given is None else f"{given:z.2f}",
-            *statistics,
-        ))
+        pearson, *others = map(format_score, (score.pearson, score.spearman, score.kendall, score.psi))
+        rows.append((label, pearson, NOTHING if given is None else f"{given:z.2f}", *others))
     bold = frozenset((row, 0) for row, score in enumerate(pool.scores.values()) if score in pool.papers)
     notes = (*_NOTES, *(f"{note}." for note in (pool.ranking.describe_intervals(), *pool.ranking.notes())))
     return Table(title, columns, tuple(rows), notes, bold)
@@ -256,13 +251,13 @@ def compare_with(
     """Return a row of a table for each other measure: by how much the measure is ahead of it, and the p-value."""
     tests = {name: ranking.compare(measure, name, statistic) for name in others}
     return tuple(
-        (name, format_score(Statistic(test.value, test.interval)), _format_p_value(test.p_value))
+        (
+            name,
+            format_score(Statistic(test.value, test.interval)),
+            NOTHING if test.p_value is None else f"{test.p_value:.2g}",
+        )
         for name, test in tests.items()
     )
-
-
-def _format_p_value(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2g}"
 
 
 def _pearson(score: Score) -> float:

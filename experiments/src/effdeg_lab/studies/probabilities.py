@@ -55,7 +55,7 @@ _NOTES = (
 
 def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
     """Return the table of scores under a title; none if no run has them, as those of earlier versions do not."""
-    if not _has_scores(methods):
+    if not any(_BRIER.key in (run.summary or {}) for each in methods for run in each.runs):
         return []
     used = _describe_corrupted(methods)
     columns, bold, notes = {"": [each.method.title for each in methods]}, set[tuple[int, int]](), [*_NOTES]
@@ -87,10 +87,6 @@ def draw_scores(results: Results) -> list[StudyFigure]:
     caption += f"accuracy on corrupted images. Dotted: {methods[0].method.title}."
     caption += "" if len(results.seeds) == 1 else " Small dots are single seeds."
     return [StudyFigure("probabilities", caption, lambda theme: _plot(results, methods, theme))]
-
-
-def _has_scores(methods: Sequence[MethodRuns]) -> bool:
-    return any(_BRIER.key in (run.summary or {}) for each in methods for run in each.runs)
 
 
 def find_best(measure: Measure, methods: Sequence[MethodRuns]) -> MethodRuns:

@@ -159,12 +159,8 @@ def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
         given = correlate_given_training(ranking, name)
         inside = [each.scores[name].kendall for each in ranking.strata.values()]
         label = "training accuracy (for reference)" if name == REFERENCE else name
-        cells = (
-            format_score(score.pearson),
-            NOTHING if given is None else f"{given:z.2f}",
-            format_score(score.kendall),
-        )
-        rows.append((label, *cells, *map(format_score, inside)))
+        pearson, *others = map(format_score, (score.pearson, score.kendall, *inside))
+        rows.append((label, pearson, NOTHING if given is None else f"{given:z.2f}", *others))
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
     further = (to_sentence(ranking.describe_intervals()), *(f"Note: {each}." for each in ranking.notes()))
     return Table(title, columns, tuple(rows), (*_NOTES, note, f"Models: {sizes}.", *further))

@@ -153,14 +153,8 @@ class Relatives(Methods):
                 values = [measure.write(each.spread(measure.key)) for each in reversed(pair)]
                 names = [each.method.title for each in reversed(pair)]
                 where = [part.point] if len(parts) > 1 else []
-                rows.append((
-                    ", ".join([measure.title, *where]),
-                    names[0],
-                    values[0],
-                    names[1],
-                    values[1],
-                    format_lead(lead),
-                ))
+                cells = [cell for each in zip(names, values, strict=True) for cell in each]
+                rows.append((", ".join([measure.title, *where]), *cells, format_lead(lead)))
         if not rows:
             return []
         head = ("", "best without ED", "", "best with ED", " ", "lead of ED")

@@ -9,10 +9,17 @@ import numpy as np
 import pandas as pd
 
 from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, styles_of
-from effdeg_lab.results import MethodRuns, Results, Spread
+from effdeg_lab.results import Results, Spread
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
-from effdeg_lab.studies.methods import format_difference, format_price, list_seeds, make_table, read_curve
+from effdeg_lab.studies.methods import (
+    format_difference,
+    format_price,
+    list_seeds,
+    make_table,
+    measure_price,
+    read_curve,
+)
 from effdeg_lab.tables import NOTHING, Table, bold_largest
 from effdeg_lab.verdicts import Verdict, judge
 
@@ -79,7 +86,7 @@ class Returns(Study):
         speeds = [each.time(_SPEED) for each in methods]
         if any(speeds):
             columns["steps/s"] = [NOTHING if speed is None else f"{speed:,.0f}" for speed in speeds]
-            columns["speed"] = [format_price(_compare_speeds(each, first)) for each in methods]
+            columns["speed"] = [format_price(measure_price(results, each, _SPEED)) for each in methods]
             alone = "of runs that did not share their device"
             notes.append(f"Speed: steps per second relative to {first.method.title}'s, {alone}.")
         errors = [run.value("test_return_error") for each in results.done for run in each.runs]
@@ -143,12 +150,6 @@ def _format_return(spread: Spread | None, nothing: str = NOTHING) -> str:
     if spread is None:
         return nothing
     return f"{spread.mean:.2f}" + ("" if spread.stderr is None else f" ± {spread.stderr:.2f}")
-
-
-def _compare_speeds(one: MethodRuns, other: MethodRuns) -> float | None:
-    """Return the ratio of steps per second; None where the machines differ."""
-    ours, theirs = one.time(_SPEED), other.time(_SPEED)
-    return None if ours is None or theirs is None or one.machines != other.machines else ours / theirs
 
 
 def _plot(several: Sequence[Results], theme: str) -> "Figure":

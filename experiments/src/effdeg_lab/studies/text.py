@@ -114,7 +114,7 @@ class FineTuned(Study):
     def _list_halves(self, results: Results) -> Table:
         methods, first, bold = results.done, results.methods[0].method, frozenset[tuple[int, int]]()
         columns = {"": [each.method.title for each in methods]}
-        for when, read in (("last epoch", _read_half), ("chosen epoch", read_chosen)):
+        for when, read in (("last epoch", lambda run: run.value("score_to_report")), ("chosen epoch", read_chosen)):
             scores = {each.method.name: _read_all(each, read) for each in methods}
             plain = scores.get(first.name)
             spreads = [Spread.of(each.values()) if each else None for each in scores.values()]
@@ -185,10 +185,6 @@ def _read_best(run: Run) -> float:
 
 def _last_stage(run: Run) -> list[dict[str, Any]]:
     return run.metrics[-run.settings["epochs"] :]
-
-
-def _read_half(run: Run) -> float:
-    return run.value("score_to_report")
 
 
 def _read_all(each: MethodRuns, read: Callable[[Run], float]) -> dict[int, float]:

@@ -13,6 +13,7 @@ from effdeg_lab.runs import Run
 from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.studies.estimator import TOLERANCE
+from effdeg_lab.studies.pool import format_score
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge
 
@@ -119,7 +120,7 @@ def _make_correlations(results: Results, variant: str, models: pd.DataFrame) -> 
         correlations = [score.pearson, score.spearman, score.kendall] if score else [None] * 3
         rows.append((
             name,
-            *(str(each).replace(" to ", "…") if each else NOTHING for each in correlations),
+            *map(format_score, correlations),
             f"{ratio.mean():.2f} ± {ratio.std():.2f}",
             f"{at_degree.mean():.3f} ± {at_degree.std():.3f}",
             f"{found['path_correlation'].mean():.2f}",

@@ -166,22 +166,10 @@ def tokenize(folder: Path, several: Sequence[Sentences], *, longest: int = 128) 
     All have the length of the longest text among them, rounded up to a multiple of 8.
     """
     tokenizer = load_tokenizer(folder)
-    found = []
-    for sentences in several:
-        pair = [list(sentences.second)] if sentences.second else []
-        found.append(tokenizer(list(sentences.first), *pair, truncation=True, max_length=longest))
+    tokenizer.padding_side = "right"
+    options = {"truncation": True, "max_length": longest, "return_token_type_ids": True}
+    found = [tokenizer(list(each.first), each.second and list(each.second), **options) for each in several]
     length = max(len(ids) for tokens in found for ids in tokens["input_ids"])
     length = min(longest, -(-length // 8) * 8)
-    return [_pad(tokens, length, tokenizer.pad_token_id) for tokens in found]
-
-
-def _pad(tokens: Any, length: int, pad: int) -> Tensor:
-    ids = tokens["input_ids"]
-    types = tokens.get("token_type_ids") or [[0] * len(each) for each in ids]
-    made = torch.zeros(len(ids), 3, length, dtype=torch.int64)
-    made[:, 0] = pad
-    for place, each in enumerate(ids):
-        made[place, 0, : len(each)] = torch.tensor(each)
-        made[place, 1, : len(each)] = 1
-        made[place, 2, : len(each)] = torch.tensor(types[place])
-    return made
+    padded = [tokenizer.pad(tokens, "max_length", length, return_tensors="pt") for tokens in found]
+    return [torch.stack([each["input_ids"], each["attention_mask"], each["token_type_ids"]], 1) for each in padded]

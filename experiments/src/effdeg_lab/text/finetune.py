@@ -28,7 +28,7 @@ from effdeg_lab.engine.together import Member, train_stack
 from effdeg_lab.runs import AloneError, Job, StoppedError
 from effdeg_lab.settings import Settings, check_pairs, setting
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
-from effdeg_lab.text.sentences import Sentences, load_task
+from effdeg_lab.text.sentences import load_task
 
 _CHUNK = 512
 _MOST_BATCHES = 0.75
@@ -189,7 +189,8 @@ class Texts:
         train, dev = tokenize(folder, [task.train, task.dev], longest=settings.longest)
         labels = torch.tensor(task.train.labels)
         tests = (train[kept:], labels[kept:]) if settings.held_out else (dev, torch.tensor(task.dev.labels))
-        self.classes, self.metric, self.fingerprint = task.classes, task.metric, _hash(task.train, task.dev)
+        self.classes, self.metric = task.classes, task.metric
+        self.fingerprint = hashlib.sha256(repr((task.train, task.dev)).encode()).hexdigest()[:16]
         self._lengths = train[: self.count, 1].sum(1)
         self.tokens, self.labels = train[: self.count].to(device), labels[: self.count].to(device)
         self.dev_tokens, self.dev_labels = (each.to(device) for each in tests)
@@ -381,7 +382,3 @@ def _matthews(predicted: Tensor, truth: Tensor) -> float:
 
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
 """What predictions are judged by."""
-
-
-def _hash(*several: Sentences) -> str:
-    return hashlib.sha256(repr(several).encode()).hexdigest()[:16]

@@ -27,7 +27,6 @@ class Sentences:
 class TextTask:
     """A task of classification, with its examples to train on and to test on."""
 
-    name: str
     train: Sentences
     dev: Sentences
     classes: int
@@ -75,7 +74,7 @@ def load_task(name: str, folder: Path | None) -> TextTask:
     classes = len(layout.labels)
     for split, found in (("train", train), ("dev", dev)):
         _check(f"{name}: {split}", found, classes)
-    return TextTask(name, train, dev, classes, layout.metric)
+    return TextTask(train, dev, classes, layout.metric)
 
 
 def _read_splits(name: str, layout: _Layout, folder: Path) -> tuple[Sentences, Sentences]:
