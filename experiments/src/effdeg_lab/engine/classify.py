@@ -28,7 +28,7 @@ from effdeg_lab.settings import suggest
 
 
 def train(settings: Training, job: Job) -> None:
-    """Carry out a run, or what is left of it."""
+    """Carry out a run, or continue it."""
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)

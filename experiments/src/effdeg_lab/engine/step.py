@@ -26,10 +26,10 @@ class Memory(Protocol):
     """What is remembered from one evaluation or batch to the next; it is saved in checkpoints."""
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
 
     def restore(self, state: State) -> None:
-        """Go on from what a checkpoint kept."""
+        """Continue from a checkpoint's state."""
 
     def summarize(self) -> State:
         """Return what belongs into the summary of the run."""
@@ -47,7 +47,7 @@ class Source(Memory, Protocol):
         """Yield the batches with given indices in given epochs, each to be used before the next is asked for."""
 
     def restore(self, state: State | None) -> None:
-        """Go on from what a checkpoint kept, or start anew."""
+        """Continue from a checkpoint's state, or start anew."""
 
 
 @dataclass(frozen=True, eq=False)

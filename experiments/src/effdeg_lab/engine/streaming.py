@@ -166,13 +166,13 @@ class StreamedExamples(DeviceExamples):
         return self._send(parts, size) if on_gpu else self._wait(parts)
 
     def state(self) -> State:
-        """Return what a checkpoint keeps: the time that steps have waited, and the broken images of all processes."""
+        """Return the state to keep in a checkpoint: the time that steps waited, and all processes' broken images."""
         found = gather({name: each.names for name, each in self._broken.items()})
         broken = {name: sorted({image for own in found for image in own[name]}) for name in self._broken}
         return {"waited": self.waited, "broken": broken}
 
     def restore(self, state: State | None) -> None:
-        """Go on from what a checkpoint kept, or start anew."""
+        """Continue from a checkpoint's state, or start anew."""
         self.waited = 0.0 if state is None else state["waited"]
         for name, each in self._broken.items():
             each.names = [] if state is None else [*state["broken"][name]]

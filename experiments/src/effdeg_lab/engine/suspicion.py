@@ -124,11 +124,11 @@ class WrongLabels:
         return {"wrong_labels": self._measure()}
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
         return {"best": self._best, "last": self._last, "sums": self._sums}
 
     def restore(self, state: State) -> None:
-        """Go on from what a checkpoint kept."""
+        """Continue from a checkpoint's state."""
         device = self._truth.device
         self._best = state["best"]
         self._last, self._sums = (

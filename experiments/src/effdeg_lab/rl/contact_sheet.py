@@ -17,7 +17,7 @@ def draw_frames(frames: NDArray[np.uint8], file: Path) -> None:
         file: The PNG, which is replaced if it exists.
 
     Raises:
-        ValueError: If these are no such frames.
+        ValueError: If the frames have another type or shape.
     """
     if frames.dtype != np.uint8 or frames.ndim != 5 or frames.shape[-1] != 3 or not frames.size:
         raise ValueError(
