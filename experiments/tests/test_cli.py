@@ -107,7 +107,7 @@ def test_a_run_and_the_same_again(run, folder):
         assert part in out
     code, out, _ = run("run", NAME, "--seed", 3)
     assert code == 0
-    assert "finished before; delete effdeg-runs/toys_RECIPE/plain-3.jsonl to run it again" in out
+    assert "already finished; delete effdeg-runs/toys_RECIPE/plain-3.jsonl to run it again" in out
 
 
 def test_a_run_as_json_into_another_folder(run, tmp_path, monkeypatch):
@@ -158,7 +158,7 @@ def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkey
     code, out, err = run("run", NAME, "--set", "epochs=6", "--device", "cpu")
     thread.join()
     assert (code, "error" in err) == (REQUEUE, False)
-    assert "stopped; start it again, and it continues" in out
+    assert "stopped; run the same command again to continue" in out
     assert folder.find(Toy(epochs=6)).stopped
 
 
@@ -203,7 +203,7 @@ def test_an_experiment_of_ones_own(run, own):
         (["sweep", NAME, "--tune", "held_out=0"], "held_out=0 would tune on the test set"),
         (["sweep", NAME, "--runs", "file/runs"], "runs cannot be kept in file/runs: Not a directory."),
         (["status", "--runs", "nowhere"], "--runs nowhere: there is no such folder."),
-        (["run", "own_lab:KEY"], "'no such key' (KeyError; effdeg-lab --traceback … shows where it arose)"),
+        (["run", "own_lab:KEY"], "'no such key' (KeyError; effdeg-lab --traceback … shows where)"),
         (["run", "broken_lab:RECIPE"], "(SyntaxError; effdeg-lab --traceback"),
     ],
 )
@@ -340,7 +340,7 @@ def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
 
 
 def test_help_is_broken_at_the_width_of_the_terminal_alone(run):
-    assert "a sweep can be ended and started again at any time. A run that" in run("sweep", "--help")[1]
+    assert "a sweep can be stopped and restarted at any time. A failed run" in run("sweep", "--help")[1]
 
 
 def test_help_does_not_wait_for_torch():

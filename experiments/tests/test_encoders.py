@@ -314,5 +314,5 @@ def test_a_checkpoint_of_model_soups_is_read(clip):
         features = vision(images)
         expected = head(features / features.norm(dim=1, keepdim=True))
         torch.testing.assert_close(classifier(images), expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match=r"model\.visual\.proj is missing: this is no checkpoint of model soups"):
+    with pytest.raises(ValueError, match=r"model\.visual\.proj is missing: this is not a checkpoint of model soups"):
         rename_openai({name: tensor for name, tensor in stored.items() if name != "model.visual.proj"})

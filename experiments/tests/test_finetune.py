@@ -328,8 +328,8 @@ def test_masks_of_both_and_similar_lengths():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"masks": "both"}, "about the paths of regularizer=ed"),
-        ({"regularizer": "ed", "similar_lengths": True, "anchor": "self"}, "anchor=labels or none only"),
+        ({"masks": "both"}, "are for the paths of regularizer=ed"),
+        ({"regularizer": "ed", "similar_lengths": True, "anchor": "self"}, "work only with anchor=labels or none"),
         ({"regularizer": "ed", "nodes": 3}, "nodes"),
         ({"regularizer": "ed", "pairs": 0.001}, "rounds to no path"),
     ],

@@ -245,7 +245,7 @@ def test_the_command_report(call, tmp_path):
         (["methods", "--plot", "x.gif"], r"expected a file that ends in .pdf or .png or .svg"),
         (["methods", "--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
         (["methods", "--runs", "nowhere"], "--runs nowhere: there is no such folder"),
-        (["prices", "--set", "epochs=3", "--plot", "x.png"], "the finished runs of prices in effdeg-runs do not suff"),
+        (["prices", "--set", "epochs=3", "--plot", "x.png"], "effdeg-runs has too few finished runs of prices"),
         (["methods", "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
     ],
 )

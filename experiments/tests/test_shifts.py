@@ -206,7 +206,7 @@ def test_what_is_missing_or_wrong_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"no images of 199 of the 200 classes of imagenet-r: {ALL[2].wnid}, "):
         find_test_set("imagenet-r", tmp_path, CROP)
     write(tmp_path / "imagenet-r", ALL[0].wnid, 0)  # a class of ImageNet, but not of this set
-    with pytest.raises(ValueError, match=f"{ALL[0].wnid} is no class of imagenet-r: expected folders such as "):
+    with pytest.raises(ValueError, match=f"{ALL[0].wnid} is not a class of imagenet-r: expected folders such as "):
         find_test_set("imagenet-r", tmp_path, CROP)
     write_tables(tmp_path / "imagenet", [*range(999), 1000])
     with pytest.raises(ValueError, match="has the label 1000; expected numbers from 0 to 999"):

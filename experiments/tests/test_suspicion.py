@@ -198,7 +198,7 @@ def test_the_study_reads_what_runs_leave(tmp_path):
 
 @pytest.mark.usefixtures("_noisy")
 def test_too_few_labels_are_refused(tmp_path):
-    for suspect, words in ((4, r"scores 4 labels, of which 1 are wrong: it needs at least 5"), (1, "Raise suspect")):
+    for suspect, words in ((4, r"scores 4 labels, 1 of them wrong: it needs at least 5"), (1, "Raise suspect")):
         with pytest.raises(ValueError, match=rf"suspect={suspect} .*{words}"):
             carry_out(tmp_path, small(suspect=suspect))
     assert not list(tmp_path.iterdir())

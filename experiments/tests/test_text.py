@@ -222,7 +222,10 @@ def test_a_tokenizer_without_padding_is_refused(folder, tmp_path):
     ("kind", "message"),
     [
         ("ModernBert", "place=sum: the embeddings of ModernBertForSequenceClassification do not end in a LayerNorm"),
-        ("FNet", "FNetForSequenceClassification cannot be run from its embeddings on, with place=sum"),  # it projects
+        (
+            "FNet",
+            "FNetForSequenceClassification cannot be run starting from its embeddings, with place=sum",
+        ),  # it projects
     ],
 )
 def test_embeddings_without_a_sum_are_refused(folder, kind, message):

@@ -299,7 +299,7 @@ def test_which_runs_are_trained_together():
     [
         ("digits-methods", {}, 0, "--together 0 is too small"),
         ("cifar10-methods", {}, 2, "--together 2: runs of cifar10-methods are trained one by one"),
-        ("digits-methods", {"equal_time": "ed"}, 2, "--together 2 and --equal-time ed exclude each other"),
+        ("digits-methods", {"equal_time": "ed"}, 2, "--together 2 and --equal-time ed cannot be combined"),
     ],
 )
 def test_bad_sweeps_are_refused_before_they_start(tmp_path, recipe, plan, together, message):

@@ -17,7 +17,7 @@ def test_help_and_version(run):
     assert code == 0
     for text in ("Hugging Face", ".pt2", "--tolerance", "--at", "No labels are needed"):
         assert text in out
-    assert "written at once, and the same command continues a table that was interrupted" in run("pool", "--help")[1]
+    assert "as soon as it is measured; after an interruption, the same command continues" in run("pool", "--help")[1]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_model_that_fails_says_so_and_where_on_request(run, tmp_path, monkeypa
     np.save(tmp_path / "bad.npy", np.zeros((5, 7), dtype=np.float32))
     code, _, err = run("measure", SMALL, "--data", tmp_path / "bad.npy")
     assert code == 2
-    assert "RuntimeError, probably raised by the code of a model; effdeg --traceback" in err
+    assert "RuntimeError, probably raised by the model's own code; effdeg --traceback" in err
     monkeypatch.setattr(sys, "argv", ["effdeg", "--traceback", "measure", SMALL, "--data", str(tmp_path / "bad.npy")])
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         main()

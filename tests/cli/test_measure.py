@@ -50,7 +50,7 @@ def test_weights_that_code_draws_are_drawn_from_the_seed_and_said_to_be_untraine
     first, again, other = (run("measure", *command, "--seed", seed) for seed in (0, 0, 1))
     values = [json.loads(out)["value"] for _, out, _ in (first, again, other)]
     assert values[0] == values[1] != values[2]
-    assert "note: no --weights: tests.cli.networks:drawn is measured as its code makes it with --seed 0" in first[2]
+    assert "note: no --weights: tests.cli.networks:drawn is measured as its code returns it with --seed 0" in first[2]
     _, out, err = run("compare", "tests.cli.networks:drawn", SMALL, "--data", data, *FAST, "--json")
     compared = json.loads(out)["measurements"]
     assert compared["tests.cli.networks:drawn"]["value"] == values[0]

@@ -87,7 +87,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
     expected = rank(TABLE, measures=["noise 0.3", "-noise 1", "noise 3"], resamples=100)
     for name in ("noise 0.3", "noise 3"):
         assert str(expected.compare(name, "-noise 1")) in out
-    assert "not corrected for their number" in out
+    assert "Not corrected for multiple comparisons" in out
     assert f"written: {figure}" in out.replace("\n", "")
     assert figure.exists()
     out = run(table, *chosen[:2], *FAST, "--no-plot")[1]
@@ -118,7 +118,7 @@ def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cel
         (["--against", "noise"], "--against noise is not known. Did you mean"),
         (["--against", "constant"], "--against constant is not known"),
         (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
-        (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot exclude each other"),
+        (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot cannot be combined"),
         (["--within", "lrs"], "no column 'lrs' for the stratum. Did you mean 'lr'"),
         (["--within", "noise 1"], "no stratum of noise 1 can be ranked"),
         (["--variants", "noise*"], "--variants noise*: expected NAME=PATTERN, such as 'sharpness=sharpness@*'"),
@@ -171,7 +171,7 @@ def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     expected = rank(TABLE, **settings, resamples=100)
     assert "27 models within lr (0.01, 0.1, 0.3), 4 measures of gap" in out
     assert "lr 0.1: 9 models" in out
-    assert "among models of one lr that differ in one hyperparameter alone" in out
+    assert "among models of one lr that differ in only one hyperparameter" in out
     for ranked in (expected, *expected.strata.values()):
         for row in (*ranked.rows()[1:-1], *ranked.best_rows()[1:]):
             assert any(all(cell in line for cell in row) for line in out.splitlines())

@@ -210,7 +210,7 @@ def _check_together(plan: Plan, together: int) -> None:
         raise ValueError(f"--together {together}: runs of {plan.recipe.name} are trained one by one; leave it out.")
     if together > 1 and plan.equal_time is not None:
         raise ValueError(
-            f"--together {together} and --equal-time {plan.equal_time} exclude each other: runs that are trained "
+            f"--together {together} and --equal-time {plan.equal_time} cannot be combined: runs that are trained "
             "together have no times of their own."
         )
 

@@ -70,7 +70,7 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
 
 
 def execute(recipe: Recipe, *jobs: Job) -> None:
-    """Carry out a run in this process, or what is left of it; under ``torchrun``, in every process.
+    """Carry out or continue a run in this process; under ``torchrun``, in every process.
 
     Several runs are trained together; one of them that fails is only recorded, and the others go on. An error that ends
     all is recorded in the files of the runs and raised. SIGTERM makes runs save and raise :class:`StoppedError`.

@@ -22,8 +22,8 @@ def cutmix(
     (1 - a) y_i + a y_π(i), where a is the exact share of the pixels that were replaced.
 
     Each image has a λ and a box of its own. The authors draw one of each per batch, which has the same distribution for
-    every image, but then a whole step may have almost no mixing or almost nothing else; here it averages over boxes at
-    no cost. A pixel is in the box if its center is, while the authors round both sides down to even numbers of pixels.
+    every image, but then a whole step may have almost no mixing or almost nothing else; here a step averages over boxes
+    at no cost. A pixel is in the box if its center is; the authors round both sides down to even numbers of pixels.
     Nothing is changed in place, and a GPU is not synchronized. Older versions of torch, such as 2.6, compile it
     for one batch size at a time: ``torch.compile(dynamic=False)``.
 

@@ -1,4 +1,4 @@
-"""Interpolation consistency: between examples without labels, a model should go the straight way of its teacher."""
+"""Interpolation consistency: between unlabeled examples, a model should follow the straight line of its teacher."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +24,10 @@ class ICT(nn.Module):
 
     where p and q are the probabilities (softmax over the last dimension) of the model and of its teacher, a moving
     average of the model. The model runs once, on both batches together, and BatchNorm sees one batch. The teacher runs
-    on u without gradients, in the mode that it is in. The authors' code mixes the teacher's logits before the softmax.
+    on u without gradients, in its current mode. The authors' code mixes the teacher's logits before the softmax.
 
-    The teacher is the caller's, and is updated after each step of the optimizer. ``use_buffers=True`` averages the
-    running statistics of BatchNorm too, which are used after ``teacher.eval()``.
+    The caller owns the teacher and updates it after each step of the optimizer. ``use_buffers=True`` also averages the
+    running statistics of BatchNorm, which are used after ``teacher.eval()``.
 
     Example:
         >>> import torch
@@ -88,7 +88,7 @@ class ICT(nn.Module):
             model: Any callable. It is called as usual, ``model(x)``, with both batches joined.
             x: The batch with labels: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
             y: Ignored: all penalties have the same signature.
-            unlabeled: Examples without labels, as many as you like, in the form of ``x``.
+            unlabeled: Any number of examples without labels, in the form of ``x``.
 
         Returns:
             The model's output for ``x``, and the penalty: a scalar.

@@ -31,8 +31,8 @@ def manifold_mixup(
     One of the layers is drawn, uniformly, and its output h becomes λ h + (1 - λ) h[π], with one λ ~ Beta(α, α) and one
     permutation π for the batch, in a single forward pass. The labels become λ y + (1 - λ) y[π].
 
-    The outputs of the other layers are mixed with λ = 1, which leaves them as they are: which layer was drawn is known
-    to the GPU alone, so that a CUDA graph draws another one at every replay. What bypasses the layer, such as a skip
+    The outputs of the other layers are mixed with λ = 1, which leaves them as they are: only the GPU knows which layer
+    was drawn, so a CUDA graph draws anew at every replay. What bypasses the layer, such as a skip
     connection from before it, is not mixed. Masks cannot be joined after the layers that use them: for text use
     :func:`embedding_mixup`. Under ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
 

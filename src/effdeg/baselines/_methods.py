@@ -43,7 +43,7 @@ class Method:
         weight: The weight of the penalty, unless :meth:`loss` is given another.
         mix: Mixes a batch and its labels.
         run: Runs a model on a batch that is mixed inside the model, and mixes the labels.
-        penalty: Runs a model and returns its output and a penalty, and the labels of this output if they are others.
+        penalty: Runs a model and returns its output, a penalty, and the labels of this output if they differ from y.
         wrap: Creates an optimizer around another.
     """
 

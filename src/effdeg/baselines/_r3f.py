@@ -32,8 +32,8 @@ class R3F(nn.Module):
     before positions are added: ``at=model.get_input_embeddings()`` for a model of Hugging Face. The weight of the
     penalty is 1 by default there, and 0.7 in the authors' example for RTE.
 
-    Dropout draws a mask for each of the two, so that in training the divergence is mostly that of dropout
-    (:class:`RDrop`) while the noise is small. Noise of 1e-5 is lost where the activations behind it are rounded to
+    Dropout draws a mask for each of the two, so in training, with small noise, the divergence is mostly that of dropout
+    (:class:`RDrop`). Noise of 1e-5 is lost where the activations behind it are rounded to
     bfloat16 or float16.
 
     Example:
@@ -98,8 +98,8 @@ class R3F(nn.Module):
             **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
-            The model's output for the batch without noise, and the penalty: a scalar. Of several tensors ``logits``, or
-            else the first, is compared; all positions of sequences count alike.
+            The model's output for the batch without noise, and the penalty: a scalar. If the output is several tensors,
+            ``logits``, or else the first, is compared; all positions of sequences count alike.
 
         Raises:
             TypeError: If no floating-point tensor can get noise, or an argument is given twice.

@@ -29,22 +29,22 @@ class RDrop(nn.Module):
         -log p(y) - log q(y) + α/2 (KL(p‖q) + KL(q‖p)).
 
     This returns the outputs of both passes, the mean of ½ (KL(p‖q) + KL(q‖p)) over examples, and the labels of these
-    outputs, which are y twice:
+    outputs, y repeated twice:
 
         criterion(outputs, labels) + weight * divergence.
 
     With the mean cross-entropy as the criterion this is ½ (CE(p, y) + CE(q, y)) + weight · divergence, and with weight
     α/2 half of the paper's loss. Any other criterion that is a mean over examples is averaged over both passes in the
-    same way. Outputs with one row per example cannot do that: their softmax would have to be √(p q), for the
-    cross-entropy with every label to be the average, and that sums to less than 1 unless p = q.
+    same way. Outputs with one row per example could not do that: for the cross-entropy with every label to be the
+    average, their softmax would have to be √(p q), which sums to less than 1 unless p = q.
 
     The authors' code differs from the paper and between models. Their readme averages the cross-entropies, as here; for
     BERT they are summed, for RoBERTa averaged. In all of these the divergence is summed over the batch, not averaged:
     0.5 for BERT and a batch of 16 is a weight of 0.5 · 16 / 2 = 4 here. For translation they use α = 5, for language
     models α = 1.
 
-    A model in evaluation mode or without dropout returns the same twice. In eager mode the first call warns of that,
-    for which it waits for a GPU.
+    A model in evaluation mode or without dropout returns the same outputs twice. In eager mode the first call checks
+    for that, which waits for a GPU, and warns.
 
     Example:
         >>> import torch
@@ -79,8 +79,8 @@ class RDrop(nn.Module):
 
         Returns:
             The model's output for the batch and then for the batch again, the divergence (a scalar), and the labels for
-            this output. Of several tensors ``logits``, or else the first, is compared; all positions of sequences count
-            alike.
+            this output. If the output is several tensors, ``logits``, or else the first, is compared; all positions of
+            sequences count alike.
 
         Raises:
             TypeError: If an argument is given twice.
@@ -109,7 +109,7 @@ class RDrop(nn.Module):
         self._looked = bool(between > 0)
         if self._looked and bool((first - second).abs().max() < _SAME * between):
             warnings.warn(
-                "both passes of R-Drop returned the same, so that it has no effect: the model has no dropout, or is in "
+                "both passes of R-Drop returned the same, so it has no effect: the model has no dropout, or is in "
                 "evaluation mode. Write model.train() before the training step.",
                 RuntimeWarning,
                 stacklevel=2,

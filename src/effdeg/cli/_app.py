@@ -18,11 +18,11 @@ from effdeg.cli._rank import rank
 app = typer.Typer(
     name="effdeg",
     help="How simple is the function my network has learned? The effective degree of any PyTorch model.",
-    epilog="The experiments are a package of their own: effdeg-lab.",
+    epilog="The paper's experiments are a separate package: effdeg-lab.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # in which paragraphs are filled
+    rich_markup_mode="markdown",  # fills paragraphs
 )
 for _command in (measure, compare, pool, rank, demo):
     app.command()(_command)
@@ -45,7 +45,7 @@ def _options(
     version: Annotated[  # noqa: ARG001  (its callback does the work)
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
     _state["traceback"] = traceback
     command: Any = context.command
@@ -53,7 +53,7 @@ def _options(
 
 
 def _use_spellings_of(command: Any) -> None:
-    """Let messages spell settings as the options of this command."""
+    """Let messages spell settings as this command's options."""
     options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
     use_spellings({each.name: each.opts[0] for each in options})
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for note in getattr(error, "__notes__", ()):
             print_to_stderr(note)
         if not isinstance(error, _PLAIN):
-            origin = "probably raised by the code of a model; effdeg --traceback … shows where"
+            origin = "probably raised by the model's own code; effdeg --traceback … shows where"
             print_to_stderr(f"({type(error).__name__}, {origin})", "[dim]")
         raise SystemExit(2) from error
 

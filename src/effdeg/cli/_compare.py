@@ -30,14 +30,14 @@ def compare(
     data: o.Data,
     *,
     weights: Annotated[
-        list[Path] | None, o.option(help="Once for each model; or several, or a folder of them, for one.")
+        list[Path] | None, o.option(help="One for each model; or several, or a folder of them, for one model.")
     ] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
     proxy: Annotated[
         list[str] | None,
         o.option(
             help="Also list this measure, such as confidence, entropy, nuclear_norm or disagreement (with the other "
-            "models). Once for each."
+            "models); repeat for several."
         ),
     ] = None,
     path_options: o.PathOptions,
@@ -48,10 +48,10 @@ def compare(
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
-    """Rank models by their effective degree on the same paths, and say which differences are real.
+    """Rank models by their effective degree on the same paths, and report which differences are significant.
 
     No labels are needed. Among models that fit the same training data equally well, a simpler one often generalizes
-    better, but not always: where you have labels, check.
+    better, but not always: if you have labels, check.
     """
     check_plot(plot)
     if proxy:
@@ -95,7 +95,7 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
         names, full = [file.stem for file in weights], [str(file) for file in weights]
     if weights and len(weights) != len(models):
         given = f"{len(models)} models and {len(weights)} weights"
-        raise ValueError(f"{given}: give one for each, or several for one model.")
+        raise ValueError(f"{given}: give one weights file per model, or several for one model.")
     if len(models) < 2:
         raise ValueError("a comparison needs at least two models, or one model and two --weights.")
     for longer in (full, [f"{name} ({number})" for number, name in enumerate(full, start=1)]):
@@ -116,7 +116,7 @@ def _check_proxies(names: list[str]) -> None:
 def _evaluate(
     models: Mapping[str, "Model"], inputs: Any, names: list[str], settings: Mapping[str, Any]
 ) -> dict[str, "effdeg.proxies.Table"]:
-    """Evaluate proxies of each model, with the others next to it."""
+    """Evaluate the proxies of each model; some compare it with the others."""
     from effdeg.measure._comparison import naming
 
     options = {name: settings[name] for name in effdeg.proxies.RunOptions.__annotations__ if name in settings}

@@ -44,28 +44,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON ins
 
 @dataclass(frozen=True)
 class PathOptions:
-    """The settings of the paths, by the names that :func:`effdeg.measure` gives them."""
+    """The settings of the paths, under the names of :func:`effdeg.measure`'s arguments."""
 
     paths: Annotated[int, _fitted(help="Paths between random pairs of examples.")] = 400
     nodes: Annotated[int, _fitted(help="Points on each path.")] = 200
     sampling: Annotated[Literal["cosine", "chebyshev", "uniform"], _fitted(help="Where the points lie.")] = "cosine"
     at: Annotated[str | None, _fitted(help="Layer whose outputs the paths join, for token ids.")] = None
-    seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that a model draws.")] = 0
+    seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that the model's code draws.")] = 0
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The settings of the fit, by the names that :func:`effdeg.measure` gives them."""
+    """The settings of the fit, under the names of :func:`effdeg.measure`'s arguments."""
 
     degree: Degree = 40
-    basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomials of the fit.")] = "chebyshev"
-    output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="Applied to the outputs.")] = "softmax"
+    basis: Annotated[Literal["chebyshev", "legendre"], _fitted(help="Polynomial basis of the fit.")] = "chebyshev"
+    output: Annotated[Literal["softmax", "identity", "sigmoid"], _fitted(help="Function of the outputs.")] = "softmax"
     components: Annotated[int | None, _fitted(help="Principal components of the outputs to keep.")] = None
 
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Where and how a model is run, by the names that :func:`effdeg.measure` gives them."""
+    """Where and how a model is run, under the names of :func:`effdeg.measure`'s arguments."""
 
     batch_size: Annotated[int | None, _run(help="Points per forward pass.")] = None
     device: Annotated[str | None, _run(help="Where to run; a GPU if there is one.", show_default=False)] = None
@@ -86,9 +86,9 @@ class DeviceOptions:
 class ReadOptions:
     """How examples are read from files."""
 
-    key: Annotated[str | None, _read(help="Which array or column of the file.")] = None
+    key: Annotated[str | None, _read(help="The array or column to read.")] = None
     size: Annotated[int | None, _read(help="Resize images to N × N pixels.", metavar="N", min=1)] = None
-    mean: Annotated[str, _read(help="Subtract from images in [0, 1], by channel, e.g. 0.49,0.48,0.45.")] = ""
+    mean: Annotated[str, _read(help="Subtract this from images in [0, 1], per channel, e.g. 0.49,0.48,0.45.")] = ""
     std: Annotated[str, _read(help="Then divide by this, e.g. 0.25,0.24,0.26.")] = ""
 
     def load(self, source: str) -> "LoadedData":
@@ -173,7 +173,7 @@ class NamedModel:
 
 @contextmanager
 def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bool]:
-    """Join the processes of ``torchrun``, warn of untrained models, explain errors; yield whether this one reports."""
+    """Join the processes of ``torchrun``, warn about untrained models, explain errors; yield whether to report."""
     from effdeg._utils.distributed import process_group, rank_and_size
     from effdeg.io._data import describe_channels_last
 
@@ -181,7 +181,8 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
         first = rank_and_size()[0] == 0
         seeds = {each.source: each.seed for each in models if not each.weights_files()}
         if first and seeds:
-            what = "is measured as its code makes it" if len(seeds) == 1 else "are measured as their code makes them"
+            one = len(seeds) == 1
+            what = "is measured as its code returns it" if one else "are measured as their code returns them"
             # On the error stream, so that it is shown with --json as well.
             print_to_stderr(
                 f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained "

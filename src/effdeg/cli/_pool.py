@@ -38,44 +38,42 @@ def pool(
     weights: Annotated[
         list[Path],
         o.option(
-            help="A checkpoint (.safetensors, .pt, .ckpt, Hugging Face model folder), or a folder of them; once for "
-            "each."
+            help="A checkpoint (.safetensors, .pt, .ckpt, Hugging Face model folder), or a folder of them; repeat for "
+            "several."
         ),
     ],
-    out: Annotated[Path, o.option(help="The table (.csv). A table that is there already is continued.")],
+    out: Annotated[Path, o.option(help="The table (.csv). An existing table is continued.")],
     *,
     train: Annotated[
         str | None, o.option(help="Training examples with labels, for the gap and for proxies that need labels.")
     ] = None,
     labeled: Annotated[
         str | None,
-        o.option(help="More examples with labels, not trained on, for thresholded_confidence."),
+        o.option(help="More labeled examples, not trained on, for thresholded_confidence."),
     ] = None,
     proxies: Annotated[
-        list[str] | None, o.option("--proxy", help="A further proxy, such as sharpness@0.05; once for each.")
+        list[str] | None, o.option("--proxy", help="Another proxy, such as sharpness@0.05; repeat for several.")
     ] = None,
-    proxy_examples: Annotated[int, typer.Option(help="Examples for proxies.")] = 2048,
-    reference: Annotated[
-        Path | None, o.option(help="The weights that training began with, for the proxy distance.")
-    ] = None,
+    proxy_examples: Annotated[int, typer.Option(help="Number of examples for proxies.")] = 2048,
+    reference: Annotated[Path | None, o.option(help="The weights before training, for the proxy distance.")] = None,
     path_options: o.PathOptions,
     degree: o.Degree = 40,
     components: Annotated[
         list[int] | None,
-        o.option(metavar="N", help="Also reduce the outputs to N principal components; once for each N."),
+        o.option(metavar="N", help="Also reduce the outputs to N principal components; repeat for several."),
     ] = None,
     device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
-    workers: Annotated[int, typer.Option(help="Processes that read examples ahead.", min=0)] = 0,
+    workers: Annotated[int, typer.Option(help="Background processes that load examples.", min=0)] = 0,
     ray: Annotated[
         str | None, o.option(help="Distribute the checkpoints over a Ray cluster: its address, auto, or local.")
     ] = None,
     quiet: o.Quiet = False,
 ) -> None:
-    """Measure many checkpoints of one model; one row for each: effective degree, confidence and others, accuracies.
+    """Measure many checkpoints of one model: a table of effective degrees, confidence, other proxies and accuracies.
 
-    The table can be ranked with **effdeg rank**. Every row is written at once, and the same command continues a
-    table that was interrupted. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.
+    The table can be ranked with **effdeg rank**. Each row is written as soon as it is measured; after an interruption,
+    the same command continues. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.
     """
     check_target("--out", out, {".csv"})
     examples = read_options.load(data)
@@ -84,7 +82,7 @@ def pool(
         for name, file in (("train", train), ("labeled", labeled))
     }
     named = o.NamedModel(model, weights[0], path_options.seed)
-    # With Ray, it is other machines that have the device.
+    # With Ray, the device is on other machines.
     running = replace(device_options, device=None if ray else device_options.device).settings()
     running |= {"device": device_options.device} if ray else {}
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
@@ -124,7 +122,7 @@ def _list_models(table: Path) -> set[str]:
 
 
 def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
-    """Return the examples with the labels that stand next to them in their file, which an option may require."""
+    """Return the examples with the labels in their file, if any; raise if an option needs labels and has none."""
     from torch import Tensor
     from torch.utils.data import Dataset, StackDataset
 
@@ -139,7 +137,7 @@ def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
         )
     if isinstance(data.inputs, Dataset):
         return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
-    # A dict may have an entry that is called as labels are.
+    # A dict may have an entry whose name is one of labels.
     return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
 
 

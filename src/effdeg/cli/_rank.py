@@ -1,4 +1,4 @@
-"""``effdeg rank``: how well measures rank a pool of models by how they generalize."""
+"""``effdeg rank``: how well measures rank a pool of models by generalization."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -23,19 +23,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankOptions:
-    """Which columns to rank and how, by the names that :func:`ranking.rank` gives them."""
+    """Which columns to rank and how, under the names of :func:`ranking.rank`'s arguments."""
 
     target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
-    hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; once for each.")] = None
+    hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; repeat for several.")] = None
     clusters: Annotated[
         list[str] | None,
-        o.option("--cluster", help="Once for each hyperparameter whose combinations are resampled; all if none."),
+        o.option(
+            "--cluster",
+            help="Resample models with equal values of this hyperparameter together; repeat for several. Default: all.",
+        ),
     ] = None
     measures: Annotated[
         list[str] | None,
-        o.option("--measure", help="Once for each measure; a leading minus (-margin) reverses it. All if none."),
+        o.option(
+            "--measure",
+            help="A measure to rank; a leading minus (-margin) reverses it; repeat for several. Default: all.",
+        ),
     ] = None
-    model: Annotated[str | None, o.option(help="The column with the models' names; 'model' if there is one.")] = None
+    model: Annotated[str | None, o.option(help="The column with the models' names. Default: 'model', if any.")] = None
     strata: Annotated[
         list[str] | None,
         o.option("--within", help="Rank within each value of this column, such as a recipe, and over all of them."),
@@ -45,7 +51,7 @@ class RankOptions:
         o.option(help="Correct the best of several variants for the choice: NAME=PATTERN, as in 'sharpness=sharp*'."),
     ] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
-    level: Annotated[float, typer.Option(help="The probability of the intervals.")] = 0.95
+    level: Annotated[float, typer.Option(help="The confidence level of the intervals.")] = 0.95
     seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0
 
 
@@ -61,8 +67,8 @@ def rank(
     plot: Annotated[
         Path | None,
         o.option(
-            help="Where to save the figure (.png, .pdf, .svg); TABLE-ranking.png if not given, none with --json. With "
-            "--within one for each stratum, whose name is added."
+            help="Where to save the figure (.png, .pdf, .svg). Default: TABLE-ranking.png, or none with --json. With "
+            "--within, one figure per stratum, whose name is added."
         ),
     ] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
@@ -71,10 +77,10 @@ def rank(
     """Rank measures by how well they order models by their generalization gap.
 
     Correlations have intervals. With hyperparameters (--by), measures are also scored among models that differ in
-    only one of them. With --within, models are compared within strata only.
+    only one of them. With --within, models are compared only within strata.
     """
     if plot is not None and no_plot:
-        raise ValueError("--plot and --no-plot exclude each other.")
+        raise ValueError("--plot and --no-plot cannot be combined.")
     check_plot(plot)
     from effdeg import ranking
 
@@ -93,7 +99,7 @@ def rank(
         print_json(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tests]})
     _print_ranking(console, ranked)
     if len(tests) > 1:
-        console.print("[dim]Tests are not corrected for their number: of many, some p values are small by chance.[/]")
+        console.print("[dim]Not corrected for multiple comparisons: of many, some p-values are small by chance.[/]")
     for advantage in tests:
         console.print(escape(f"{advantage}."))
     if plot is not None:
@@ -115,7 +121,7 @@ def _read_variants(texts: list[str]) -> dict[str, list[str]]:
 
 
 def _plot(ranked: "ranking.Ranking", file: Path) -> "dict[Path, Figure]":
-    """Make the figures: one, or one for each stratum, whose name is added to that of the file."""
+    """Make the figures: one, or one for each stratum, whose name is added to the file's."""
     if not ranked.strata:
         return {file: ranked.plot()}
     figures = ranked.plot_strata()
@@ -137,7 +143,7 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
             wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0
             rows.append([score.measure, *values, str(score.worst_environment) if wrong else "–"])
         models = f"models of one {' and '.join(ranked.pool.strata_by)}" if ranked.strata else "models"
-        _print(console, f"among {models} that differ in one hyperparameter alone", rows)
+        _print(console, f"among {models} that differ in only one hyperparameter", rows)
     console.print(f"[dim]{ranked.legend()}[/]")
     print_notes(console, ranked.warnings())
 

@@ -13,7 +13,7 @@ Basis = Literal["chebyshev", "legendre"]
 BASES = get_args(Basis)
 
 Weights = Literal["degree", "square"] | Sequence[float]
-"""What the coefficient of each degree k counts: k, k², or given numbers, that of degree 0 first."""
+"""The weight of the coefficient of each degree k: k, k², or given numbers, degree 0 first."""
 
 
 def basis_matrix(
@@ -86,7 +86,7 @@ def effective_degree(
     """Weigh each coefficient by its degree: Σ_k w_k |c_k| with w_k = k, averaged over outputs (Definition 3.2).
 
     Normalized, it is Σ_k w_k |c_k| / Σ_k |c_k| for each output: a mean weight, with w_k = k a mean degree in [0, K],
-    that does not change when the output is scaled. The divisor counts every degree, also those of weight 0. An output
+    that does not change when the output is scaled. The divisor counts every degree, even one of weight 0. An output
     that is zero everywhere has degree 0 and a zero gradient.
 
     Args:
@@ -94,7 +94,7 @@ def effective_degree(
             ``(…, degrees, outputs)``; see :func:`fit`.
         normalized: Divide by the sum of the magnitudes of the coefficients.
         weights: The weight w_k of each degree: ``"degree"`` is k, ``"square"`` is k², and a sequence holds one number
-            for each degree, that of degree 0 first. One that begins 0, 0 measures curvature only: straight lines are 0.
+            for each degree, degree 0 first. If it begins with 0, 0, only curvature counts: straight lines are 0.
 
     Returns:
         The effective degree of each path, of shape ``(…)``.
@@ -119,7 +119,7 @@ def effective_degree(
     weights = check_degree_weights(weights, degree=coefficients.shape[-2] - 1)
     magnitudes = coefficients.abs()
     if normalized:
-        # So that no sum overflows. A common factor changes nothing, nor does it have a gradient.
+        # So that no sum overflows. A common factor changes nothing and has no gradient.
         largest = magnitudes.detach().amax(-2, keepdim=True)
         magnitudes = magnitudes / torch.where(largest == 0, torch.ones_like(largest), largest)
     weighted = (_weigh_degrees(weights, coefficients)[:, None] * magnitudes).sum(-2)

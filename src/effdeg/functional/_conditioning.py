@@ -14,7 +14,7 @@ with a condition number up to 6 measure ReLU networks within 10%; at 35 the valu
 class IllConditionedFit(UserWarning):
     """Warns that the nodes do not support the degree: the value will be too high, possibly by orders of magnitude.
 
-    Only uniform nodes can cause it. To measure nevertheless, as an ablation does, filter it:
+    Only uniform nodes can cause it. To measure anyway, for example in an ablation, filter the warning:
 
         >>> import warnings, effdeg, torch
         >>> from effdeg.measure import IllConditionedFit
@@ -53,6 +53,6 @@ def describe_ill_conditioning(sampling: str, nodes: int, degree: int) -> str | N
 
 
 def warn_if_ill_conditioned(sampling: str, nodes: int, degree: int, *, stacklevel: int) -> None:
-    """Warn of a fit whose result will be wrong: no error, since the paper has uniform nodes as an ablation."""
+    """Warn about a fit whose result will be wrong; not an error, since the paper has uniform nodes as an ablation."""
     if (problem := describe_ill_conditioning(sampling, nodes, degree)) is not None:
         warnings.warn(problem, IllConditionedFit, stacklevel=stacklevel + 1)

@@ -40,7 +40,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     models with such labels need a ``compute_loss_func``.
 
     Examples without labels come from the ``data_collator``: an entry ``unlabeled`` of its batches is a mapping like the
-    batch itself but for labels, padded to the same length, and goes to the penalty, not to the model.
+    batch itself without labels, padded to the same length, and goes to the penalty, not to the model.
 
     Args:
         *arguments: As for ``Trainer``.

@@ -27,7 +27,7 @@ class Difference:
         simpler: The model with the lower effective degree.
         other: The model with the higher one.
         value: The mean over paths p of ED_other(p) − ED_simpler(p).
-        stderr: Its standard error, from the differences path by path: usually much smaller than those of the models.
+        stderr: Its standard error, from the differences path by path; usually much smaller than the models' own.
         interval: The confidence interval of the difference, wide enough that all intervals of the comparison hold
             together with the given probability (Bonferroni).
 
@@ -166,14 +166,14 @@ class Comparison:
 def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = False, **settings: Any) -> Comparison:
     """Measure several models on the same paths and compare them path by path: model selection without labels.
 
-    Since the paths are the same, the differences ED_a(p) − ED_b(p) of single paths p are averaged. These vary much less
-    than the effective degrees themselves, so small differences between models can be significant.
+    Since the paths are the same, the differences ED_a(p) − ED_b(p) are averaged path by path. They vary much less than
+    the effective degrees themselves, so small differences between models can be significant.
 
     Args:
         models: The models by name, at least two.
         inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
         normalized: Compare the normalized effective degree.
-        **settings: Any setting of :func:`effdeg.measure` but ``tolerance``, for all models.
+        **settings: Any setting of :func:`effdeg.measure` except ``tolerance``, for all models.
 
     Returns:
         The ranking, and every difference with its interval.
@@ -223,7 +223,7 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
 
 @contextmanager
 def naming(model: str) -> Iterator[None]:
-    """Note on any error which of several models was measured."""
+    """Add a note to any error that says which of several models was being measured."""
     try:
         yield
     except Exception as error:

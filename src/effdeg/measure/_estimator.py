@@ -110,7 +110,7 @@ def measure(
     (Definition 3.2), and that of the model is the mean over paths. A straight line counts half its rise.
 
     The defaults are the paper's protocol for comparing trained models. No labels are needed. The paths depend only on
-    ``seed`` and the number of examples, so that models measured with the same seed share their paths. The model is left
+    ``seed`` and the number of examples, so models measured with the same seed share their paths. The model is left
     as it was: mode, device, gradients, random state. Memory does not grow with ``paths``. Under ``torch.distributed``
     the processes divide the paths among themselves, and each returns the whole result.
 
@@ -129,10 +129,10 @@ def measure(
         output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
             model returned.
         components: Reduce each path's values to this many principal components first; for hundreds of outputs. If
-            there are fewer (as many as outputs; of softmax's probabilities, which sum to 1, one less), all are used.
+            there are fewer (at most one per output, one less for softmax, whose outputs sum to 1), all are used.
             The normalized value is the mean over those components of a path that are not rounding noise.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
-            bypasses the layer, as by a skip connection, is that of the first example all along a path.
+            bypasses the layer, such as a skip connection, stays that of the first example all along a path.
         seed: Determines pairs, nodes, and what a loader or data set draws.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.

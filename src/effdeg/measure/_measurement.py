@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = 2
-"""The version of the file format, raised when older files become unreadable. 2: what was measured is recorded."""
+"""The version of the file format, raised when older files become unreadable. Files record what was measured since 2."""
 
 _TENSORS = ("per_path", "per_path_normalized", "pairs", "spectrum", "spectrum_stderr")
 
@@ -38,7 +38,7 @@ def describe_rounding(dtype: str | None) -> str | None:
 class Measurement:
     """The effective degree of a model on some data, with its error bar. :func:`effdeg.measure` returns it.
 
-    Its error bars say how well this many paths determine the mean over all pairs of the given examples, not over other
+    Its error bars say how well these paths determine the mean over all pairs of the given examples, not over other
     data. ``print(measurement)`` shows the value, the settings and the notes of :meth:`warnings`.
 
     Attributes:
@@ -129,7 +129,7 @@ class Measurement:
         return plot_measurement(self, theme=theme)
 
     def save(self, file: str | Path) -> Path:
-        """Write the measurement, losing nothing, to a ``.json`` or ``.safetensors`` file, completely or not at all.
+        """Write the measurement without loss to a ``.json`` or ``.safetensors`` file, completely or not at all.
 
         Returns:
             The file, for :meth:`load`.
@@ -180,7 +180,7 @@ class Measurement:
                 "it with the version that saved it."
             )
         try:
-            # JSON has lists only.
+            # JSON has only lists.
             settings: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
             }
@@ -260,12 +260,12 @@ class Measurement:
         if settings.degree > 1 and self.upper_half > self.UPPER_HALF_LIMIT:
             yield (
                 f"{self.upper_half:.0%} of the value lies in the upper half of the degrees; a higher degree=, "
-                "with nodes= to match, may find more. Compare at equal degree only."
+                "with nodes= to match, may find more. Compare only at equal degree."
             )
         if (pairs := settings.examples * (settings.examples - 1) // 2) < len(self.per_path):
             yield (
                 f"{pluralize(settings.examples, 'example')} have only {pluralize(pairs, 'pair')} for "
-                f"{len(self.per_path)} paths, so that the error bar says nothing about other examples; measure on more."
+                f"{len(self.per_path)} paths, so the error bar says nothing about other examples; measure on more."
             )
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."

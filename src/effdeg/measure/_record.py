@@ -39,12 +39,12 @@ class Settings(FitSettings, PathRecord):
 
     Attributes:
         examples: The number of examples that pairs were drawn from.
-        dtype: The precision that the model ran in (a function: that of its inputs), or that of what it returned if that
-            is coarser.
+        dtype: The precision that the model ran in (for a function, that of its inputs), or that of its outputs if it is
+            coarser.
         model: The class of the model, or the name of the function.
-        tensor: The name of the fitted one of the tensors that the model returned: ``output`` if it returned only one,
+        tensor: Which of the tensors that the model returned was fitted: ``output`` if it returned only one,
             ``logits``, a key, ``[0]`` …; None if ``output`` is a function, which received them all.
-        other_tensors: The tensors that could have been meant as well, if one had to be chosen.
+        other_tensors: The tensors that could also have been meant, if there was a choice.
         outputs: The shape of the fitted values of one example.
         fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. It is the same for
             any model, batch size and number of processes, and differs for other data or other preprocessing.
@@ -94,7 +94,7 @@ class Settings(FitSettings, PathRecord):
         compared = [name for name in own if name not in _DESCRIPTIVE]
         names = [name for name in compared if _comparable(name, own[name]) != _comparable(name, others[name])]
         if len(names) > 1 and {"paths", "seed", "examples"} & set(names):
-            # The pairs differ, so that the fingerprint says nothing about the data.
+            # The pairs differ, so the fingerprint says nothing about the data.
             names = [name for name in names if name != "fingerprint"]
         named = {
             "outputs": "shape of the outputs of one example",

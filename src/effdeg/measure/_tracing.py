@@ -1,4 +1,4 @@
-"""The two halves of a measurement apart: outputs along paths, kept in memory, and any number of fits of them."""
+"""The two halves of a measurement, separately: outputs along paths, kept in memory, and any number of fits to them."""
 
 from dataclasses import dataclass
 from itertools import chain, islice

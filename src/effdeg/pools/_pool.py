@@ -54,29 +54,29 @@ def measure_pool(
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
-    (``effective_degree_normalized``), as in the paper; next to them what others tell from predictions without labels,
-    ``confidence``, ``entropy`` and ``nuclear_norm``; the proxies asked for; and, where there are labels,
+    (``effective_degree_normalized``), as in the paper; proxies that need only predictions, ``confidence``, ``entropy``
+    and ``nuclear_norm``; the requested proxies; and, where there are labels,
     ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
     :func:`effdeg.ranking.rank` takes the rows or the file.
 
-    One checkpoint is in memory at a time. With ``out``, every row is written once it is measured, and a later call
-    with the same settings measures only what is missing: rows are known by the SHA-256 of their checkpoints, so that a
-    file that was changed is measured again, and two files with the same weights only once. A checkpoint that is
-    damaged, does not fit the model or cannot be measured is left out with a warning.
+    One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
+    call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
+    so a changed file is measured again, and two files with the same weights only once. A checkpoint that is damaged,
+    does not fit the model or cannot be measured is left out with a warning.
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
         weights: Files of weights (``.pt``, ``.pth``, ``.ckpt``, ``.safetensors``) or Hugging Face model folders, or
             folders with several of them; a mapping gives them names, which are otherwise those of the files.
         data: Examples that the models were not trained on, in any form that :func:`effdeg.proxies.evaluate` reads,
-            such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies without labels use them.
+            such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies that need no labels use them.
         train: Examples with labels that the models were trained on. Proxies that need labels use them, or else
             ``data``.
         labeled: More examples with labels that the models were not trained on; rows then have
             ``thresholded_confidence`` as well.
         proxies: Names of further proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is
             cross entropy.
-        components: Numbers of principal components to which the outputs are also reduced. Each has columns of its own,
+        components: Numbers of principal components to also reduce the outputs to. Each has columns of its own,
             such as ``effective_degree@3``, from the same forward passes.
         paths: The number of paths.
         nodes: The number of points on each path.
@@ -85,13 +85,13 @@ def measure_pool(
         at: The name of a layer at whose output the paths lie, instead of the inputs; for token ids.
         seed: Determines the paths, and the examples for proxies.
         proxy_examples: The number of examples for proxies, drawn from ``data`` or ``train``.
-        reference: The weights that training began with, for the proxy ``distance``.
+        reference: The weights before training, for the proxy ``distance``.
         batch_size: Points per forward pass; by default 1024, on the CPU 256.
-        workers: Processes that read the examples for accuracies ahead, for data that are slow to read.
+        workers: Background processes that load the examples for accuracies, if reading them is slow.
         device: Run the models there; by default where ``model`` is.
         dtype: Run the models in this precision.
         ray: Distribute the checkpoints over a Ray cluster: its address, ``"auto"``, or ``"local"`` for the cores of
-            this machine. All machines must see the weights by the same path. On ``"cuda"`` each checkpoint has a GPU.
+            this machine. The weights must have the same path on all machines. On ``"cuda"`` each checkpoint has a GPU.
         out: The ``.csv`` file of the table. Its settings are written next to it, as ``….settings.json``. Columns that
             were added to it are kept, and so are rows of checkpoints that are not among ``weights``.
         progress: Show a progress bar.
@@ -149,7 +149,7 @@ def measure_pool(
         device=where,
     )
     measurer.check_proxies()
-    # With Ray, it is other machines that have the device.
+    # With Ray, the device is on other machines.
     columns = (measurer if ray is None else replace(measurer, device=None)).try_out()
     table = PoolTable(target, _describe(measurer, reference), columns)
     names = _name_by_checksum(files, progress=progress)

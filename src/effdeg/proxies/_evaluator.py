@@ -28,7 +28,7 @@ P = ParamSpec("P")
 Loss = Callable[[Any, Any], Tensor]
 """The mean loss of a batch, from the model's outputs and the labels, such as ``cross_entropy``.
 
-The outputs are one tensor, in float32 or better: of several that the model returns, ``logits``, or else the first."""
+The outputs are one tensor, in float32 or better: if the model returns several, ``logits``, or else the first."""
 
 Weights = Mapping[str, Tensor]
 _OF_EVERY_RUN = {"batch_size", "seed", "device", "dtype"}  # the options that do not depend on the model or the data
@@ -47,7 +47,7 @@ class NotApplicable(ValueError):  # noqa: N818  (no error in a table of many)
 
 
 class HalfPrecision(UserWarning):
-    """A model is evaluated in half precision, which nobody has asked for."""
+    """A model is evaluated in half precision without having been asked to."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -59,8 +59,8 @@ class RunOptions(TypedDict, total=False):
         seed: Determines the examples and everything else that is drawn.
         device: The device to run the model on; by default its own.
         dtype: The precision to run it in, from the same weights; by default its own. For a model in bfloat16 or float16
-            use float32: their rounding hides small changes of the weights, so that sharpness may be several times too
-            small or too large, and counts as regions and as complexity. A warning says so unless ``dtype`` is given.
+            use float32: rounding hides small changes of the weights, so sharpness may be several times too small or too
+            large, and rounding counts as regions and as complexity. A warning says so unless ``dtype`` is given.
             Sharpness is a small difference of losses: use float64. Inputs are converted, and losses are computed in
             float32 or better.
         at: A layer (a name or a module) whose output takes the role of the inputs for paths and derivatives: for models
@@ -184,7 +184,7 @@ class Evaluator:
             if data is not None and dtype is None and (own := runner.precision(inputs)).itemsize < 4:
                 warnings.warn(
                     f"the model runs in {str(own).removeprefix('torch.')}, whose rounding changes proxies, those of "
-                    f"small changes most of all: give dtype=torch.float32, or dtype={own} if this is meant.",
+                    f"small changes most of all: give dtype=torch.float32, or dtype={own} if this is intended.",
                     HalfPrecision,
                     stacklevel=5,  # the call of a proxy
                 )

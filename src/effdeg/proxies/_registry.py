@@ -76,7 +76,7 @@ _PROXIES: dict[str, _Family] = {
 
 
 def names() -> list[str]:
-    """Return the names of all proxies, those that take a number with the paper's radii or the usual percentiles.
+    """Return the names of all proxies; those that take a number are listed with the paper's radii or usual percentiles.
 
     Example:
         >>> import effdeg

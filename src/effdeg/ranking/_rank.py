@@ -39,11 +39,11 @@ def rank(
     :class:`Score` defines the statistics. Their intervals come from resamples of the models, with replacement. Seeds of
     one configuration are not independent models: where several share all their hyperparameters, configurations are
     drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
-    hardly matters are nearly the same model, and intervals are too narrow: name the other hyperparameters as
+    hardly matters are nearly the same model, which makes intervals too narrow: name the other hyperparameters as
     ``clusters``. Without hyperparameters every model counts as independent. Fewer than 6 models or configurations are
-    not resampled: intervals would be too narrow, and only that of Pearson's r, by Fisher's z, is left. Rows that are
-    the same in all columns of numbers and in all that are named here are one model, and count once; so are rows with
-    the same ``sha256``, as :func:`effdeg.measure_pool` writes it, whose measures are the same.
+    not resampled, since intervals would be too narrow; only Pearson's r then has one, by Fisher's z. Rows that agree in
+    all columns of numbers and in all columns named here are one model and count once; so do rows with the same
+    ``sha256``, as :func:`effdeg.measure_pool` writes it, and the same measures.
 
     **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
     models of several recipes then reflects that shift. With ``strata`` each stratum is ranked by itself, in
@@ -51,8 +51,8 @@ def rank(
     Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
     ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of
     meta-analysis"): r̄ = Σ (n_s - 1) r_s / Σ (n_s - 1), which is the correlation of values standardized within strata.
-    The partial correlation given the stratum would weigh strata by their variance instead, so that the one on the
-    largest scale decides; and the mean of Fisher's z = atanh r is infinite as soon as one r_s is 1, as in
+    The partial correlation given the stratum would weight strata by their variance instead, so the one on the largest
+    scale would decide; and the mean of Fisher's z = atanh r is infinite as soon as one r_s is 1, as in
     resamples of small strata. Models are resampled within strata. The interval of r̄ is Fisher's, with the standard
     error of z by the delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
 
@@ -77,8 +77,8 @@ def rank(
             ``.parquet`` file (see :func:`read_table`).
         target: The column to predict; larger is worse.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
-            better. By default every column of numbers that has no other role, without the accuracies that a gap is made
-            of (``train_accuracy`` and ``test_accuracy``), and without the gap if one of them is the target.
+            better. By default every column of numbers that has no other role, except the accuracies behind the gap
+            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target.
         hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
             conditional information. Numbers are ordered by size; anything else has no order, and all pairs
             of its values count as neighbors.
@@ -89,7 +89,7 @@ def rank(
         variants: The variants of a measure by the name of the family: names of measures, or patterns such as
             ``"sharpness@*"``.
         resamples: The number of resamples for the intervals; at least 100.
-        level: The probability of the intervals.
+        level: The confidence level of the intervals.
         seed: The seed of the resamples, which all measures share.
 
     Returns:

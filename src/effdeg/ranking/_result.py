@@ -39,9 +39,10 @@ class Ranking:
     Attributes:
         scores: The score of each measure by its name, best first by Kendall's τ; undefined ones last.
         resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
-        unvaried: Hyperparameters in which alone no two models differ: they are left out of Ψ and sign errors.
-        unconditioned: Hyperparameters given which no order of gaps is left to predict, as where all values differ: they
-            are left out of the conditional information.
+        unvaried: Hyperparameters that are never the only difference between two models; Ψ and sign errors leave them
+            out.
+        unconditioned: Hyperparameters that leave no order of gaps to predict, for example because all values differ;
+            the conditional information leaves them out.
         best: The best variant of each family, by family and correlation; empty without ``variants``.
         strata: The ranking of each stratum by its name; empty without ``strata``.
     """
@@ -80,7 +81,7 @@ class Ranking:
                 or ``"conditional_information"``.
 
         Returns:
-            The advantage, its interval and its p value.
+            The advantage, its interval and its p-value.
 
         Raises:
             ValueError: If a name is not known, or the statistic is undefined for one of the measures.
@@ -119,7 +120,7 @@ class Ranking:
         Raises:
             ImportError: If matplotlib is not installed.
             ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has strata,
-                which are not shown in one panel.
+                which are never mixed in one panel.
         """
         if self.strata:
             raise ValueError("the ranking has strata, which are not mixed in one figure: use plot_strata.")
@@ -137,7 +138,7 @@ class Ranking:
             theme: ``"light"`` or ``"dark"``.
 
         Returns:
-            The figures by the names of the strata, each as :meth:`plot` makes them.
+            The figures by the names of the strata, each like that of :meth:`plot`.
 
         Raises:
             ImportError: If matplotlib is not installed.

@@ -77,7 +77,7 @@ class Score:
         psi_by_axis: The part of Ψ for each hyperparameter; ``psi`` is their mean.
         sign_error: The mean sign error over environments; ``worst_sign_error`` is the largest one.
         worst_environment: The environment of the largest one.
-        information_given: The set of hyperparameters given which the conditional information is least.
+        information_given: The set of hyperparameters that gives the least conditional information.
     """
 
     measure: str
@@ -115,8 +115,8 @@ class Advantage:
 
     Attributes:
         values: The statistic of the measure and of the other.
-        value: The advantage: positive where the measure ranks better, also for sign errors, where lower is better.
-        interval: Its interval from the resamples; None as that of a :class:`Statistic`.
+        value: The advantage: positive where the measure ranks better, even for sign errors, where lower is better.
+        interval: Its interval from the resamples; None in the same cases as for a :class:`Statistic`.
         p_value: (k + 1) / (B + 1) for k of B resamples without an advantage; 1 for a measure against itself; None
             without an interval.
     """

@@ -18,7 +18,7 @@ _LARGEST = 1 - 1e-12
 class BestVariant:
     """The best of several variants of a measure by one correlation with the gap: an element of ``Ranking.best``.
 
-    With r_k for variant k on the pool, r*_k on a resample, z = atanh r, and q the quantile that the level asks for:
+    With r_k the correlation of variant k on the pool, r*_k on a resample, z = atanh r, and q the quantile of the level:
 
     - ``value`` = max_k r_k is too high: the highest of many estimates is a lucky one.
     - ``corrected`` is nearly unbiased for the variant that is chosen. On each resample the best variant k is chosen and
@@ -46,8 +46,8 @@ class BestVariant:
         variants: The variants that were chosen from; those that are undefined are left out.
         variant: The best one.
         value: Its correlation with the gap.
-        corrected: The correlation, corrected for the choice; None with fewer than 8 configurations to draw from, in the
-            whole pool or in a stratum, which leave too few that are not drawn.
+        corrected: The correlation, corrected for the choice. None if the whole pool or a stratum has fewer than 8
+            configurations to draw from: too few would be left that are not drawn.
         interval: The interval that accounts for the choice; None where more than half of the resamples are undefined.
     """
 
@@ -99,7 +99,7 @@ def choose_best(
         found: The correlations on the pool, 1 × measures.
         resampled: Those on resamples, resamples × measures.
         outside: Those on the models that each resample does not draw; None if these are too few.
-        level: The probability of the interval.
+        level: The confidence level of the interval.
 
     Returns:
         The best variants by family and statistic; families without a defined variant are left out.

@@ -54,7 +54,7 @@ def run_teacher(teacher: Callable[..., Any], batch: TrainingBatch, settings: Pen
 
 
 def find_ends(rows: Tensor, points: Points, settings: PenaltySettings, *, returned: Any, look: bool) -> Tensor:
-    """Return the values at the outer nodes, the first example's first: labels, a teacher's or the own outputs."""
+    """Return the values at the outer nodes, the first example's first: labels, a teacher's or the model's outputs."""
     labeled = 0 if points.labels is None else len(points.labels)
     own = rows[: points.examples] if len(rows) == points.total else None
     if own is not None and settings.anchor is not None and not settings.end_gradients:
@@ -75,7 +75,7 @@ def find_ends(rows: Tensor, points: Points, settings: PenaltySettings, *, return
 
 
 def _label_values(points: Points, rows: Tensor, own: Tensor | None, settings: PenaltySettings, *, look: bool) -> Tensor:
-    """Return labels as values, and where there is none the own output."""
+    """Return labels as values, and the model's own output where there is none."""
     assert points.labels is not None
     count = len(points.labels)
     missing = None if own is None else own[points.pairs[:count]].reshape(2 * count, -1)

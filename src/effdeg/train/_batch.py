@@ -51,7 +51,7 @@ class TrainingBatch:
         return cls(x if call is None else call, examples_only(rest, size), own, own if y is None else y, size)
 
     def append(self, unlabeled: Tree) -> "TrainingBatch":
-        """Return the batch with unlabeled examples at its end: the same tensors, but for labels."""
+        """Return the batch with unlabeled examples at its end: the same tensors, except labels."""
         count, own = count_examples(unlabeled), self.model_labels
         found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
         rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
@@ -69,7 +69,7 @@ class TrainingBatch:
                     "tuples, or two mappings."
                 )
             raise ValueError(
-                f"unlabeled must hold what x holds, but for labels: examples of shape {' and '.join(here.values())}; "
+                f"unlabeled must hold what x holds, except labels: examples of shape {' and '.join(here.values())}; "
                 f"it holds {' and '.join(there.values())}. {advice}"
             )
         others = [found[name] for name in wanted]
@@ -91,7 +91,7 @@ class TrainingBatch:
     def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, unlabeled_rows: int) -> Tree:
         """Make what is appended to the batch: unlabeled examples, if they are run with it, and points.
 
-        These lie between the examples, or are, for paths that begin at a layer, stand-ins for them.
+        The points lie between the examples; for paths at a layer they are placeholders.
         """
 
         def make(name: str, leaf: Any) -> Any:
@@ -126,9 +126,9 @@ class TrainingBatch:
         framework = framework_of(base)
         if not framework.leaves_out_ignored(base, own):
             raise OwnLossError(
-                "x holds 'labels', of which the model may make a loss of its own that counts the points too. Take them "
-                "out of x, give them as y, and compute the loss from the outputs. If the model needs them for "
-                "something else, pass them under another name by a function around it."
+                "x holds 'labels', from which the model may compute a loss of its own that counts the points too. Take "
+                "them out of x, give them as y, and compute the loss from the outputs. If the model needs them for "
+                "something else, wrap it in a function that takes them under another name."
             )
         if anchored and self.labels is own and framework.shifts_labels(base):
             raise ValueError(
@@ -138,12 +138,12 @@ class TrainingBatch:
 
 
 def check_no_loss(returned: Any) -> None:
-    """Raise if a model returned a number for the whole batch that can be trained, which the points are counted in."""
+    """Raise if a model returned a trainable number for the whole batch, in which the points are counted."""
     for name, leaf in named_tensors(returned):
         if leaf.requires_grad and leaf.dim() <= 1 and leaf.numel() == 1:
             raise OwnLossError(
                 f"the model returned {entry('a single number', name)} for the whole batch, such as a loss of its own, "
-                "which counts the points as examples. Leave out the arguments it is made of and "
-                "compute the loss from the outputs. If it is no loss, leave it out by a function around the model, "
-                "such as penalty(lambda x: model(x)[0], x, y)."
+                "which counts the points as examples. Leave out the arguments it is computed from and "
+                "compute the loss from the outputs. If it is not a loss, wrap the model in a function that leaves it "
+                "out, such as penalty(lambda x: model(x)[0], x, y)."
             )

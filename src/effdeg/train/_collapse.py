@@ -1,4 +1,4 @@
-"""Notice that a model has come to return the same for all examples, which is the simplest it can be."""
+"""Notice that a model has begun to return the same for all examples, which is the simplest it can be."""
 
 import warnings
 

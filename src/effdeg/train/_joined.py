@@ -85,7 +85,7 @@ class _BatchOnly:
     def _check(self, module: _BatchNorm, rows: Tensor) -> None:
         if type(module).forward is not _BatchNorm.forward:
             raise TypeError(
-                f"batchnorm='frozen', and paths at a layer behind a BatchNorm, know torch's own BatchNorm1d, 2d and "
+                f"batchnorm='frozen', and paths at a layer after a BatchNorm, support torch's own BatchNorm1d, 2d and "
                 f"3d; the layer {self._name!r} is a {type(module).__name__}. Use batchnorm='joint', with paths at the "
                 "inputs or at a layer before it."
             )

@@ -31,14 +31,14 @@ class Penalty(nn.Module):
 
     Pairs of the batch's examples are joined by paths x(α) = α x₁ + (1 − α) x₂. The model runs at a few nodes α of each
     path, in one forward pass with the batch itself, and a polynomial Σₖ cₖ Tₖ(2α − 1) of degree K is fitted to each of
-    its outputs along the path. The penalty is the mean of Σₖ k |cₖ| over paths and outputs. It needs first derivatives
-    only and has no state.
+    its outputs along the path. The penalty is the mean of Σₖ k |cₖ| over paths and outputs. It needs only first
+    derivatives and has no state.
 
-    The ends of a path are examples. Their values may be labels (``anchor="labels"``), so that the penalty asks for a
-    straight way from label to label; what the model itself returns for them (``anchor="self"``), for examples without
-    labels; or what another model, such as an average of this one over time, returns for them (``teacher``).
+    The ends of a path are examples. Their values may be labels (``anchor="labels"``), so the penalty asks for a
+    straight line from label to label; the model's own outputs (``anchor="self"``), for examples without labels; or the
+    outputs of another model (``teacher``), such as an average of this one over time.
 
-    The paper's settings, where they are not the defaults. The weight is the one thing to tune:
+    The paper's settings; the weight is the one thing to tune:
 
     ===================  ======  =====  ============  ==========  =======  ===============================
     task                 degree  nodes  pairs         components  weight   ramp
@@ -60,38 +60,38 @@ class Penalty(nn.Module):
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
         nodes: The number of nodes on each path (the paper's r).
-        pairs: The number of paths (the paper's n_p): a share of the batch (a float, at most 1.0, which is as many paths
-            as examples) or a count (an int, at least 2).
+        pairs: The number of paths (the paper's n_p): a fraction of the batch (a float; 1.0, the largest, means as many
+            paths as examples) or a count (an int, at least 2).
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         basis: ``"chebyshev"`` or ``"legendre"``.
         anchor: The values at the first and the last node of each path. ``"labels"``: the labels of its two examples
-            (section 5.2), so that the penalty does not work against them. ``"self"``: the model's own outputs for these
+            (section 5.2), so the penalty does not work against them. ``"self"``: the model's own outputs for these
             examples, from the same forward pass, or those of a ``teacher``. The model is not run at these nodes: with
-            4 nodes, 2 points per pair are. Cosine and uniform nodes then begin and end at the very ends; Chebyshev
-            nodes stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4, and are for labels only.
-            None: the model is run at all nodes.
+            4 nodes, each pair has 2 points. Cosine and uniform nodes then begin and end at the very ends; Chebyshev
+            nodes stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4, and work only with
+            labels. None: the model is run at all nodes.
         end_gradients: Let gradients flow through the ends that are the model's own outputs: all of them with
-            ``"self"``, and with ``"labels"`` those of examples without a label. By default these are targets, as labels
-            are: with gradients the model may pull the ends of all paths together until its outputs are constant.
+            ``"self"``, and with ``"labels"`` those of examples without a label. By default they are targets, like
+            labels: with gradients the model may pull the ends of all paths together until its outputs are constant.
         weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a sequence holds
             a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature, not the difference
             between the ends.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
-            of what the model returned. Of several tensors ``logits``, or else the first, is taken.
+            of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
             Where there are fewer, all are used, as by :func:`effdeg.measure`.
         normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
-        batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so that the points share in
-            the statistics, running ones included; costs nothing. ``"frozen"``: they see the batch alone, and the points
-            are normalized with its statistics; costs one more pass over the activations of every such layer.
-        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper names none; 1e-3 is our choice.
+        batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so the points count in the
+            statistics, including the running ones; this costs nothing. ``"frozen"``: they see only the batch, and the
+            points are normalized with its statistics; this costs one more pass over the activations of each such layer.
+        damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper gives none; 1e-3 is our choice.
         generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
 
     Raises:
         TypeError: If a setting is of the wrong type.
         ValueError: If a setting is out of range, or the nodes are too few for the degree, the components or anchors,
-            or settings do not go together: ``anchor="self"`` with Chebyshev nodes, ``end_gradients`` without anchors.
+            or settings cannot be combined: ``anchor="self"`` with Chebyshev nodes, ``end_gradients`` without anchors.
 
     Example:
         >>> import torch, effdeg
@@ -183,22 +183,22 @@ class Penalty(nn.Module):
         """Run a model on a batch and the points of its paths, in one forward pass.
 
         Unlabeled examples join the same pass: the same share of them is paired, only with each other, and the penalty
-        is the mean over all paths. The ends of these paths are anchored by the teacher, so that the model runs only on
-        the points between them, or, without a teacher, by the model's own outputs, also with ``anchor="labels"``; with
+        is the mean over all paths. The ends of these paths are anchored by the teacher, in which case the model runs
+        only on the points between them, or else by the model's own outputs, even with ``anchor="labels"``; with
         ``anchor=None`` they are not anchored. In eager mode the outputs on unlabeled examples are checked every 50
         calls, with a warning if they have become constant.
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
-            x: The batch: a tensor, a tuple (which goes in as arguments) or a mapping (as keywords). Its tensors with
-                one row per example are continued along the paths; others stay as they are. Integer ``labels`` in a
-                mapping are kept for those of Hugging Face's models whose own loss can leave out the points.
+            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords). Points are appended
+                to its tensors with one row per example; others stay as they are. Integer ``labels`` in a mapping are
+                kept for Hugging Face models whose own loss can leave out the points.
             y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
             unlabeled: Any number of further examples, in the form of ``x`` without labels.
-            teacher: Another model, called as the first is, for the values at the ends that would be the model's own
-                outputs. It runs on all examples with ``anchor="self"``, on the unlabeled ones with ``"labels"``;
-                without gradients, and in the mode that it is in, usually ``teacher.eval()``.
-            **model_kwargs: More arguments for the model, treated as ``x`` is.
+            teacher: Another model, called like the first, for the values at the ends that would be the model's own
+                outputs. It runs on all examples with ``anchor="self"``, and on the unlabeled ones with ``"labels"``,
+                without gradients and in its current mode, usually ``teacher.eval()``.
+            **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
             What the model would have returned for the batch (except that with ``batchnorm="joint"`` BatchNorm layers in
@@ -245,9 +245,9 @@ class Penalty(nn.Module):
         unlabeled: Tree = None,
         teacher: Callable[..., Any] | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do what a call does, where ``run`` runs the model on the arguments and keywords for a batch.
+        """Do what a call does, with ``run`` to run the model on the arguments and keywords for a batch.
 
-        A layer that is given is where the paths lie if the settings name none.
+        If the settings name no layer, the paths lie at ``at``.
         """
         at = at if self.settings.at is None else self.settings.at
         batch = TrainingBatch.of_call(arguments, keywords, y)
@@ -257,7 +257,7 @@ class Penalty(nn.Module):
         self._check(batch, model, at)
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
-        # A layer's output for the unlabeled examples is needed where paths join it; else only their values are.
+        # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
         unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
         points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows)
         arguments, keywords = points.append_to((arguments, keywords))
@@ -289,15 +289,15 @@ class Penalty(nn.Module):
         Args:
             x: The batch.
             y: Labels for anchoring: class ids or soft labels.
-            unlabeled: More examples, in the form of ``x`` but for labels, which are joined by paths of their own.
+            unlabeled: More examples, in the form of ``x`` without labels, which are joined by paths of their own.
             pairs: Indices of the examples to join, instead of random ones; α = 1 at the first, 0 at the second.
                 Not with unlabeled examples.
             alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
-                anchored cosine sampling, they begin with 0 and end with 1. With anchored labels these are the values at
-                the first and at the last, wherever these are.
+                anchored cosine sampling, they begin with 0 and end with 1. With ``anchor="labels"``, labels are the
+                values at the first and last node, wherever these lie.
 
         Returns:
-            The points, whose ``inputs`` are to be appended to the batch.
+            The points; append their ``inputs`` to the batch.
 
         Raises:
             TypeError: If no straight line joins the examples.
@@ -327,7 +327,7 @@ class Penalty(nn.Module):
         return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
-        """Draw the pairs of examples that a call would join, for paths whose ends are made of them.
+        """Draw the pairs of examples that a call would join, to build other ends of paths from them.
 
         Args:
             x: The batch.

@@ -16,14 +16,14 @@ from effdeg.train._settings import PenaltySettings
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points on paths between the examples of a batch, as :meth:`effdeg.Penalty.points` makes them.
+    """Points on paths between the examples of a batch. :meth:`effdeg.Penalty.points` returns them.
 
     Attributes:
         inputs: What to append to the batch: the unlabeled examples, if any, and the points, path after path and node
-            after node. For paths at a layer these are placeholders, which the layer's output replaces: the inputs of
-            each path's first example, with the masks of both examples combined.
+            after node. For paths at a layer these are placeholders, replaced at the layer's output: the inputs of each
+            path's first example, with the masks of both examples combined.
         pairs: The examples that each path joins; α = 1 at the first, 0 at the second. Paths between unlabeled examples
-            come last, and count these from ``batch`` on.
+            come last; their indices start at ``batch``.
         alpha: The nodes of each path.
         inner: The nodes that are points: all, or all but the outer two, whose values are labels or the batch's outputs.
         labels: The labels of the two examples of each path in the batch if labels are anchored, else None.
@@ -64,7 +64,7 @@ class Points:
 
     @property
     def examples(self) -> int:
-        """The number of examples that are run, those of the batch and unlabeled ones."""
+        """The number of examples that are run: those of the batch and unlabeled ones."""
         return self.batch + self.unlabeled_rows
 
     def append_to(self, x: Tree) -> Tree:
@@ -99,8 +99,8 @@ class Points:
         if not found:
             raise ValueError(
                 f"the model returned {_describe(returned)} for {self.examples} examples and {len(self)} points: there "
-                f"is no tensor of {self.total} rows, so the batch's outputs cannot be told from the points'. A model "
-                "must return one row per example; a loss is to be computed from what penalty(model, x, y) returns."
+                f"is no tensor of {self.total} rows, so the batch's outputs cannot be told apart from the points'. A "
+                "model must return one row per example; compute the loss from what penalty(model, x, y) returns."
             )
         return own
 
@@ -114,7 +114,7 @@ def draw_points(
     pairs: Tensor | None = None,
     alpha: Tensor | None = None,
 ) -> Points:
-    """Draw paths between examples, but for what is given of them; their points lie between these or are stand-ins."""
+    """Draw what is not given of the paths between examples, and make their points, or placeholders for them."""
     device = tensors(batch.inputs)[0].device
     own_pairs, own_alpha = pairs, alpha
     if pairs is None:
@@ -130,7 +130,7 @@ def draw_points(
             f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; n pairs of 2 "
             f"examples and n paths of {settings.nodes} nodes were expected."
         )
-    # A GPU is not waited for.
+    # Not on a GPU: that would wait for it.
     if not pairs.is_cuda and not is_traced():
         if own_pairs is not None:
             _check_pairs(pairs, batch.size)
@@ -152,7 +152,7 @@ def draw_points(
 
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:
-    """Raise unless pairs of the user's own are indices of examples."""
+    """Raise unless the user's pairs are indices of examples."""
     if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
         raise ValueError(
             f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
@@ -161,7 +161,7 @@ def _check_pairs(pairs: Tensor, batch: int) -> None:
 
 
 def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
-    """Raise unless nodes of the user's own are on the path, and in the order of their ends."""
+    """Raise unless the user's nodes are on the path, in ascending order, and reach the ends where they must."""
     if not bool((alpha.diff() >= 0).all() and (alpha >= 0).all() and (alpha <= 1).all()):
         raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
     if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):

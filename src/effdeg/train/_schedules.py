@@ -47,8 +47,8 @@ class SineRamp:
     """Rise from 0 to the full weight along a quarter of a sine, then stay there: the task is learned first.
 
     weight(step) = weight · sin(π/2 · min(step/steps, 1)). The paper says "increasing sinusoidally from 0 to λ" and
-    ramps over the first third of training; that this is a quarter of a sine, and not the S-shaped
-    (1 − cos(π · step/steps))/2, is our reading.
+    ramps over the first third of training; we read this as a quarter of a sine, not as the S-shaped
+    (1 − cos(π · step/steps))/2.
 
     Attributes:
         weight: The full weight (the paper's λ), zero or positive.
@@ -73,7 +73,7 @@ class SineRamp:
         check_count("steps", self.steps, least=0)
 
     def __call__(self, step: int | Tensor) -> Any:
-        """Return the weight at a step: for a step in a tensor a tensor, so that a captured step can count by itself."""
+        """Return the weight at a step; a tensor if the step is one, so that a captured step can count by itself."""
         if isinstance(step, Tensor):
             share = (step / self.steps).clamp(0, 1) if self.steps else torch.ones_like(step, dtype=torch.float32)
             return self.weight * torch.sin(share * (math.pi / 2))

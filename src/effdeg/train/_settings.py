@@ -17,15 +17,15 @@ from effdeg.functional._bases import Weights
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 
 TRAINING_DAMPING = 1e-3
-"""Our choice: the paper asks for a small eps and names none. Two of four random nodes may all but coincide, and the
-gradient grows as 1 / distance. This much damping takes away those rare large gradients and changes the value of steps
-from 0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
+"""Our choice: the paper asks for a small eps and gives no value. Two of four random nodes may nearly coincide, and the
+gradient grows as 1 / distance. This much damping removes those rare large gradients and changes the value of steps from
+0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
 
 Anchor = Literal["labels", "self"]
 """Where the values at the ends of a path come from: labels, or the outputs of a model for the examples there."""
 
 BatchNorm = Literal["joint", "frozen"]
-"""Whether the points share in the batch's statistics, or are normalized with those of the batch alone."""
+"""Whether the points count in the batch's statistics, or are normalized with those of the batch alone."""
 
 _SHARE_UNIT = 2**20
 
@@ -65,8 +65,8 @@ class PenaltySettings(NodeSettings, FitSettings):
         check_flag("end_gradients", self.end_gradients)
         if self.anchor is None and self.end_gradients:
             raise ValueError(
-                "end_gradients=True is about values that are put at the ends of a path, but with anchor=None none are: "
-                "the model runs at all nodes, with gradients. Use anchor='self', or leave end_gradients out."
+                "end_gradients=True concerns values that are put at the ends of a path, but anchor=None puts none "
+                "there: the model runs at all nodes, with gradients. Use anchor='self', or leave end_gradients out."
             )
         if self.anchor is not None and self.nodes < 3:
             raise ValueError(

@@ -17,11 +17,11 @@ from effdeg_lab.cli._states import status
 
 app = typer.Typer(
     name="effdeg-lab",
-    help="The paper's experiments, to be run again: recipes, runs, sweeps, tables and a report.",
+    help="Run the paper's experiments: recipes, runs, sweeps, tables and a report.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # in which paragraphs are filled
+    rich_markup_mode="markdown",  # fills paragraphs
 )
 app.command("list")(list_recipes)
 for _command in (show, run, sweep, status, table, clip_pool, soup, report):
@@ -32,7 +32,7 @@ _traceback = False
 
 @app.callback()
 def _options(
-    traceback: Annotated[bool, Option("--traceback", help="Show where in the code an error arose.")] = False,
+    traceback: Annotated[bool, Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
     global _traceback
     _traceback = traceback
@@ -56,5 +56,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for note in getattr(error, "__notes__", ()):
             console.print(escape(note))
         if not isinstance(error, ValueError | TypeError | OSError | ImportError):  # not a message written for users
-            console.print(f"[dim]({type(error).__name__}; effdeg-lab --traceback … shows where it arose)[/]")
+            console.print(f"[dim]({type(error).__name__}; effdeg-lab --traceback … shows where)[/]")
         raise SystemExit(2) from error

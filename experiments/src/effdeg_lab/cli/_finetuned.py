@@ -1,4 +1,4 @@
-"""Measure networks that others or finished runs have fine-tuned: ``clip-pool`` and ``soup``."""
+"""Measure fine-tuned networks: published ones (``clip-pool``) and means of finished runs (``soup``)."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +12,9 @@ from effdeg_lab.cli._output import print_parts, print_rich
 
 
 def clip_pool(
-    out: Annotated[Path, Argument(help="The table (.csv): what it lacks is measured.", show_default=False)],
+    out: Annotated[Path, Argument(help="The table (.csv); missing rows are measured.", show_default=False)],
     checkpoints: Annotated[
-        Path | None, Option(metavar="DIR", help="Model soups; without, only the figures and correlations of the table.")
+        Path | None, Option(metavar="DIR", help="Model soups. If not given, only rank the table and draw its figures.")
     ] = None,
     clip: Annotated[Path | None, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")] = None,
     data: Data = None,
@@ -25,7 +25,7 @@ def clip_pool(
     """Measure the fine-tuned CLIPs of model soups, one after another, and draw the paper's Figures 3 and 8.
 
     The folder of checkpoints holds model_1.pt to model_71.pt, hparam_info.json and individual_model_results.jsonl of
-    mlfoundations/model-soups, the data folder ImageNet. The same command continues where it was ended.
+    mlfoundations/model-soups; the data folder holds ImageNet. After an interruption, the same command continues.
     """
     from effdeg.io import write_figure
     from effdeg_lab.finetuning.clip_pool import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
@@ -35,7 +35,7 @@ def clip_pool(
     if checkpoints is not None:
         if clip is None or data is None:
             raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
-        where = device if ray else str(pick_device(device))  # on Ray, other machines have it
+        where = device if ray else str(pick_device(device))  # on Ray, it is on other machines
         measure_clip_pool(out, checkpoints, clip, data, workers=workers, ray=ray, device=where, progress=True)
     ranking = rank_clip_pool(out)
     console = Console(highlight=False)
@@ -49,8 +49,8 @@ def clip_pool(
 def soup(name: Name, changes: KeptRuns = None, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:
     """Average the weights of a fine-tuning sweep's tuning runs, and test the soups.
 
-    What enters the greedy soup is decided by the training images that these runs held out. The result is kept in the
-    recipe's folder of runs, where **effdeg-lab table** finds it.
+    The greedy soup is chosen on the training images that these runs held out. The result is kept in the recipe's folder
+    of runs, where **effdeg-lab table** finds it.
     """
     from effdeg.io import to_json, write_atomically
     from effdeg_lab.finetuning.soups import measure_soups

@@ -15,8 +15,8 @@ RUNS = Path("effdeg-runs")
 RECIPES = "of **effdeg-lab list**, or your own as **package.module:RECIPE**"
 Name = Annotated[str, Argument(help=f"A recipe {RECIPES}.", show_default=False)]
 Runs = Annotated[Path, Option(metavar="DIR", envvar="EFFDEG_RUNS", help="The folder where runs are kept.")]
-Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a setting; once for each.")]
-KeptRuns = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Keep only such runs.")]
+Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="A changed setting; may be repeated.")]
+KeptRuns = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Use only runs with this setting.")]
 Data = Annotated[Path | None, Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.")]
 Device = Annotated[str | None, Option(help="Where to run; a GPU if there is one.")]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
@@ -44,13 +44,13 @@ def check_file(option: str, file: Path | None, suffixes: set[str]) -> None:
 
 
 def read_runs(folder: Path) -> "list[Run]":
-    """Return the runs of a folder, of which there must be some."""
+    """Return the runs of a folder; raise if there are none."""
     from effdeg_lab.runs import RunFolder
 
     found = RunFolder(folder).read() if folder.is_dir() else []
     if not found:
         raise ValueError(
             f"--runs {folder}: {'it holds no runs' if folder.is_dir() else 'there is no such folder'}. Name the folder "
-            f"that run or sweep kept runs in ({RUNS} where you started them, unless you named another)."
+            f"in which run or sweep kept its runs (by default {RUNS}, where you started it)."
         )
     return found

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_rich(what: RenderableType) -> None:
-    """Print text with rich's markup, whose lines are not broken, or a table."""
+    """Print text with rich's markup, without wrapping lines, or a table."""
     Console(highlight=False).print(what, soft_wrap=isinstance(what, str))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def list_recipes(json: Json = False) -> None:
-    """List the recipes: what each is, where in the paper, how many runs it has, and what they cost."""
+    """List the recipes, with their place in the paper, number of runs and cost."""
     from effdeg_lab.recipe import all_recipes
 
     recipes = all_recipes().values()
@@ -34,7 +34,7 @@ def list_recipes(json: Json = False) -> None:
 
 def show(
     name: Name,
-    method: Annotated[str | None, Option(help="A method whose settings to show.")] = None,
+    method: Annotated[str | None, Option(help="Show the settings of this method.")] = None,
     changes: Changes = None,
     json: Json = False,
 ) -> None:

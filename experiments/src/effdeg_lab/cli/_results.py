@@ -15,11 +15,11 @@ def table(
     name: Name,
     runs: Runs = RUNS,
     changes: KeptRuns = None,
-    format: Annotated[Literal["terminal", "markdown", "latex", "json"], Option(help="How to write it.")] = "terminal",  # noqa: A002
-    csv: Annotated[Path | None, Option(help="Write the models of a pool (.csv).")] = None,
-    plot: Annotated[Path | None, Option(help="Draw its figure (.png, .pdf, .svg).")] = None,
+    format: Annotated[Literal["terminal", "markdown", "latex", "json"], Option(help="Output format.")] = "terminal",  # noqa: A002
+    csv: Annotated[Path | None, Option(help="Also write the models of a pool (.csv).")] = None,
+    plot: Annotated[Path | None, Option(help="Also draw its figure (.png, .pdf, .svg).")] = None,
 ) -> None:
-    """Show what was found of a recipe next to the paper's numbers."""
+    """Show the results of a recipe next to the paper's numbers."""
     import pandas as pd
 
     from effdeg.io import to_json, write_atomically, write_figure
@@ -37,7 +37,7 @@ def table(
     results = report.results[0]
     figures = recipe.study.figures(results) if plot and results.done else []
     if (csv and not results.done) or (plot and not figures):
-        raise ValueError(f"{csv or plot} cannot be written: the finished runs of {name} in {runs} do not suffice.")
+        raise ValueError(f"{csv or plot} cannot be written: {runs} has too few finished runs of {name}.")
     if plot:
         write_figure(figures[0].draw("light"), plot)
     if csv:
@@ -58,7 +58,7 @@ def report(
     runs: Runs = RUNS,
     out: Annotated[Path, Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
 ) -> None:
-    """Write one page with all results, which needs no other file and no network."""
+    """Write all results as one self-contained page."""
     from effdeg.io import write_atomically
     from effdeg_lab.recipe import all_recipes, find_recipe
     from effdeg_lab.report import render_page, report_on

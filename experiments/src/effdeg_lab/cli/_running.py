@@ -28,7 +28,7 @@ REQUEUE = 75
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Exit with the code to requeue where runs do not catch SIGTERM themselves, such as while torch is imported."""
+    """Exit with the requeue code where runs do not catch SIGTERM themselves, such as while torch is imported."""
 
     def leave(*_: object) -> None:
         raise SystemExit(REQUEUE)
@@ -43,18 +43,18 @@ def _exit_on_sigterm() -> Iterator[None]:
 @_exit_on_sigterm()
 def run(
     name: Name,
-    method: Annotated[str | None, Option(help="The method; the first if not given.")] = None,
-    seed: Annotated[int, Option(help="Decides everything that is random.")] = 0,
+    method: Annotated[str | None, Option(help="The method. Default: the recipe's first.")] = None,
+    seed: Annotated[int, Option(help="The seed of everything random.")] = 0,
     changes: Changes = None,
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Carry out one run, or what is left of it; one that is finished is shown.
+    """Carry out or continue one run; if it is finished, show it.
 
-    Tuned settings have the values that a sweep found best, if one has, and those of a random search the first that were
-    drawn, unless --set says otherwise. Under torchrun the processes share the work.
+    Unless --set says otherwise, tuned settings take the values that a sweep found best, if there was one, and settings
+    of a random search the first that were drawn. Under torchrun the processes share the work.
 
     SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
     **RequeueExit=75** in slurm.conf, and **sbatch --requeue**). Started again, it continues.
@@ -88,7 +88,7 @@ def run(
                 execute(recipe, job)
         except StoppedError:
             if speaks:
-                print_rich(f"stopped; start it again, and it continues from {escape(str(job.folder))}")
+                print_rich(f"stopped; run the same command again to continue from {escape(str(job.folder))}")
             raise typer.Exit(REQUEUE) from None
     found = job.read()
     if not first or found is None:
@@ -97,7 +97,7 @@ def run(
         print(json_module.dumps(describe_run(found)))
         return
     if finished:
-        print_rich(f"finished before; delete {escape(str(found.file))} to run it again")
+        print_rich(f"already finished; delete {escape(str(found.file))} to run it again")
     print_rich(f"[bold]{escape(recipe.study.headline(found))}[/]")
     # The name in pools: a classifier's own effective degree is of test examples.
     names = {"effective_degree": "effective degree test"} if isinstance(settings, Training) else {}
@@ -109,13 +109,11 @@ def run(
 @_exit_on_sigterm()
 def sweep(
     name: Name,
-    method: Annotated[list[str] | None, Option(help="A method, once for each; all if none.")] = None,
-    seeds: Annotated[str, Option(help="Seeds, as 0,1,2; the recipe's if not given.")] = "",
+    method: Annotated[list[str] | None, Option(help="A method; repeat for several. Default: all.")] = None,
+    seeds: Annotated[str, Option(help="Seeds, such as 0,1,2. Default: the recipe's.")] = "",
     changes: Changes = None,
-    no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; what was tuned before is used.")] = False,
-    tune: Annotated[
-        list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs alone.")
-    ] = None,
+    no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; use what was tuned before.")] = False,
+    tune: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs only.")] = None,
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
     processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
     together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
@@ -125,10 +123,10 @@ def sweep(
     device: Device = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be run.")] = False,
 ) -> None:
-    """Carry out all runs of a recipe: first those that tune, then every method with every seed.
+    """Carry out all runs of a recipe: first the tuning runs, then every method with every seed.
 
-    What is finished is skipped and what was started continues, so that a sweep can be ended and started again at any
-    time. A run that fails stops no other, but a method of which no tuning run finishes is not run. Several sweeps may
+    Finished runs are skipped and interrupted ones continue, so a sweep can be stopped and restarted at any time. A
+    failed run does not stop the others, but a method is skipped if none of its tuning runs finishes. Several sweeps may
     share a folder: each run is carried out once.
 
     SIGTERM and Ctrl-C make all runs save and stop. After SIGTERM the exit code is 75, on which job schedulers can
@@ -151,7 +149,7 @@ def sweep(
             plan, runs=folder, device=where, data=data, processes=processes, together=together, ray=ray
         )
     except (StoppedError, KeyboardInterrupt) as stopped:
-        print_rich("stopped; start it again, and it continues")
+        print_rich("stopped; run the same command again to continue")
         raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else 130) from None
     counts = Counter(each.ending for each in outcome)
     print_rich(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")

@@ -19,25 +19,25 @@ from effdeg_lab.cli._output import make_table, print_rich
 if TYPE_CHECKING:
     from effdeg_lab.runs import Run
 
-# Seconds after which a run on another machine that was not heard of is taken for killed; runs save about every minute.
+# A run on another machine counts as killed after this many seconds of silence; runs save about every minute.
 _ALIVE = 600
 _WATCH = 5.0  # seconds between two looks
 
 
 def status(
-    name: Annotated[str | None, Argument(metavar="[RECIPE]", help="Only its runs.")] = None,
+    name: Annotated[str | None, Argument(metavar="[RECIPE]", help="Show only this recipe's runs.")] = None,
     runs: Runs = RUNS,
     watch: Annotated[bool, Option("--watch", help="Look again every 5 seconds, until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """Show which runs of a folder are finished, running, stopped and failed, whoever started them, on any machine."""
+    """Show which runs of a folder are finished, running, stopped or failed, on whatever machine they were started."""
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import RunFolder
 
     if name is not None:
         find_recipe(name)
     if not runs.is_dir():
-        raise ValueError(f"--runs {runs}: there is no such folder. Give the one that run or sweep kept runs in.")
+        raise ValueError(f"--runs {runs}: there is no such folder. Name the one in which run or sweep kept its runs.")
 
     def look() -> "list[Run]":
         return [run for run in RunFolder(runs).read(brief=True) if name in {None, run.recipe}]
@@ -65,7 +65,7 @@ def get_state(run: "Run") -> str:
 
 
 def describe_run(run: "Run") -> dict[str, Any]:
-    """Return what is known of a run, for JSON."""
+    """Return what is known about a run, for JSON."""
     known = {key: value for key, value in asdict(run).items() if key != "metrics"}  # a brief look does not read them
     return known | {"file": str(run.file), "state": get_state(run), "seconds_ago": round(_get_age(run))}
 

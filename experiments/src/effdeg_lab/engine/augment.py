@@ -1,7 +1,7 @@
 """Augmentation of a batch of images on its device: random resized crops, flips and RandAugment.
 
 Images are bytes, N × 3 × height × width (gray ones have one channel), and stay bytes. Every image has its own random
-numbers. Nothing waits for the device, and all shapes are fixed, so that a step can be compiled and captured in a graph.
+numbers. Nothing waits for the device, and all shapes are fixed, so a step can be compiled and captured in a graph.
 """
 
 import math
@@ -12,15 +12,15 @@ from torch import Tensor
 
 RESIZED = ("resized-crop", "resized-crop-flip", "resized-crop-flip-randaugment")
 """The augmentations of this file: each does what its name lists, in this order."""
-# The ratio of width to height of a crop, and how often one is drawn that does not fit before the whole image is taken.
+# The ratio of width to height of a crop, and the number of crops to try before the whole image is taken.
 _RATIOS, _TRIES = (3 / 4, 4 / 3), 10
-# Where a pixel comes from outside of the image.
+# The value of pixels that come from outside the image.
 _GRAY = 128
 # RandAugment(2, 10) as in big_vision: two operations, each at the highest magnitude of AutoAugment's scale.
 _LAYERS = 2
 _DEGREES, _SHEAR, _FACTOR = 30.0, 0.3, 1.9
 _BITS, _ADDED = 4, 110
-# In images of 224 pixels 100 pixels, and a square of 80; as shares, so that they do the same to smaller images.
+# 100 pixels, and a square of 80, in images of 224 pixels; as shares, so that smaller images are treated alike.
 _TRANSLATED, _CUT = 100 / 224, 80 / 224
 
 
@@ -30,8 +30,8 @@ def augment_batch(images: Tensor, indices: Tensor, augment: str, *, crop_scale: 
     Args:
         images: All images, as bytes.
         indices: Which of them are in the batch.
-        augment: What to do.
-        crop_scale: The smallest share of the area that a crop has.
+        augment: One of :data:`RESIZED`.
+        crop_scale: The smallest share of the area that a crop covers.
     """
     height, width = images.shape[2:]
     boxes = draw_boxes_to_crop(len(indices), (height, width), crop_scale, images.device)
@@ -39,7 +39,7 @@ def augment_batch(images: Tensor, indices: Tensor, augment: str, *, crop_scale: 
 
 
 def augment_crops(images: Tensor, augment: str) -> Tensor:
-    """Do the rest of one of :data:`RESIZED` to images that are cropped already, as those that workers decode are."""
+    """Apply the rest of one of :data:`RESIZED` to images that are already cropped, such as those decoded by workers."""
     if "flip" in augment:
         flipped = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
         images = torch.where(flipped, images.flip(3), images)
@@ -50,7 +50,7 @@ def draw_boxes_to_crop(count: int, size: tuple[int, int], scale: float, device: 
     """Draw the top, left, height and width of a crop for each of some images, in whole pixels.
 
     As in torchvision: the share of the area is uniform between ``scale`` and 1, the logarithm of the ratio of width to
-    height is uniform, and so is the place. An image of which no drawn crop fits is left whole.
+    height is uniform, and so is the place. An image for which no drawn crop fits is left whole.
     """
     height, width = size
     low, high = (math.log(ratio) for ratio in _RATIOS)
@@ -70,8 +70,8 @@ def draw_boxes_to_crop(count: int, size: tuple[int, int], scale: float, device: 
 def resize_boxes(images: Tensor, indices: Tensor, top: Tensor, left: Tensor, down: Tensor, across: Tensor) -> Tensor:
     """Cut a box out of each image and resize it to the image's size, bilinearly.
 
-    Boxes are not larger than images, so nothing is shrunk, and there is nothing to be averaged against aliasing. Up to
-    a rounding of 1/255, the result is that of Pillow for an image that was cropped before.
+    Boxes are not larger than images, so nothing shrinks and no antialiasing is needed. Up to a rounding of 1/255, the
+    result is Pillow's for an image that was cropped before.
     """
     channels, height, width = images.shape[1:]
     above, below, lower = _interpolate(top, down, height)
@@ -89,7 +89,7 @@ def resize_boxes(images: Tensor, indices: Tensor, top: Tensor, left: Tensor, dow
 
 
 def _interpolate(start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return between which two pixels of a line the pixels of a resized part of it lie, and how near to the second."""
+    """Return the two pixels of a line between which each pixel of a resized part lies, and how near to the second."""
     centers = (torch.arange(size, device=start.device) + 0.5) / size
     places = (centers * length[:, None] - 0.5).clamp(min=0)
     first = places.floor().clamp(max=length[:, None] - 1)
@@ -105,12 +105,12 @@ def randaugment(images: Tensor) -> Tensor:
     and Sharpness by 1.9, ShearX and ShearY by ±0.3, TranslateX and TranslateY by ±100 of 224 pixels, Cutout of a square
     of 80 of 224 pixels, SolarizeAdd of 110. Pixels from outside become gray. timm's list is the same without Cutout.
 
-    Each operation is Pillow's, where Pillow has it. Two of big_vision's are not: its Contrast takes the number of
-    pixels divided by 256 for the mean, and its Solarize compares bytes with 256, which is none. Here, as with Pillow,
+    Each operation is Pillow's, where Pillow has it. Two of big_vision's differ: its Contrast uses the number of pixels
+    divided by 256 as the mean, and its Solarize compares bytes with 256, which no byte can hold. Here, as with Pillow,
     all bytes are below 256, and Solarize leaves an image as it is.
 
-    An image has each operation with the same probability. But of a batch of 16 n, every operation gets n images, so
-    that all shapes are fixed and no operation is computed in vain.
+    An image gets each operation with the same probability. But in a batch of 16 n, every operation gets n images, so
+    all shapes are fixed and no operation is computed in vain.
     """
     for _ in range(_LAYERS):
         images = _apply_each(images)
@@ -118,10 +118,10 @@ def randaugment(images: Tensor) -> Tensor:
 
 
 def _apply_each(images: Tensor) -> Tensor:
-    """Deal the images of a batch out to the operations, equally many to each, and apply these."""
+    """Distribute the images of a batch over the operations, equally many to each, and apply them."""
     count = len(images)
     places = math.ceil(count / len(OPERATIONS)) * len(OPERATIONS)
-    # Places that are left over are dealt out too, and get an image that is not kept.
+    # Places that are left over get an image too, which is not kept.
     order = torch.rand(places, device=images.device).argsort()
     dealt = images[order.clamp(max=count - 1)].chunk(len(OPERATIONS))
     done = torch.cat([operation(part) for operation, part in zip(OPERATIONS, dealt, strict=True)])
@@ -139,7 +139,7 @@ def posterize(images: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor) -> Tensor:
-    """Invert what is not below a threshold. At this magnitude it is 256, so that nothing is inverted."""
+    """Invert what is not below a threshold. At this magnitude it is 256, so nothing is inverted."""
     return images
 
 
@@ -151,7 +151,7 @@ def solarize_add(images: Tensor) -> Tensor:
 def autocontrast(images: Tensor) -> Tensor:
     """Stretch every channel, so that its darkest pixel becomes 0 and its lightest 255."""
     low, high = images.amin((2, 3), keepdim=True).double(), images.amax((2, 3), keepdim=True).double()
-    # A number divided by a tensor is rounded twice, and Pillow's is not.
+    # A number divided by a tensor is rounded twice; Pillow's is not.
     scale = torch.full_like(low, 255) / (high - low).clamp(min=1)
     return torch.where(high > low, (images * scale - low * scale).clamp(0, 255).byte(), images)
 
@@ -164,7 +164,7 @@ def equalize(images: Tensor) -> Tensor:
     step = (flat.shape[2] - counts.gather(2, flat.amax(2, keepdim=True))) // 255
     below = counts.cumsum(2) - counts
     table = ((below + step // 2) // step.clamp(min=1)).clamp(max=255)
-    # An image of almost one value stays as it is.
+    # An image with almost a single value stays as it is.
     same = torch.arange(256, device=images.device).expand_as(table)
     return torch.where(step > 0, table, same).gather(2, flat).view_as(images).byte()
 
@@ -197,7 +197,7 @@ def sharpness(images: Tensor) -> Tensor:
 
 
 def cutout(images: Tensor) -> Tensor:
-    """Make a square gray, the center of which lies anywhere in the image."""
+    """Make a square gray; its center lies anywhere in the image."""
     inside = []
     for size in images.shape[2:]:
         center = torch.randint(size, (len(images), 1), device=images.device)
@@ -238,9 +238,9 @@ def translate_y(images: Tensor) -> Tensor:
 
 
 def transform(images: Tensor, matrices: Tensor) -> Tensor:
-    """Map each image by an affine map from the places of new pixels, (x, y, 1), to those that they take, the nearest.
+    """Map each image by an affine map from the positions of new pixels, (x, y, 1), to those they are taken from.
 
-    Places are measured from the upper left corner, in pixels; a pixel's is its center.
+    The nearest pixel is taken. Positions are measured from the upper left corner, in pixels, to a pixel's center.
     """
     channels, height, width = images.shape[1:]
     device = images.device
@@ -256,7 +256,7 @@ def transform(images: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _transform_by(images: Tensor, entry: tuple[int, int], values: Tensor) -> Tensor:
-    """Map each image by the identity, with another value in one entry."""
+    """Map each image by the identity with one entry replaced."""
     unit = torch.eye(2, 3, dtype=torch.float64, device=images.device)
     place = torch.zeros_like(unit)
     place[entry].fill_(1.0)  # an assignment would copy a number from the CPU, which a captured graph cannot do

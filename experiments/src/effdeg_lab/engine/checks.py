@@ -1,4 +1,4 @@
-"""What can be told of runs before any of them starts: whether they find their data, and whether their settings fit."""
+"""Checks of runs before any of them starts: do they find their data, and do their settings fit?"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,9 +17,9 @@ from effdeg_lab.models import PRETRAINED, check_model, make_model
 
 
 def check_training(several: Iterable[Training], folder: Path | None) -> None:
-    """Raise unless runs with these settings find what they read, and their settings fit together.
+    """Raise unless runs with these settings find their data, and their settings fit together.
 
-    Whether settings fit the data is checked for published data sets only, whose sizes are known without reading them.
+    Whether settings fit the data is checked only for published data sets, whose sizes are known without reading them.
     """
     several = list(dict.fromkeys(each.change({"seed": 0}) for each in several))
     check_all(several, folder)

@@ -28,7 +28,7 @@ from effdeg_lab.settings import suggest
 
 
 def train(settings: Training, job: Job) -> None:
-    """Carry out a run, or what is left of it."""
+    """Carry out a run, or continue it."""
     make_regularizer(settings)  # a bad one is reported before any data are read
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)
@@ -46,7 +46,7 @@ def train(settings: Training, job: Job) -> None:
 
 
 def finish(loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: dict[str, Any]) -> None:
-    """End a run that is trained: with its proxies if it is to have them, and what lies between it and its start."""
+    """Finish a trained run: evaluate its proxies, if any, and the weights between its start and its end."""
     settings, shows = job.settings, job.progress and loop.first_process
     assert isinstance(settings, Training)
     if settings.start_from != "scratch" and not settings.held_out:
@@ -128,7 +128,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
 def make_network(
     settings: Training, examples: DeviceExamples, device: torch.device, folder: Path | None = None
 ) -> nn.Module:
-    """Make the network, with first weights that the seed decides; a pretrained one is in the data folder."""
+    """Make the network, with initial weights drawn with the seed; a pretrained one is read from the data folder."""
     torch.manual_seed(settings.seed)
     fitted: dict[str, Any] = {"shape": examples.shape, "classes": examples.classes, "dropout": settings.dropout}
     model = make_model(settings.model, data=folder, **fitted).to(device)
@@ -163,11 +163,11 @@ def check_layer(network: nn.Module, settings: Training) -> None:
 
 
 def check_suspect(settings: Training, *, known: bool) -> None:
-    """Raise if labels are to be scored and it is not known which of them are wrong."""
+    """Raise if labels should be scored and it is not known which of them are wrong."""
     if settings.suspect and not known:
         raise ValueError(
-            f"suspect={settings.suspect} needs data with known wrong labels, such as cifar10n-worst; those of "
-            f"{settings.data} are not known: set suspect=0."
+            f"suspect={settings.suspect} needs data with known wrong labels, such as cifar10n-worst; for "
+            f"{settings.data} they are not known: set suspect=0."
         )
 
 
@@ -207,7 +207,7 @@ class Schedules:
 
 
 def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
-    """Return what came out of a run."""
+    """Return the summary of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
     model = task.model
     corrupted = loop.measure(evaluation.evaluate_corrupted, model, examples, settings)

@@ -1,4 +1,4 @@
-"""What a run looks at: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
+"""What a run evaluates: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
 
 import os
 import statistics
@@ -31,7 +31,7 @@ _DEGREES = ("effective_degree", "effective_degree_normalized")
 
 
 def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, last: bool) -> dict[str, Any]:
-    """Return accuracy and loss on the examples that are trained and tested on, and the accuracies of further tests."""
+    """Return accuracy and loss on training and test examples, and the accuracies of further tests."""
     train = examples.train if last else examples.train.first(_WATCHED)
     found: dict[str, Any] = {}
     for name, split in (("train", train), ("test", examples.test)):
@@ -50,7 +50,7 @@ def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -
 
 
 def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
-    """Return the accuracy on test images with each corruption, their mean, and what they are; nothing without them."""
+    """Return the accuracy on test images with each corruption, their mean, and what they are; empty without them."""
     if examples.corrupted is None:
         return {}
     found = {
@@ -67,9 +67,9 @@ def evaluate_corrupted(model: nn.Module, examples: DeviceExamples, settings: Tra
 def evaluate_shifted(
     model: nn.Module, examples: DeviceExamples, corrupted: float | None, settings: Training
 ) -> dict[str, Any]:
-    """Return the accuracy on each further test set, and their mean; nothing without them.
+    """Return the accuracy on each further test set, and their mean; empty if there are none.
 
-    Of a fine-tuned network, the mean over corruptions is one of them.
+    For a fine-tuned network, the mean over corruptions is one of them.
     """
     found = {name: score_set(model, examples, each, settings.precision) for name, each in examples.shifted.items()}
     if corrupted is not None and settings.start_from != "scratch":
@@ -80,7 +80,7 @@ def evaluate_shifted(
 def score_set(
     model: nn.Module, examples: DeviceExamples, given: tuple[Tensor, Tensor] | TestSet, precision: str
 ) -> float:
-    """Return the accuracy on images that are not on the device yet: one set at a time, for all may be too large."""
+    """Return the accuracy on images that are not on the device yet: one set at a time, as all may be too large."""
     device = examples.test.labels.device
     if isinstance(given, TestSet):
         ready = len(given) <= _CHUNK or isinstance(given.images, KeptImages)
@@ -101,9 +101,9 @@ def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float
 def measure_degree(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
     """Measure the effective degree of a trained model, on examples it was not trained on.
 
-    ``effective_degree_components`` has, by number, the values after the outputs of each path were reduced to few
-    principal components. ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, how those of
-    single paths correlate with the main measurement, and what the main measurement's nodes give at this degree.
+    ``effective_degree_components`` has, by number of components, the values after the outputs of each path were reduced
+    to principal components. ``measured_also`` has, by ``nodes/degree``, the same values along the same pairs, their
+    correlation with the main measurement over paths, and what the main measurement's nodes give at this degree.
     """
     inputs = _get_inputs(examples)
     main = effdeg.trace(model, inputs, paths=settings.measure_paths, nodes=settings.measure_nodes)
@@ -143,7 +143,7 @@ def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Train
 def measure_proxies(
     model: nn.Module, first: dict[str, Tensor], examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
-    """Evaluate the chosen proxies on training examples, and the effective degree on the same; ``first`` are weights."""
+    """Evaluate the chosen proxies and the effective degree on training examples; ``first`` are the initial weights."""
     split = examples.train.first(settings.proxy_examples).load()
     names = None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies]))
     given, options = (examples.normalize(split.inputs), split.labels), _get_path_options(settings)
@@ -193,7 +193,7 @@ def score(model: nn.Module, examples: DeviceExamples, split: Split, precision: s
 
 
 def collect(split: Split, found: T) -> list[T]:
-    """Return what each process found in its share of a split; a split on the device is looked at by each on its own."""
+    """Return what each process found in its share of a split; each process reads a split on the device as a whole."""
     return gather(found) if isinstance(split, StreamedSplit) else [found]
 
 

@@ -19,7 +19,7 @@ JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 _BORDER = 4
 # A cut lies between a quarter and three quarters of the height or of the width, so that neither part is a sliver.
 _LEAST = 0.25
-# A half is simple only if a linear function tells the classes of this share of the examples more than from the other.
+# A half is simple only if a linear function of it classifies this share of examples more than one of the other half.
 _LEAST_ADVANTAGE = 0.1
 # The search for it: training examples, half of them fitted and half predicted, and pixels a side of their images.
 _EXAMPLES, _PIXELS, _DAMPING = 2000, 16, 1.0
@@ -49,7 +49,7 @@ class Split:
 
 
 class DeviceExamples:
-    """What is trained on, and what is tested on: the test set, and changed ones, or examples that were held out."""
+    """Training and test examples: the test set and changed versions of it, or examples that were held out."""
 
     def __init__(self, data: Labeled, settings: Training, device: torch.device) -> None:
         kept, count = count_examples(len(data.train_labels), settings)
@@ -61,7 +61,7 @@ class DeviceExamples:
             self.shape = (self.shape[0], self._side, self._side)
         whole = Split(data.train_inputs.to(device), data.train_labels.to(device))
         self.train, self.further_tests, self.count = whole.first(count), dict[str, Split](), count
-        # The true labels of training examples, where some of those that are trained on are known to be wrong.
+        # The true labels of training examples, if some of the given labels are known to be wrong.
         self.truth = None if data.true_labels is None else data.true_labels[:count].to(device)
         self.corrupted = None if settings.held_out else data.corrupted  # large: not on the device yet
         self.shifted = {} if settings.held_out else dict(data.shifted)  # nor these
@@ -85,7 +85,7 @@ class DeviceExamples:
     def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
         """Return training examples, cropped and normalized, their labels, and perhaps examples without labels.
 
-        Where few examples have labels, these are taken in turn by indices of all.
+        If few examples have labels, indices of all examples cycle through the labeled ones.
         """
         chosen = indices if self._labeled is None else self._labeled[indices % len(self._labeled)]
         found = self._crop(chosen), self._labels[chosen]
@@ -94,7 +94,7 @@ class DeviceExamples:
         return *found, self._crop(torch.randint(self.count, (self._unlabeled_batch,), device=indices.device))
 
     def normalize(self, inputs: Tensor) -> Tensor:
-        """Turn bytes into what a model is given; features stay as they are."""
+        """Turn bytes into a model's inputs; features stay as they are."""
         return self._standardize(resize(inputs.float() / 255, self._side)) if self._pixels else inputs
 
     def draw_noise(self, inputs: Tensor) -> Tensor:
@@ -117,16 +117,16 @@ class DeviceExamples:
 
 
 def resize(images: Tensor, side: int | None) -> Tensor:
-    """Resize images to a square of this many pixels a side, bilinear and antialiased; None leaves them as they are."""
+    """Resize images to pixels × pixels, bilinear and antialiased; None leaves them as they are."""
     if side is None or images.shape[-2:] == (side, side):
         return images
-    # Only shrinking needs antialiasing, and without it the compiler can join this with what comes next.
+    # Only shrinking needs antialiasing, and without it the compiler can fuse this with what comes next.
     shrinks = max(images.shape[-2:]) > side
     return interpolate(images, (side, side), mode="bilinear", align_corners=False, antialias=shrinks)
 
 
 def count_examples(total: int, settings: Any) -> tuple[int, int]:
-    """Return how many training examples are not held out, and how many of these are used; raise if a batch is more."""
+    """Return how many training examples are not held out, and how many of them are used; raise if a batch has more."""
     kept = total - settings.held_out
     count = min(kept, settings.limit or kept)
     if count < settings.batch:
@@ -138,7 +138,7 @@ def count_examples(total: int, settings: Any) -> tuple[int, int]:
 
 
 def check_images(settings: Training, shape: tuple[int, ...]) -> None:
-    """Raise if settings are for images, and examples of this shape are features."""
+    """Raise if settings are for images but examples of this shape are features."""
     needed = {
         "augment": settings.augment != "none",
         "pixels": settings.pixels is not None,
@@ -151,7 +151,7 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
 
 
 def _choose_labeled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
-    """Choose examples to have labels, as many of each class, or one more of some if that does not come out even."""
+    """Choose examples to have labels: the same number of each class, or one more of some to reach the count."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     of_classes = [order[labels.cpu()[order] == each] for each in range(classes)]
     wanted = [count // classes + (each < count % classes) for each in range(classes)]
@@ -163,7 +163,7 @@ def _choose_labeled(labels: Tensor, count: int, classes: int, seed: int) -> Tens
 
 
 def add_border(images: Tensor, augment: str) -> Tensor:
-    """Put a black border around images, for crops to reach into; only if there will be crops."""
+    """Put a black border around images for crops to reach into, if there will be crops."""
     return pad(images, (_BORDER,) * 4) if augment.startswith("crop") else images
 
 
@@ -201,7 +201,7 @@ def draw_cuts(count: int, images: Tensor) -> tuple[Tensor, Tensor]:
 def draw_boxes(shares: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
     """Draw a box in images of this size for each share of their pixels, wherever it fits.
 
-    Returns its pixels, count × 1 × height × width, and their share, which differs by what a pixel rounds.
+    Returns its pixels, count × 1 × height × width, and their share, which differs by the rounding to pixels.
     """
     height, width = images.shape[-2:]
     side = shares.sqrt()
@@ -225,7 +225,7 @@ def soften(labels: Tensor, classes: int) -> Tensor:
 
 
 def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
-    """Join every image of a shuffled batch with the part of the one before beyond a straight line; labels by area."""
+    """Replace the part of each image beyond a straight line by that of the image before it; mix labels by area."""
     (part, share), soft = draw_cuts(len(images), images), soften(labels, classes)
     return torch.where(part, images.roll(1, 0), images), torch.lerp(soft, soft.roll(1, 0), share[:, None])
 
@@ -237,10 +237,10 @@ def swap_half(images: Tensor, labels: Tensor, *, half: Tensor) -> tuple[Tensor, 
 
 
 def find_simple_half(examples: DeviceExamples) -> Tensor:
-    """Find the half of the images from which a linear function tells the classes far better than from the other half.
+    """Find the half of the images from which a linear function predicts the classes far better than from the other.
 
-    Ridge regression on coarse pixels is tried on the upper, the lower, the left and the right half of some training
-    examples, the same in every run on the same data. The result marks the pixels, 1 × height × width.
+    Ridge regression on coarse pixels is tried on the upper, lower, left and right half of some training examples, the
+    same in every run on the same data. The result marks the pixels, 1 × height × width.
     """
     _, height, width = examples.shape
     upper = (torch.arange(height) < height // 2).view(1, height, 1).expand(1, height, width)
@@ -252,8 +252,8 @@ def find_simple_half(examples: DeviceExamples) -> Tensor:
     if found[best] - found[opposite[best]] < _LEAST_ADVANTAGE:
         accuracies = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in found.items())
         raise ValueError(
-            f"there is no simple half to hold back: from no half of these images does a linear function tell the "
-            f"classes of {_LEAST_ADVANTAGE:.0%} more examples than from the other half ({accuracies})."
+            f"there is no simple half to hold back: a linear function of no half of these images classifies "
+            f"{_LEAST_ADVANTAGE:.0%} more examples than one of the other half ({accuracies})."
         )
     return halves[best].to(examples.train.labels.device)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-# Kernels read 16 bytes at once, if these begin at a multiple of 16 bytes: of 8 numbers in bf16.
+# Kernels read 16 bytes at once if these begin at a multiple of 16 bytes, 8 numbers in bf16.
 _ALIGNMENT = 8
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -45,7 +45,7 @@ class _Member:
 
 @dataclass(frozen=True, eq=False)
 class _Segment:
-    """Parameters of one kind in one flat tensor, which is a leaf that is trained in their place."""
+    """Parameters of one kind in one flat tensor, a leaf that is trained in their place."""
 
     flat: nn.Parameter
     half: bool
@@ -65,15 +65,15 @@ class _Segment:
 class FlatParameters:
     """Flat tensors that take the place of some of a model's parameters in training.
 
-    The model's own parameters become views of them, so that whatever reads or writes the model sees the same numbers.
-    Gradients, however, reach the flat tensors only, and only if the model is called with :meth:`unflatten`.
+    The model's own parameters become views of them, so whatever reads or writes the model sees the same numbers.
+    Gradients, however, reach only the flat tensors, and only if the model is called with :meth:`unflatten`.
 
     Args:
         model: The model, on its device.
-        trained: The parameters to join. Those that get no gradient must be left out: they are not to be decayed.
-        half: Hand out the weights of linear and convolutional layers in bf16, as autocast would cast them. It casts
-            their biases itself; kernels that need no autocast read these in full precision.
-        decays: Which parameters decay, if not all: these and the others are in flat tensors of their own.
+        trained: The parameters to join. Leave out those that get no gradient: they must not decay.
+        half: Hand out the weights of linear and convolutional layers in bf16, as autocast would cast them. Autocast
+            casts their biases itself; kernels that need no autocast read these in full precision.
+        decays: Which parameters decay, if not all: these and the others are in separate flat tensors.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FlatParameters:
             last = parameter.dim() in _CHANNELS_LAST and not parameter.is_contiguous()
             last = last and parameter.is_contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
             member = _Member(index, tuple(given), parameter.shape, last)
-            # ASAM treats parameters by whether they are called a weight.
+            # ASAM treats parameters by whether their name contains "weight".
             kind = cast, "weight" in given[0], decayed, parameter.dtype
             kinds.setdefault(kind, []).append((member, parameter))
         self._segments: dict[str, _Segment] = {}
@@ -131,7 +131,7 @@ class FlatParameters:
         found: OptimizerState = {}
         for number, segment in enumerate(self._segments.values()):
             for name, value in state.get(number, {}).items():
-                # Each has a copy of what they share, the number of steps: optimizers count up in place.
+                # Each has its own copy of the shared number of steps: optimizers count up in place.
                 shared = (deepcopy(value) for _ in segment.members)
                 parts = segment.split(value) if _is_split(name, value) else shared
                 for member, part in zip(segment.members, parts, strict=True):
@@ -155,6 +155,6 @@ def _is_split(name: str, value: Any) -> bool:
 
 
 def is_matrix(model: nn.Module, name: str) -> bool:
-    """Return whether a parameter is the weight of a matrix product or a convolution, which big_vision alone decays."""
+    """Return whether a parameter is the weight of a matrix product or a convolution: big_vision decays no others."""
     owner, _, own = name.rpartition(".")
     return own == "weight" and isinstance(model.get_submodule(owner), nn.Linear | _ConvNd)

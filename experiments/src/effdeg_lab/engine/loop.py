@@ -1,4 +1,4 @@
-"""The loop over training steps. It knows no task: whoever calls it says what is trained, and what to look at when.
+"""The loop over training steps. It knows no task: the caller says what is trained, and what to evaluate when.
 
 A run that is killed or stopped at any step continues from its last checkpoint, bit for bit on a CPU.
 """
@@ -35,7 +35,7 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _AskedError(BaseException):
-    """The run was asked to stop. Not an ``Exception``, which a measure might handle as one of the model."""
+    """The run was asked to stop. Not an ``Exception``, which a measure might take for one raised by the model."""
 
 
 class Loop:
@@ -51,7 +51,7 @@ class Loop:
         if self._share % task.accumulate:
             said = f"the {self._share} examples of a process"
             raise ValueError(f"{said} cannot be divided into accumulate={task.accumulate} equal parts.")
-        task.model.train()  # steps are captured in this mode, and a network from a file may be in the other
+        task.model.train()  # steps are captured in this mode; a network from a file may be in the other
         # Which steps there will be: without a penalty, with it, or both.
         self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
         self._step = self._make_step() if step is None else step
@@ -67,7 +67,7 @@ class Loop:
         return Loop(self._task, job, self._step)
 
     def start(self, data: str | None = None) -> None:
-        """Open the run, check the data's fingerprint, and compile, which needs the GPU for moments only."""
+        """Open the run, check the data's fingerprint, and compile, which needs the GPU only for moments."""
         self.open(data)
         for penalized in self.kinds:
             self._step.compile(penalized=penalized)
@@ -106,10 +106,10 @@ class Loop:
                     shown = time.perf_counter()
 
     def measure(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Return what a function finds that runs the model and leaves it as it was, unless the run is asked to stop.
+        """Call a function that runs the model and leaves it as it was, and return its result.
 
-        Then a checkpoint is saved, and the run stops at the next call of a module. Several processes agree on it only
-        before they call the function, in which they may have different shares of the work.
+        If the run is asked to stop meanwhile, a checkpoint is saved, and the run stops at the next call of a module.
+        Several processes agree on it only before the call, in which they may have different shares of the work.
         """
 
         def stop_if_asked(*_: object) -> None:
@@ -157,7 +157,7 @@ class Loop:
         if self.first_process and not keep_weights:
             self._job.finish(summary)
         elif self.first_process:
-            # Copies, because torch would save all of the memory that a tensor shares with others.
+            # Copies, because torch would save all memory that a tensor shares with others.
             own = self._task.model.state_dict().items()
             weights = {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in own}
             self._job.finish(summary, weights)
@@ -174,7 +174,7 @@ class Loop:
         return DistributedDataParallel(model)
 
     def _capture(self) -> None:
-        """Capture the steps, and only then restore where to start: capturing has trained a little."""
+        """Capture the steps, and only then restore the starting state: capturing trains a little."""
         for penalized in self.kinds:
             self._step.capture(penalized=penalized)
         self._restore()
@@ -196,7 +196,9 @@ class Loop:
             print(f"continuing at step {self.step}")
         states = state["random"]
         if len(states) != self._size or self._on_gpu != ("cuda" in states[0]):
-            warning = "the checkpoint is of another number of processes or kind of device: random numbers will differ."
+            warning = (
+                "the checkpoint is from another number of processes or kind of device: random numbers will differ."
+            )
             warnings.warn(warning, RuntimeWarning, stacklevel=2)
             return
         torch.set_rng_state(states[self._rank]["cpu"])
@@ -222,7 +224,7 @@ class Loop:
         self.step += 1
 
     def _plan(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the epoch and the indices of this process's share of the batch, for every step that is left."""
+        """Yield the epoch and the indices of this process's share of the batch, for every remaining step."""
         order, per_epoch = None, self._task.examples // self._task.batch_size
         for step in range(self.step, self._task.steps):
             epoch, number = divmod(step, per_epoch)
@@ -232,7 +234,7 @@ class Loop:
 
     def shuffle(self, epoch: int) -> Tensor:
         """Return the order of the examples in an epoch."""
-        # From seed and epoch alone, so that a resumed run needs no memory of it.
+        # It depends only on seed and epoch, so a resumed run need not remember it.
         generator = torch.Generator().manual_seed(self._job.settings.seed * 1_000_003 + epoch)
         return torch.randperm(self._task.examples, generator=generator)
 
@@ -250,7 +252,7 @@ class Loop:
         if self.step not in task.evaluation_steps or self.last.get("step") == self.step:
             return
         with self._clock_stopped(), self.turn.released() if task.frees_gpu else nullcontext():
-            # DDP keeps the running statistics of every process its own until the next pass.
+            # DDP keeps the running statistics of the processes apart until the next pass.
             for buffer in task.model.buffers() if self._size > 1 else ():
                 dist.broadcast(buffer, 0)
             penalty = None
@@ -291,7 +293,7 @@ def tune_kernels(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
-        # Without this, the compiler would refuse after a few runs in one process: they are all of the same function.
+        # Otherwise the compiler would refuse after a few runs in one process, as they all compile the same function.
         if "torch._dynamo" in sys.modules and device.type == "cuda":
             torch._dynamo.reset()
 
@@ -302,15 +304,15 @@ def send(values: Tensor, device: torch.device) -> Tensor:
 
 
 def shares_gpu(device: torch.device) -> bool:
-    """Return whether runs on this device train at the same time, as ``EFFDEG_SHARE_GPU=1`` asks for."""
+    """Return whether runs on this device train at the same time, as ``EFFDEG_SHARE_GPU=1`` requests."""
     return device.type == "cuda" and os.environ.get("EFFDEG_SHARE_GPU") == "1"
 
 
 class Turn:
-    """Runs on one GPU take turns, by a lock on a file in the temporary folder.
+    """Lets runs on one GPU take turns, by a lock on a file in the temporary folder.
 
-    Of networks that are trained at the same time on one GPU, the time of each says nothing. So a run holds its GPU
-    while it trains; others compile in the meantime. Where times do not matter, ``EFFDEG_SHARE_GPU=1`` lets runs train
+    If several networks train on one GPU at the same time, their times mean nothing. So a run holds its GPU while it
+    trains; others compile in the meantime. Where times do not matter, ``EFFDEG_SHARE_GPU=1`` lets runs train
     at the same time; tables then leave out their times.
     """
 

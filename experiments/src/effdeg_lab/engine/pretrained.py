@@ -22,15 +22,15 @@ from effdeg_lab.models import get_margin
 TestImages = tuple[Tensor, Tensor] | TestSet
 _CHUNK, _TEST = 500, "test"
 ALONG = 2000
-"""How many images of each test set, if there are as many, weights between start and end are tested on."""
+"""The number of images of each test set, or fewer, that weights between start and end are tested on."""
 
 
 @torch.no_grad()
 def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> None:
     """Replace the head of a network by a logistic regression on the features of its training images.
 
-    The images are those of evaluations, neither cropped nor flipped. The penalty is that of scikit-learn's default: for
-    N images, their mean cross-entropy plus half the squared norm of the head over N.
+    The images are used as in evaluations, neither cropped nor flipped. The penalty is scikit-learn's default: for N
+    images, the loss is their mean cross-entropy plus half the squared norm of the head, divided by N.
     """
     if not isinstance(model, ImageClassifier):
         raise TypeError(f"start_from=probe needs an ImageClassifier; model={settings.model} is {type(model).__name__}.")
@@ -51,7 +51,7 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
 
 
 def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> dict[str, TestSet]:
-    """Find the shifts that a network fine-tuned on all of ImageNet's classes is tested on, as far as they are there."""
+    """Find the available shifts that a network fine-tuned on all of ImageNet's classes is tested on."""
     on_imagenet = settings.data == "imagenet" and classes == len(read_classes())
     if not on_imagenet or settings.start_from == "scratch" or settings.held_out or folder is None:
         return {}
@@ -90,7 +90,7 @@ def measure_interpolated(
 
 
 def _take_some(examples: DeviceExamples) -> dict[str, list[TestImages]]:
-    """Return some images of each test set, decoded or on the device; those of all corruptions together are as many."""
+    """Return some images of each test set, decoded or on the device; all corruptions together count as one set."""
     device = examples.test.labels.device
     test = examples.test.first(ALONG).load()
     found: dict[str, list[TestImages]] = {_TEST: [(test.inputs, test.labels)]}

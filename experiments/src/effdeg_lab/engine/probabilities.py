@@ -20,8 +20,8 @@ def score_probabilities(logits: Tensor, labels: Tensor) -> dict[str, float]:
     - ``temperature``, ``test_loss_scaled``, ``test_brier_scaled`` and ``test_calibration_error_scaled``: the mean
       temperature T, and the same scores, with the negative log-likelihood, of softmax(z / T).
 
-    The temperature is cross-fitted. Final runs train on every example that they have, so none is left to fit it on but
-    test examples, and fitted to the examples that it is scored on it would look better than it is. So examples at even
+    The temperature is cross-fitted. Final runs train on all training examples, so only test examples are left to fit
+    it on, and a temperature fitted to the examples it is scored on would look better than it is. So examples at even
     places are scaled with the temperature that fits those at odd places best, and the other way round.
     """
     logits = logits.double()
@@ -82,8 +82,8 @@ def measure_calibration_error(probabilities: Tensor, labels: Tensor) -> Tensor:
 def measure_aurc(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Return the area under the risk–coverage curve: the error rate among the k most confident, on average over k.
 
-    Examples of equal confidence may come in any order: each counts as the error rate among them, which is what all
-    orders give on average.
+    Examples of equal confidence may come in any order: each counts as the error rate among them, the average over all
+    orders.
     """
     confidence, predicted = probabilities.max(1)
     confidence, order = confidence.sort(descending=True)

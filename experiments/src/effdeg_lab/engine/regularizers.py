@@ -1,4 +1,4 @@
-"""From the settings of a run to its regularizer, with paths between examples or to ends of their own."""
+"""From the settings of a run to its regularizer, with paths between examples or to other ends."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,14 +33,14 @@ _SETTINGS = {
 }
 _NOT_HERE = {
     "embedding-mixup": "is for token ids, and there is no such data here",
-    "manifold-mixup": "chooses another layer at every step, which cannot be captured in one graph",
+    "manifold-mixup": "draws a layer at every step, which cannot be captured in one graph",
 }
 
 
 def make_regularizer(
     settings: Training, examples: DeviceExamples | None = None, teacher: nn.Module | None = None
 ) -> Method:
-    """Make the regularizer of a run; without examples only to check it, as other ends of paths depend on them."""
+    """Make the regularizer of a run; without examples, only check it, as some ends of paths depend on them."""
     name, parts = settings.regularizer, settings.regularizer.split("+")
     _check_names(parts)
     _check_unlabeled(settings, parts)
@@ -105,7 +105,7 @@ def can_compile_penalty(settings: Training) -> bool:
 
 
 class LossOnPoints(nn.Module):
-    """The effective degree of the very points that are trained on in place of the batch, with their mixed labels."""
+    """The effective degree of the points that replace the batch in training, with their mixed labels."""
 
     def __init__(self, penalty: Penalty, classes: int, *, boxes: bool) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class LossOnPoints(nn.Module):
             inner = points.alpha[:, 1:-1]
             first, second = points.pairs.repeat_interleave(inner.shape[1], dim=0).unbind(1)
             part, share = draw_boxes(1 - inner.flatten(), x)
-            # Pixels are whole: the share of the first image is not quite what was drawn.
+            # Boxes have whole pixels: the share of the first image is not exactly what was drawn.
             alpha = torch.cat([points.alpha[:, :1], (1 - share).view_as(inner), points.alpha[:, -1:]], dim=1)
             points = replace(points, inputs=torch.where(part, x[second], x[first]), alpha=alpha)
         outputs = model(points.inputs)
@@ -127,7 +127,7 @@ class LossOnPoints(nn.Module):
 
 
 class PenaltyToEnds(nn.Module):
-    """The effective degree along paths to other ends than two examples; the larger one if there are two sets."""
+    """The effective degree along paths whose ends are not two examples; the larger one if there are two sets."""
 
     def __init__(self, ends: str, penalty: Penalty, examples: DeviceExamples) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def _make_ict(settings: Training, examples: DeviceExamples | None, teacher: nn.M
     others = "+".join(part for part in settings.regularizer.split("+") if part != "ict") or "plain"
     made = make_regularizer(settings.change({"regularizer": others, "unlabeled_batch": 0, "teacher": None}), examples)
     if made.penalty is not None:
-        raise ValueError(f"regularizer={settings.regularizer} has two penalties: join ict with mixup or cutmix only.")
+        raise ValueError(f"regularizer={settings.regularizer} has two penalties: join ict only with mixup or cutmix.")
     penalty = None if teacher is None else ICT(teacher, alpha=settings.alpha)
     return replace(made, name=settings.regularizer, penalty=penalty, weight=settings.weight or 0.0)
 
@@ -183,7 +183,7 @@ def _check_names(parts: list[str]) -> None:
 
 
 def _check_unlabeled(settings: Training, parts: list[str]) -> None:
-    """Raise unless examples without labels and a teacher have a use."""
+    """Raise if unlabeled examples or a teacher would not be used."""
     uses = "ict" in parts or ("ed" in parts and settings.anchor != "none")
     if "ict" in parts and (settings.teacher is None or settings.weight is None):
         raise ValueError("regularizer=ict needs a teacher, such as teacher=0.99, and the weight of its penalty.")
@@ -198,23 +198,25 @@ def _check_unlabeled(settings: Training, parts: list[str]) -> None:
             "labels."
         )
     if settings.unlabeled_batch and (settings.ends != "data" or settings.loss_on != "examples"):
-        raise ValueError("unlabeled_batch goes with ends=data and loss_on=examples only.")
+        raise ValueError("unlabeled_batch works only with ends=data and loss_on=examples.")
 
 
 def _check_points(settings: Training) -> None:
     if settings.regularizer != "ed" or settings.anchor != "labels" or settings.ends != "data":
-        raise ValueError(f"loss_on={settings.loss_on} goes with regularizer=ed, anchor=labels and ends=data only.")
+        raise ValueError(f"loss_on={settings.loss_on} works only with regularizer=ed, anchor=labels and ends=data.")
     if settings.at is not None or settings.batchnorm == "frozen" or settings.sampling == "chebyshev":
-        raise ValueError(f"loss_on={settings.loss_on} goes with at=none, batchnorm=joint and cosine or uniform nodes.")
+        raise ValueError(
+            f"loss_on={settings.loss_on} works only with at=none, batchnorm=joint and cosine or uniform nodes."
+        )
 
 
 def _check_ends(settings: Training, penalty: nn.Module | None) -> None:
     ends = settings.ends
     if not isinstance(penalty, Penalty):
-        raise ValueError(f"ends={ends} is about the paths of regularizer=ed, not of {settings.regularizer}.")
+        raise ValueError(f"ends={ends} is for the paths of regularizer=ed, not for {settings.regularizer}.")
     if ends == "cuts" and settings.anchor != "labels":
         raise ValueError("ends=cuts mixes the labels at the ends of its paths: set anchor=labels.")
     if ends != "cuts" and settings.anchor != "none":
         raise ValueError(f"ends={ends} joins images that have no labels: set anchor=none.")
     if settings.sampling == "uniform" or settings.at is not None or settings.batchnorm == "frozen":
-        raise ValueError(f"ends={ends} goes with sampling=cosine or chebyshev, at=none and batchnorm=joint only.")
+        raise ValueError(f"ends={ends} works only with sampling=cosine or chebyshev, at=none and batchnorm=joint.")

@@ -15,7 +15,7 @@ _WARM_UP = 1 / 30
 
 @dataclass(frozen=True)
 class Training(Settings):
-    """The settings of one training run. Shares are shares of all epochs, so that shorter runs keep their shape."""
+    """The settings of one training run. Shares are of all epochs, so a shorter run keeps the shape of its schedule."""
 
     # Or cifar10n-worst, mnist, mnist-cifar, pacs, digits, imagenet, or a file or folder in a known layout.
     data: str = "cifar10"
@@ -27,15 +27,15 @@ class Training(Settings):
     start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
     # The side of images: they are resized to it on the device, or cropped to it when they are read from files.
     pixels: int | None = setting(None, least=1)
-    dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, at the points of paths as well
+    dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, including at the points of paths
     regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
     epochs: int = setting(300, scale=True, least=1)
     batch: int = setting(256, least=1)  # examples per step, over all processes
     # Take a step in this many parts, to save memory. Paths lie within a part; the loss is the mean over parts.
     accumulate: int = setting(1, least=1)
     limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
-    # Only this many training examples have labels, as many of each class; the seed decides which. A step has ``batch``
-    # of them, and an epoch as many steps as if all had labels.
+    # Only this many training examples have labels, the same number of each class; the seed decides which. A step has
+    # ``batch`` of them, and an epoch has as many steps as if all had labels.
     labeled: int | None = setting(None, least=1)
     unlabeled_batch: int = setting(0, least=0)  # training examples per step without their labels, for ed and ict
     held_out: int = setting(0, least=0)  # training examples to test on instead of the test set: for tuning
@@ -45,17 +45,19 @@ class Training(Settings):
     weight_decay: float = setting(0.1, least=0)
     # matrices: the weights of linear and convolutional layers, not biases, norms, positions and class tokens.
     decay_on: Literal["all", "matrices"] = "all"
-    # The rate falls along a cosine to 0, in steps to a tenth at half and at three quarters of the epochs, or not.
+    # The rate falls along a cosine to 0, to a tenth at half and again at three quarters of the epochs, or not at all.
     decay: Literal["cosine", "steps", "constant"] = "cosine"
     warm_up: float = setting(_WARM_UP, scale=True, least=0, most=1)  # the share in which the rate rises linearly
     warm_up_epochs: float | None = setting(None, scale=True, least=0)  # replaces the share, which is then 0
     warm_up_steps: int | None = setting(None, scale=True, least=0)  # the same in steps
     clip: float | None = setting(1.0, above=0)  # the highest norm of a gradient
-    smoothing: float = setting(0.0, least=0, most=1)  # of the labels in the loss: this share goes to all classes alike
+    smoothing: float = setting(
+        0.0, least=0, most=1
+    )  # of the labels in the loss: this share is spread evenly over all classes
     # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
-    # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another as in the paper
-    # on CutMix. swap-simple-half: about every second image gets another's simple half. resized-crop: of any size and
-    # place, resized to that of the image; with randaugment, RandAugment(2, 10) as in big_vision.
+    # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another image as in the
+    # paper on CutMix. swap-simple-half: about every second image gets another's simple half. resized-crop: a crop of
+    # any size and place, resized to the image's size; with randaugment, RandAugment(2, 10) as in big_vision.
     augment: Literal[
         "none",
         "crop",
@@ -69,7 +71,7 @@ class Training(Settings):
     ] = "crop-flip"
     crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area that a resized crop covers
     # Images in files: decode all of them once and keep their middle on the device, instead of decoding every batch.
-    # Training images are kept with their whole short side if random resized crops are taken of them.
+    # Training images keep their whole short side if random resized crops are taken from them.
     resident: bool = False
     decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
@@ -78,50 +80,50 @@ class Training(Settings):
     weight: float | None = None  # of the penalty (λ); by default the regularizer's own
     ramp: float = setting(1 / 3, least=0, most=1)  # the share in which the weight rises along a sine
     start: float = setting(0.0, least=0, most=1)  # the share before the penalty begins
-    every: int = setting(1, least=1)  # apply the penalty every n steps only, with n times the weight
+    every: int = setting(1, least=1)  # apply the penalty only every n steps, with n times the weight
     alpha: float = 1.0  # Mixup's α
     rho: float = 0.05  # the radius of SAM and ASAM
     eta: float = 0.01  # ASAM's η
     projections: int = setting(1, least=1)  # random projections of the Jacobian
-    jacobian_share: float = setting(1.0, above=0, most=1)  # of a batch, on which the Jacobian is taken
+    jacobian_share: float = setting(1.0, above=0, most=1)  # of a batch, for which the Jacobian is computed
     nodes: int = 4  # on each path (r)
     degree: int = 3  # the highest (K)
     pairs: float = setting(0.5, above=0, most=1)  # paths, as a share of the batch (n_p)
     sampling: Literal["cosine", "chebyshev", "uniform"] = "cosine"  # where the nodes lie
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
-    # The values at the ends of paths. labels: those of the two examples; where there are none, as for self. self: the
-    # outputs of the network, or of its teacher, for the two examples. none: the network is run there as at other nodes.
+    # The values at the ends of paths. labels: those of the two examples, or as for self if they have none. self: the
+    # outputs of the network, or of its teacher, for the two examples. none: the network runs there as at other nodes.
     anchor: Literal["labels", "self", "none"] = "labels"
     end_gradients: bool = False  # through ends that are the network's own outputs
     degree_weights: Literal["degree", "square", "curvature"] = "degree"  # curvature: degree, but 0 for straight lines
     teacher: float | None = setting(None, above=0, most=1)  # the decay of an average of the network, for ends and ict
-    # Where the loss is taken. points: at the points of paths instead, with labels mixed as by mixup, so that the
-    # examples themselves are not run. boxes: the same with a box of one image in the other, as by CutMix.
+    # Where the loss is taken. points: at the points of paths, with labels mixed as in mixup; the examples themselves
+    # are not run. boxes: the same with a box of one image in the other, as in CutMix.
     loss_on: Literal["examples", "points", "boxes"] = "examples"
     mixed_loss: Literal["cross-entropy", "brier", "l1"] = "cross-entropy"  # of regmixup at the mixed examples
     components: int | None = None  # principal components of the outputs; by default all outputs as they are
-    at: str | None = None  # the layer at which the paths live; by default the inputs
-    batchnorm: Literal["joint", "frozen"] = "joint"  # what BatchNorm makes of the points
+    at: str | None = None  # the layer at which the paths lie; by default the inputs
+    batchnorm: Literal["joint", "frozen"] = "joint"  # how BatchNorm treats the points
     # What the paths join. data: two examples. random-pixels: images of noise. simple-half: an example and itself with
-    # another's simple half, from which a linear function tells the classes. cuts: an example and itself with a random
-    # part of another, the label mixed by area. balanced: the same by a part and by the rest, of which the larger
+    # another's simple half, from which a linear function predicts the classes. cuts: an example and itself with a
+    # random part of another, the label mixed by area. balanced: the same with a part and with the rest; the larger
     # effective degree counts. Only data and cuts have labels.
     ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = "data"
     evaluate_every: int = setting(10, scale=True, named=False, least=1)  # epochs
-    # Epochs between rough measurements of the effective degree, and evaluations then; 0 measures at the end alone.
+    # Epochs between rough measurements of the effective degree, with an evaluation each; 0 measures only at the end.
     measure_every: int = setting(0, scale=True, named=False, least=0)
     measure_paths: int = setting(400, scale=True, named=False, least=2)  # at the end
     measure_nodes: int = setting(200, scale=True, named=False)
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)
-    # Numbers of principal components to measure with as well, along the same paths.
+    # Numbers of principal components to also measure with, along the same paths.
     measure_components: tuple[int, ...] = setting((), scale=True, named=False)
-    # Training examples of which to score the labels at every evaluation; needs data with known wrong labels.
+    # The number of training examples whose labels are scored at every evaluation; needs data with known wrong labels.
     suspect: int = setting(0, scale=True, named=False, least=0)
-    proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; all for all of them
-    proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they see
-    # Proxies without labels, evaluated on as many test examples; the effective degree is measured there in any case.
+    proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; "all" for all of them
+    proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they use
+    # Proxies without labels, evaluated on as many test examples, where the effective degree is always measured.
     test_proxies: tuple[LabelFree, ...] = setting((), scale=True, named=False)
 
     @property
@@ -130,7 +132,7 @@ class Training(Settings):
         return self.anchor == "self" or (self.anchor == "labels" and self.unlabeled_batch > 0)
 
     def together_key(self) -> str | None:
-        """Return a hash of all but the seed, the rate, the weight decay and the weight of the penalty.
+        """Return a hash of everything but the seed, the rate, the weight decay and the weight of the penalty.
 
         None for what ``torch.func.vmap`` cannot do: a second pass with other weights (SAM), differentiating twice (the
         Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components. None as well for
@@ -144,11 +146,11 @@ class Training(Settings):
             return None
         if self.accumulate > 1 or self.decay_on != "all":
             return None
-        # A penalty of no weight is not computed at all.
+        # A penalty of weight 0 is not computed at all.
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together; write equal settings in one way."""
+        """Raise ``ValueError`` if the values do not fit together; bring equal settings into one form."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
         check_fit(self.measure_nodes, self.measure_degree, prefix="measure_")
         self._check_start()
@@ -179,27 +181,27 @@ class Training(Settings):
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
     def _check_warm_up(self) -> None:
-        """Raise if the warm-up is given twice or is too long; write one that is not a share in one way."""
+        """Raise if the warm-up is given twice or is too long; bring equal warm-ups into one form."""
         epochs, steps = self.warm_up_epochs, self.warm_up_steps
         if epochs is None and steps is None:
             return
         if epochs is not None and steps is not None:
-            raise ValueError(f"warm_up_epochs={epochs:g} and warm_up_steps={steps} exclude each other: use one.")
+            raise ValueError(f"warm_up_epochs={epochs:g} and warm_up_steps={steps} cannot be combined: use one.")
         if epochs is not None and epochs > self.epochs:
             raise ValueError(f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: lr would not be reached.")
         if self.warm_up not in {0.0, _WARM_UP}:
             given = f"warm_up_steps={steps}" if epochs is None else f"warm_up_epochs={epochs:g}"
-            raise ValueError(f"warm_up={self.warm_up:g} and {given} exclude each other: set warm_up=0.")
+            raise ValueError(f"warm_up={self.warm_up:g} and {given} cannot be combined: set warm_up=0.")
         object.__setattr__(self, "warm_up", 0.0)
 
     def _check_start(self) -> None:
-        """Raise if a pretrained network is to start from scratch, or another one not."""
+        """Raise if a pretrained network would start from scratch, or if another one would not."""
         if self.model in PRETRAINED and self.start_from == "scratch":
             raise ValueError(f"model={self.model} is pretrained: set start_from=pretrained or start_from=probe.")
         if self.start_from != "scratch" and self.model not in PRETRAINED and ":" not in self.model:
             known = ", ".join(PRETRAINED)
             raise ValueError(
-                f"start_from={self.start_from} needs a pretrained network; model={self.model} is none: use one of "
+                f"start_from={self.start_from} needs a pretrained network; model={self.model} is not one: use "
                 f"{known}, or your own as package.module:callable."
             )
 

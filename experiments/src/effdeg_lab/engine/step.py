@@ -1,4 +1,4 @@
-"""One training step with any regularizer: eager on a CPU; on a GPU compiled, and the whole of it in one CUDA graph."""
+"""One training step with any regularizer: eager on a CPU; on a GPU compiled, and captured whole in one CUDA graph."""
 
 import gc
 import warnings
@@ -26,17 +26,17 @@ class Memory(Protocol):
     """What is remembered from one evaluation or batch to the next; it is saved in checkpoints."""
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
 
     def restore(self, state: State) -> None:
-        """Go on from what a checkpoint kept."""
+        """Continue from a checkpoint's state."""
 
     def summarize(self) -> State:
-        """Return what belongs into the summary of the run."""
+        """Return what belongs in the summary of the run."""
 
 
 class Source(Memory, Protocol):
-    """Where batches come from that are not on the device: what it remembers is saved in checkpoints."""
+    """The source of batches that are not on the device; its state is saved in checkpoints."""
 
     waited: float  # seconds that steps have waited for their batch
 
@@ -44,24 +44,24 @@ class Source(Memory, Protocol):
         """Return tensors on the device for a batch of this size."""
 
     def read(self, plan: Iterable[tuple[int, Tensor]], size: int) -> Generator[tuple[Tensor, ...]]:
-        """Yield the batches with given indices in given epochs, each to be used before the next is asked for."""
+        """Yield the batches with given indices in given epochs; each must be used before the next is requested."""
 
     def restore(self, state: State | None) -> None:
-        """Go on from what a checkpoint kept, or start anew."""
+        """Continue from a checkpoint's state, or start anew."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is trained and how, and when to look at it."""
+    """What is trained and how, and when it is evaluated."""
 
-    model: nn.Module  # on its device, with its first weights
+    model: nn.Module  # on its device, with its initial weights
     regularizer: Method
-    # Returns the training examples of given indices, their labels and, if the penalty has a use for them, more examples
-    # without labels. If batches have different shapes, it is given that of the batch as well. If there is a source, it
-    # is given what the source yields instead of indices.
+    # Returns the training examples of given indices, their labels and, if the penalty uses them, more examples without
+    # labels. If batches differ in shape, it also takes the shape of the batch. If there is a source, it takes what the
+    # source yields instead of indices.
     batch: Callable[..., tuple[Tensor, ...]]
     examples: int
-    batch_size: int  # over all processes; an epoch leaves out what does not fill a batch
+    batch_size: int  # over all processes; an epoch drops an incomplete last batch
     steps: int
     optimizer: type[torch.optim.Optimizer]
     options: dict[str, Any]  # of the optimizer, without the rate
@@ -75,8 +75,8 @@ class Task:
     source: Source | None = None  # of batches that are not on the device already
     teacher: Teacher | None = None  # an average of the model, updated after each step
     memory: Memory | None = None  # of the evaluations
-    # Steps of several shapes, such as the lengths of texts: all that there are, and which one the examples of given
-    # indices need. A graph is captured for each.
+    # If steps differ in shape, such as in the length of texts: all shapes, and which one the examples of given indices
+    # need. A graph is captured for each.
     shapes: tuple[int, ...] = ()
     shape: Callable[[Tensor], int] | None = None
     clip: float | None = None
@@ -86,17 +86,17 @@ class Task:
     precision: str = "float32"  # or bf16, by autocast on a GPU
     compile: bool = True  # on a GPU
     compile_penalty: bool = True
-    fused_on_cpu: bool = False  # use the optimizer's fused kernel on a CPU too, where its rounding is another one
+    fused_on_cpu: bool = False  # use the optimizer's fused kernel on a CPU too, where it rounds differently
     frees_gpu: bool = False  # let other runs use the GPU during evaluations, which keep the CPU busy
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Compute in bf16 where that was asked for and pays, on a GPU; else in float32."""
+    """Compute in bf16 if requested, on a GPU, where it pays off; else in float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16" and device.type == "cuda")
 
 
 def compile_on(device: torch.device, function: Callable[..., Any], *, enabled: bool) -> Callable[..., Any]:
-    """Compile a function of a step where that was asked for and pays, on a GPU; else return it as it is."""
+    """Compile a function of a step if requested, on a GPU, where it pays off; else return it as it is."""
     compiles = enabled and device.type == "cuda"
     return torch.compile(function, fullgraph=True, dynamic=False) if compiles else function
 
@@ -110,7 +110,7 @@ class CapturedStep:
     def __init__(self, model: nn.Module, step: Callable[[], None]) -> None:
         # The graph works in the memory of what the step holds on to: the model, the optimizer's state and the batch.
         self.step = step
-        # Work that is to be captured runs on a stream of its own a few times before.
+        # Work must run a few times on a side stream before it is captured.
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -118,10 +118,10 @@ class CapturedStep:
                 step()
         torch.cuda.current_stream().wait_stream(side)
         model.zero_grad(set_to_none=True)
-        # A graph of an earlier run that is garbage-collected during capture would spoil it.
+        # If a graph of an earlier run were garbage-collected during capture, it would spoil it.
         gc.collect()
         self.graph = torch.cuda.CUDAGraph()
-        # On a stream of its own: cuBLAS has one workspace for each, which graphs that run at once must not share.
+        # On a stream of its own: cuBLAS has one workspace per stream, which concurrent graphs must not share.
         with torch.cuda.graph(self.graph, stream=side):
             step()
 
@@ -131,7 +131,7 @@ class CapturedStep:
 
 
 def refill(optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Copy a state into the tensors that an optimizer has, which graphs may have captured; what it lacks becomes 0."""
+    """Copy a state into an optimizer's own tensors, which graphs may have captured; what the state lacks becomes 0."""
     for parameter, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
             if isinstance(value, Tensor):
@@ -163,9 +163,9 @@ class Objective(nn.Module):
             return self._criterion(self.model(x), y), torch.zeros_like(weight)
         options = self._options
         if unlabeled or isinstance(self.penalty, ICT):
-            # Where all examples have labels, ICT is given them without.
+            # If all examples have labels, ICT gets the same examples without them.
             options = {**options, "unlabeled": unlabeled[0] if unlabeled else x}
-        # What takes the loss elsewhere than on the batch returns the labels there as well.
+        # A penalty that takes the loss elsewhere than on the batch also returns the labels there.
         run, given = (self.model.encode, self.model.embed(x)) if self._in_halves else (self.model, x)
         outputs, value, *labels = self.penalty(run, given, y, **options)
         return self._criterion(outputs, labels[0] if labels else y) + weight * value, value.detach().float()
@@ -189,7 +189,7 @@ class Step:
         self._task, self._model, self._wrapper = task, task.model, task.model if wrapper is None else wrapper
         self._device = device = next(task.model.parameters()).device
         self._on_gpu = device.type == "cuda"
-        # Captured steps read these from their place, so they are written to, never replaced.
+        # Captured steps read these from their memory, so they are written to, never replaced.
         self._rate, self._weight, self.penalties = (torch.zeros((), device=device) for _ in range(3))
         indices = torch.arange(size, device=device)
         self._given: tuple[Tensor, ...] = (indices,) if task.source is None else task.source.allocate(size)
@@ -203,7 +203,7 @@ class Step:
             half = task.precision == "bf16" and self._on_gpu
             self._flat = FlatParameters(task.model, self._find_trained(), half=half, decays=task.decays)
             options["params"] = self._flat.named()
-        # Where the parameters of the optimizer are among those of the model, if their groups change the order.
+        # The indices of the optimizer's parameters among the model's, if their groups change the order.
         self._places: list[int] | None = None
         if task.decays is not None:
             options["params"], self._places = self._group_by_decay(task.decays)
@@ -213,7 +213,7 @@ class Step:
         self._steps: dict[tuple[bool, int | None], Callable[[], None]] = {}
 
     def compile(self, *, penalized: bool) -> None:
-        """Run a step of each shape on a GPU, so that all is compiled before it is captured. Changes the model."""
+        """Run a step of each shape on a GPU, to compile everything before it is captured. Changes the model."""
         if self._on_gpu:
             with warnings.catch_warnings():
                 # Advice to compute in TF32, and other asides of the compiler.
@@ -231,7 +231,7 @@ class Step:
             self._steps[penalized, shape] = CapturedStep(self._model, run) if captured else run
 
     def __call__(self, *given: Tensor, rate: float, weight: float, shape: int | None = None) -> None:
-        """Train on the examples with given indices or of a batch; a penalty of no weight is not computed."""
+        """Train on the examples with given indices or of a batch; a penalty of weight 0 is not computed."""
         for own, each in zip(self._given, given, strict=True):
             own.copy_(each)
         self._rate.fill_(rate)
@@ -252,7 +252,7 @@ class Step:
         return state if self._task.teacher is None else {**state, "teacher": self._task.teacher.state_dict()}
 
     def restore(self, state: State) -> None:
-        """Put a state back into the memory that graphs have captured; an empty one of the optimizer starts anew."""
+        """Put a state back into the memory that graphs have captured; an empty optimizer state resets the optimizer."""
         self._model.load_state_dict(state["model"])
         if self._task.teacher is not None:
             self._task.teacher.restore(state.get("teacher"), self._model)
@@ -275,7 +275,7 @@ class Step:
         self._steps.clear()
 
     def _find_new(self, penalized: bool) -> list[int | None]:
-        """Return the shapes of which there is no step yet."""
+        """Return the shapes for which there is no step yet."""
         return [shape for shape in self._task.shapes or (None,) if (penalized, shape) not in self._steps]
 
     def _run(self, penalized: bool, shape: int | None) -> None:
@@ -300,16 +300,16 @@ class Step:
             self._task.teacher.update(self._model)
 
     def _take(self, given: tuple[Tensor, ...], shape: int | None) -> tuple[Tensor, ...]:
-        """Return a part of a batch: examples and labels, mixed if the regularizer does that, and perhaps others."""
+        """Return a part of a batch: examples and labels, mixed if the regularizer mixes, and perhaps others."""
         x, y, *unlabeled = self._batch(*given) if shape is None else self._batch(*given, shape)
         return *self._task.regularizer.batch(x, y), *unlabeled
 
     def _differentiate(self, penalized: bool, part: tuple[Tensor, ...], parts: int) -> Tensor:
-        """Add the gradients of a part's share of the loss to what there is, and return that share."""
+        """Accumulate the gradients of a part's share of the loss, and return that share."""
         x, y, *unlabeled = part
         parameters = {} if self._flat is None else self._flat.unflatten()
         loss, penalty = self._losses[penalized](parameters, x, y, self._weight, *unlabeled)
-        if parts > 1:  # dividing by 1 would be kernels of their own
+        if parts > 1:  # dividing by 1 would launch extra kernels
             loss, penalty = loss / parts, penalty / parts
         loss.backward()  # type: ignore[no-untyped-call]
         self.penalties += penalty
@@ -334,7 +334,7 @@ class Step:
         def loss(parameters: dict[str, Tensor], *batch: Tensor) -> tuple[Tensor, Tensor]:
             with autocast(self._device, self._task.precision):
                 named = {f"model.{name}": value for name, value in parameters.items()}
-                # Without new parameters this is a call of the objective as it is.
+                # Without new parameters this simply calls the objective.
                 found: tuple[Tensor, Tensor] = functional_call(objective, named, batch, tie_weights=False)
                 return found
 
@@ -343,7 +343,7 @@ class Step:
         return compile_on(self._device, loss, enabled=enabled)
 
     def _find_trained(self) -> list[nn.Parameter]:
-        """Return the parameters that the loss depends on, which are those that an optimizer changes."""
+        """Return the parameters that the loss depends on: those that an optimizer changes."""
         given = [each for each in self._model.parameters() if each.requires_grad]
         buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
         with (

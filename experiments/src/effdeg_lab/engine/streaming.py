@@ -39,7 +39,7 @@ def make_examples(
     if settings.pixels is None:
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
     if settings.labeled is not None or settings.unlabeled_batch:
-        raise ValueError(f"labeled and unlabeled_batch are not for {settings.data}, whose images have all labels.")
+        raise ValueError(f"labeled and unlabeled_batch are not for {settings.data}, whose images are all labeled.")
     check_decoder(settings.decoder)
     if not settings.resident:
         return StreamedExamples(data, settings, device)
@@ -67,16 +67,16 @@ def make_examples(
 
 
 def check_resident(settings: Training) -> None:
-    """Raise if examples are to be kept on the device that are there in any case."""
+    """Raise if ``resident`` is set for examples that are always on the device."""
     if settings.resident:
-        raise ValueError(f"resident=true is for images in files; {settings.data} is on the device in any case.")
+        raise ValueError(f"resident=true is for images in files; {settings.data} is always on the device.")
 
 
 class StreamedSplit(Split):
-    """The middle of images in files, decoded whenever they are looked at.
+    """The center of images in files, decoded on every access.
 
-    Processes that train together share the work: each is given a part of the chunks, but loads all images. Instead of a
-    broken image there is another one, with its own label in what is yielded or loaded.
+    Processes that train together share the work: each yields a part of the chunks, but loads all images. A broken image
+    is replaced by another one, with that one's label in what is yielded or loaded.
     """
 
     _crops: Crops
@@ -107,7 +107,7 @@ class StreamedSplit(Split):
     def _read(self, indices: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         device = self.labels.device
         keys = (chunk for part in torch.split(indices, size) for chunk in split_keys(0, part))
-        decoders = min(count_decoders(device), len(indices) // CHUNK)  # few images are not worth a process
+        decoders = min(count_decoders(device), len(indices) // CHUNK)  # a few images are not worth a process
         chunks = read_crops(self._crops, keys, decoders=decoders, pinned=device.type == "cuda")
         for part in group(chunks, size):
             yield join(part, self._broken, device)
@@ -116,8 +116,8 @@ class StreamedSplit(Split):
 class StreamedExamples(DeviceExamples):
     """Examples that stay in files. Only a batch of them is on the device, and the next one on its way there.
 
-    Random resized crops are cut out when images are decoded, so that those of one batch have one size; all else is done
-    to batches on the device.
+    Random resized crops are cut out when images are decoded, so that all images of a batch have one size; everything
+    else is done to batches on the device.
     """
 
     def __init__(self, data: ImageSet, settings: Training, device: torch.device) -> None:
@@ -126,7 +126,7 @@ class StreamedExamples(DeviceExamples):
         self.classes, self.shape = data.classes, (3, settings.pixels, settings.pixels)
         self.further_tests, self.shifted, self.truth, self.corrupted = {}, {}, None, None
         self.waited, self._pixels, self._augment = 0.0, True, settings.augment
-        self._side = None  # images are decoded with as many pixels as they are to have
+        self._side = None  # images are decoded at their final size
         self._device, self._decoders = device, count_decoders(device)
         self._set_scale(data, settings, device)
         size, decoder, margin = settings.pixels, settings.decoder, get_margin(settings.model)
@@ -158,7 +158,7 @@ class StreamedExamples(DeviceExamples):
     def read(self, plan: Iterable[tuple[int, Tensor]], size: int) -> Generator[tuple[Tensor, ...]]:
         """Yield the batches of a plan, epochs and indices of ``size`` examples each, decoded ahead.
 
-        Each is to be used before the next one is asked for: its place on a GPU is used again.
+        Each must be used before the next one is requested: its memory on a GPU is used again.
         """
         on_gpu = self._device.type == "cuda"
         keys = (chunk for epoch, indices in plan for chunk in split_keys(epoch, indices))
@@ -166,13 +166,13 @@ class StreamedExamples(DeviceExamples):
         return self._send(parts, size) if on_gpu else self._wait(parts)
 
     def state(self) -> State:
-        """Return what a checkpoint keeps: the time that steps have waited, and the broken images of all processes."""
+        """Return the state to keep in a checkpoint: the time that steps waited, and all processes' broken images."""
         found = gather({name: each.names for name, each in self._broken.items()})
         broken = {name: sorted({image for own in found for image in own[name]}) for name in self._broken}
         return {"waited": self.waited, "broken": broken}
 
     def restore(self, state: State | None) -> None:
-        """Go on from what a checkpoint kept, or start anew."""
+        """Continue from a checkpoint's state, or start anew."""
         self.waited = 0.0 if state is None else state["waited"]
         for name, each in self._broken.items():
             each.names = [] if state is None else [*state["broken"][name]]
@@ -199,7 +199,7 @@ class StreamedExamples(DeviceExamples):
             if number >= len(slots):
                 self.waited += slot.empty()
             stream = torch.cuda.current_stream(self._device)
-            slot.asked.record(stream)  # the GPU is here when it has done the step before
+            slot.asked.record(stream)  # the GPU gets here when it has finished the step before
             if (part := next(parts, None)) is None:
                 return
             with torch.cuda.stream(side):
@@ -219,7 +219,7 @@ class Slot:
         self.asked, self.ready, self.used = (torch.cuda.Event(enable_timing=True) for _ in range(3))  # type: ignore[no-untyped-call]
 
     def empty(self) -> float:
-        """Wait until its batch is used; return how many seconds the GPU had waited for it."""
+        """Wait until its batch has been used; return how many seconds the GPU waited for it."""
         self.used.synchronize()
         return float(self.asked.elapsed_time(self.ready)) / 1e3
 

@@ -1,7 +1,7 @@
-"""Which training labels are wrong? Scores of given labels, and how well they find the wrong ones where truth is known.
+"""Which training labels are wrong? Scores of given labels, and how well they find the wrong ones if these are known.
 
-The effective degree enters by paths that start at an example. The idea: between two examples with the same label, the
-outputs have no reason to change unless one of the labels is wrong, even if the model knows that label by heart.
+The effective degree is measured along paths that start at an example. The idea: between two examples with the same
+label, the outputs have no reason to change unless one of the labels is wrong, even if the model has memorized it.
 """
 
 import math
@@ -21,8 +21,8 @@ from effdeg_lab.engine.step import State, autocast
 
 DEGREES = ("degree", "degree_within_label", "degree_of_label")
 """The scores by the effective degree."""
-# The interpolating polynomial on 8 nodes, of which the ends need no forward pass of their own. Every shift of a random
-# order joins each example to two others, so 2 shifts make 4 paths start at each.
+# The interpolating polynomial on 8 nodes; those at the ends need no forward pass of their own. Every shift of a random
+# order joins each example to two others, so with 2 shifts 4 paths start at each.
 _NODES, _DEGREE, _SHIFTS = 8, 7, 2
 _NEARBY = 2  # nodes next to the example
 _CHUNK = 1000
@@ -37,7 +37,7 @@ def score_labels(
 
     ``loss`` is the cross-entropy, ``margin`` the largest other logit minus that of the label. Three are effective
     degrees of probabilities, averaged over paths that start at the example: ``degree`` along paths to any others,
-    ``degree_within_label`` along paths to others with the same label, and ``degree_of_label`` along these as well, but
+    ``degree_within_label`` along paths to others with the same label, and ``degree_of_label`` along the latter, but
     with the label instead of the output at the example itself. An example with a rare label may have paths to itself.
     ``nearby`` is a control without degrees: one minus the probability of the label at the first points of these paths.
 
@@ -45,7 +45,7 @@ def score_labels(
         predict: Returns logits, without changing the model.
         inputs: The examples, as ``predict`` takes them.
         labels: Their given labels.
-        seed: Decides to which other examples the paths lead.
+        seed: Decides which other examples the paths lead to.
     """
     logits = predict(inputs)
     probabilities, ids = logits.softmax(1), labels[:, None]
@@ -57,7 +57,7 @@ def score_labels(
         **{name: torch.zeros_like(others) for name in DEGREES},
     }
     targets = one_hot(labels, logits.shape[1]).to(probabilities.dtype)
-    # Chebyshev's points of the second kind, which contain both ends and are the same from either of them.
+    # Chebyshev points of the second kind, which contain both ends and are symmetric.
     alpha = (1 - torch.linspace(0, math.pi, _NODES, dtype=torch.float64, device=labels.device).cos()) / 2
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
     by_label = [order[labels[order] == each] for each in range(logits.shape[1])]
@@ -79,13 +79,13 @@ def score_labels(
 
 
 def area_under_roc(scores: Tensor, positive: Tensor) -> float:
-    """Return how likely a positive example has a higher score than a negative one; ties count half."""
+    """Return the probability that a positive example has a higher score than a negative one; ties count half."""
     one, other = scores[positive].cpu(), scores[~positive].cpu()
     return float(mannwhitneyu(one, other, method="asymptotic").statistic) / (len(one) * len(other))
 
 
 class WrongLabels:
-    """What a run with known wrong labels remembers of its evaluations: the best epoch, and scores of the labels."""
+    """What a run with known wrong labels remembers from its evaluations: the best epoch, and scores of the labels."""
 
     def __init__(self, examples: DeviceExamples, settings: Training) -> None:
         assert examples.truth is not None
@@ -97,8 +97,8 @@ class WrongLabels:
         count, wrong = len(self._split), int(self._wrong.sum())
         if settings.suspect and (count <= 2 * _SHIFTS or wrong in {0, count}):
             raise ValueError(
-                f"suspect={settings.suspect} scores {count} labels, of which {wrong} are wrong: it needs at least "
-                f"{2 * _SHIFTS + 1}, wrong ones and right ones among them. Raise suspect."
+                f"suspect={settings.suspect} scores {count} labels, {wrong} of them wrong: it needs at least "
+                f"{2 * _SHIFTS + 1}, both wrong and right. Raise suspect."
             )
         self._best = {"best_test_accuracy": -1.0, "best_epoch": 0}
         self._last: dict[str, Tensor] = {}
@@ -123,11 +123,11 @@ class WrongLabels:
         return {"wrong_labels": self._measure()}
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
         return {"best": self._best, "last": self._last, "sums": self._sums}
 
     def restore(self, state: State) -> None:
-        """Go on from what a checkpoint kept."""
+        """Continue from a checkpoint's state."""
         device = self._truth.device
         self._best = state["best"]
         self._last, self._sums = (

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class Teacher(nn.Module):
     """An exponential moving average of a network's weights and running statistics, in evaluation mode.
 
-    After n updates the last weights count with 1 − min(decay, 1 − 1/n), so that the first ones are forgotten early.
-    Torch's ``AveragedModel`` reads n on the CPU, and so cannot be captured in a CUDA graph.
+    In update n the new weights count with 1 − min(decay, 1 − 1/n), so the first ones are forgotten early. Torch's
+    ``AveragedModel`` reads n on the CPU, so it cannot be captured in a CUDA graph.
     """
 
     count: Tensor
@@ -22,7 +22,7 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take the network's present weights into the average."""
+        """Add the network's current weights to the average."""
         self.count += 1
         kept = (1 - 1 / self.count).clamp(max=self._decay)
         averages, values = _list_values(self.model), _list_values(model)
@@ -30,7 +30,7 @@ class Teacher(nn.Module):
         torch._foreach_add_(averages, torch._foreach_mul(values, 1 - kept))
 
     def restore(self, state: dict[str, Tensor] | None, model: nn.Module) -> None:
-        """Continue from a state, or without one begin with the network's weights."""
+        """Continue from a state, or begin with the network's weights if there is none."""
         if state is not None:
             self.load_state_dict(state)
             return

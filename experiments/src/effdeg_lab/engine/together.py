@@ -3,7 +3,7 @@
 A small network leaves most of a GPU idle, since a step takes as long as its kernels take to start. Under
 ``torch.func.vmap`` each kernel works for all networks. Every network has its own weights, order of examples, gradient
 norm, learning rate and weight decay, so it trains as it would alone. Only random numbers that are drawn within the step
-(crops, mixup, paths) are others: there is one stream for all networks, instead of one for each.
+(crops, mixup, paths) differ: there is one stream for all networks, instead of one for each.
 """
 
 import time
@@ -27,14 +27,15 @@ from effdeg_lab.engine.step import CapturedStep, Objective, State, Task, autocas
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.runs import AloneError, Job, StoppedError
 
-# A parameter begins at a multiple of this many numbers, as fast kernels want it.
+# A parameter begins at a multiple of this many numbers, as fast kernels require.
 _ALIGNMENT = 64
 
 
 def train_together(jobs: Sequence[Job]) -> None:
-    """Carry out runs with the same :meth:`Training.together_key`, or what is left of them, each as if it were alone.
+    """Carry out or continue runs with the same :meth:`Training.together_key`, each as if it were alone.
 
-    A run that fails is recorded as such, and the others go on. :class:`AloneError` if the networks cannot be stacked.
+    A run that fails is recorded as failed, and the others continue. If the networks cannot be stacked, this raises
+    :class:`AloneError`.
     """
     first = _get_settings(jobs[0])
     make_regularizer(first)  # a bad one is reported before any data are read
@@ -57,7 +58,7 @@ def train_together(jobs: Sequence[Job]) -> None:
 class Member(Loop):
     """The run of one network among several: evaluated, saved and finished like any other, but all step together.
 
-    Those of one group have the same rate and weight decay at every step.
+    The runs of one group have the same rate and weight decay at every step.
     """
 
     def __init__(self, task: Task, job: Job, group: Hashable) -> None:
@@ -85,7 +86,7 @@ def train_stack(members: Sequence[Member], fingerprint: str, end: Callable[[Memb
     """Train networks together and end the run of each, or raise :class:`AloneError` if they cannot be stacked."""
     opened = _each(members, lambda member: member.open(fingerprint, together=len(members), shared=True))
     with looping.tune_kernels(members[0].job.device):
-        # If the runs were killed while they saved, some are ahead of others.
+        # If the runs were killed while saving, some are ahead of others.
         for step in sorted({member.resumes_at for member in opened}, reverse=True):
             _train([member for member in opened if member.resumes_at == step], end)
 
@@ -95,7 +96,7 @@ def _train(members: list[Member], end: Callable[[Member], None]) -> None:
     with _or_alone(members):
         stack = StackedStep([member.task for member in members], [member.group for member in members])
         for penalized in members[0].kinds:
-            stack.compile(penalized=penalized)  # needs the GPU for moments only
+            stack.compile(penalized=penalized)  # needs the GPU only for moments
     with closing(stack), members[0].turn:
         with _or_alone(members):
             for penalized in members[0].kinds:
@@ -166,9 +167,9 @@ def _plan_epoch(members: Sequence[Member], epoch: int) -> tuple[Tensor, Tensor, 
 
 
 def _each(members: Sequence[Member], act: Callable[[Member], None]) -> list[Member]:
-    """Do something for every network; return those for which it worked. The runs of the others have failed.
+    """Do something for every network; return those for which it succeeded. The runs of the others have failed.
 
-    If one is stopped, which saves it, all are.
+    If one is stopped, which saves it, all are stopped.
     """
     done = []
     for member in members:
@@ -221,7 +222,7 @@ class StackedStep:
                 parameter.data = self._parameters[name].detach()[number]
             for name, buffer in network.named_buffers():
                 buffer.data = self._buffers[name][number]
-        # Captured steps read these from their place, so they are written to, never replaced.
+        # Captured steps read these from their memory, so they are written to, never replaced.
         self._indices = torch.arange(self._task.batch_size, device=device).repeat(len(tasks), 1)
         self._rates, self._weights, self.penalties = torch.zeros(3, len(tasks), device=device)
         self._rows, self._leaders = rows, [groups.index(group) for group in dict.fromkeys(groups)]
@@ -333,7 +334,7 @@ class Row:
         self._names = [name for name, _ in network.named_parameters()]
 
     def state(self) -> State:
-        """Return copies of everything that training changes, for torch saves all of the memory of a view."""
+        """Return copies of everything that training changes, as torch saves all of the memory of a view."""
         model = {name: value.clone() for name, value in self._network.state_dict().items()}
         optimizer = {
             place: {key: values[name].clone() for key, values in self._optimizer.items()}
@@ -342,7 +343,7 @@ class Row:
         return {"model": model, "optimizer": optimizer, "penalties": self.penalties.clone()}
 
     def restore(self, state: State) -> None:
-        """Put a state into the stack; an empty one of the optimizer starts anew."""
+        """Put a state into the stack; an empty optimizer state resets the optimizer."""
         self._network.load_state_dict(state["model"])
         self.penalties.copy_(state["penalties"])
         for place, name in enumerate(self._names):

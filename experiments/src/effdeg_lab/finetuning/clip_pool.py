@@ -27,7 +27,7 @@ from effdeg_lab.studies.pool import REFERENCE, list_measures
 from effdeg_lab.studies.random_pool import rank_within
 
 FIGURES = {"with mixup": 3, "without mixup": 8}
-NOTE = "The effective degree (@: principal components), confidence, entropy and nuclear norm are of validation images."
+NOTE = "The effective degree (@: principal components), confidence, entropy and nuclear norm use validation images."
 HYPERPARAMETERS = ("lr", "wd", "epochs", "smoothing", "mix", "aug")
 PROXIES = (
     *(f"sharpness@{rho:g}" for rho in (0.01, 0.05, 0.1)),
@@ -36,33 +36,33 @@ PROXIES = (
 )
 COMPONENTS = (1, 3, 10)
 TRAIN_IMAGES = 50_000
-"""Training images of which the accuracy is measured: as many as there are to test on."""
+"""The number of training images for the training accuracy: as many as there are test images."""
 _HELD_OUT = "imagenet_98_idxs.npy"
 
 
 def measure_clip_pool(
     out: Path, checkpoints: Path, clip: Path, data: Path, *, train_images: int = TRAIN_IMAGES, **options: Any
 ) -> list[dict[str, Any]]:
-    """Measure the checkpoints that a table lacks, one at a time, and write the table with all that is known of them.
+    """Measure the checkpoints that a table lacks, one at a time, and write the table with what was published on them.
 
-    The effective degree is that of ImageNet's validation images, sharpness that of 2,048 training images. Test accuracy
-    is the published one; training accuracy is that of random training images, which were not held out if the folder of
-    checkpoints has ``imagenet_98_idxs.npy`` of model soups. Where training began (``model_0``) is left out.
+    The effective degree is measured on ImageNet's validation images, sharpness on 2,048 training images. Test accuracy
+    is the published one. Training accuracy is measured on random training images; if the folder of checkpoints has
+    ``imagenet_98_idxs.npy`` of model soups, none of them were held out. ``model_0``, the common start, is left out.
 
     Args:
-        out: The table, a ``.csv`` file; continued if it is there, with the rows of checkpoints that are gone.
+        out: The table, a ``.csv`` file. An existing one is continued; rows of deleted checkpoints are kept.
         checkpoints: The folder with model soups.
         clip: A Hugging Face folder with the CLIP that was fine-tuned, ``openai/clip-vit-base-patch32``.
         data: The folder that holds ImageNet.
-        train_images: How many training images.
-        options: Of :func:`effdeg.measure_pool`: ``device``, ``workers``, ``ray``, ``paths``, ….
+        train_images: The number of training images for the training accuracy.
+        options: Options of :func:`effdeg.measure_pool`: ``device``, ``workers``, ``ray``, ``paths``, ….
 
     Returns:
-        The rows of the checkpoints that are there.
+        The rows of the checkpoints in the folder.
 
     Raises:
         FileNotFoundError: If a file or a folder is missing.
-        ValueError: If a file is not what was published, or nothing is known of a checkpoint.
+        ValueError: If a file is not what was published, or nothing was published on a checkpoint.
     """
     known = read_soups(checkpoints)
     files = {name: checkpoints / f"{name}.pt" for name in known if (checkpoints / f"{name}.pt").is_file()}
@@ -83,7 +83,7 @@ def measure_clip_pool(
         **options,
     )
     measured = {row["model"]: row for row in rows}
-    with out.open(encoding="utf-8", newline="") as stream:  # it also has the rows of checkpoints that are gone
+    with out.open(encoding="utf-8", newline="") as stream:  # it also has the rows of deleted checkpoints
         every = {row["model"]: measured.get(row["model"], row) for row in csv.DictReader(stream)}
     joined = {name: row | known.get(name, {}) for name, row in every.items()}
     for row in joined.values():
@@ -93,7 +93,7 @@ def measure_clip_pool(
 
 
 def read_soups(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what was published of each checkpoint but the first: hyperparameters, recipe and test accuracy."""
+    """Return what was published on each checkpoint but the first: hyperparameters, recipe and test accuracy."""
     settings, results = folder / "hparam_info.json", folder / "individual_model_results.jsonl"
     for file in (settings, results):
         if not file.is_file():
@@ -120,7 +120,7 @@ def read_soups(folder: Path) -> dict[str, dict[str, Any]]:
 def draw_training_images(train: TestSet, count: int, held_out: Path) -> tuple[Images, Tensor]:
     """Draw training images, always the same ones, and return them with their classes.
 
-    ``held_out`` is a file of model soups, a one for each image that was not trained on, in the order of file names.
+    ``held_out`` is a file of model soups: 1 for each image that was not trained on, in the order of file names.
     """
     places = np.arange(len(train))
     if held_out.is_file():
@@ -170,7 +170,7 @@ def rank_clip_pool(table: Path) -> Ranking:
     if not {*rows.get("recipe", [None])} <= FIGURES.keys():  # what was published is added at the end
         raise ValueError(
             f"{table} is not a finished table of model soups: rows have no recipe, with mixup or without. If the "
-            "command that measured it was interrupted, start it again with --checkpoints: it continues."
+            "command that measured it was interrupted, run it again with --checkpoints to continue."
         )
     models = [dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)]
     return rank_within(models, [*list_measures(models, (*HYPERPARAMETERS, "sha256")), REFERENCE], ["recipe"])

@@ -66,10 +66,10 @@ def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], c
     The head of CLIP for 1,000 classes is instead its zero-shot head for ImageNet.
 
     Args:
-        name: Of :data:`PRETRAINED`.
-        folder: That holds the data sets.
-        shape: Of the images: channels, height, width.
-        classes: Of the new head.
+        name: One of :data:`PRETRAINED`.
+        folder: The folder that holds the data sets.
+        shape: The shape of the images: channels, height, width.
+        classes: The number of classes of the new head.
     """
     place = find_pretrained(name, folder)
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
@@ -89,13 +89,13 @@ def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], c
 def load_deit_tiny(file: Path, *, size: int = 224, classes: int | None = None) -> ImageClassifier:
     """Load DeiT-Tiny (Touvron et al., 2021) from a file with timm's names, ``deit_tiny_patch16_224.safetensors``.
 
-    It was trained on images of 224 pixels, normalized by ImageNet's mean and standard deviation. For another size the
-    embeddings of positions are resized, bicubic.
+    It was trained on images of 224 pixels, normalized by ImageNet's mean and standard deviation. For other sizes the
+    position embeddings are resized bicubically.
 
     Args:
-        file: Its weights.
-        size: Of the images, a multiple of 16.
-        classes: Of a new head, drawn from torch's random stream; without, the head is ImageNet's.
+        file: The file of its weights.
+        size: The height and width of the images, a multiple of 16.
+        classes: The number of classes of a new head, drawn from torch's random stream; None keeps ImageNet's head.
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file} is not a file: expected the weights of DeiT-Tiny, deit_tiny_patch16_224.")
@@ -124,7 +124,7 @@ _NAMES = {
 
 
 def _rename_timm(stored: Mapping[str, Tensor], side: int) -> dict[str, Tensor]:
-    """Bring timm's state dict of a vision transformer into the shapes and under the names of the lab's."""
+    """Convert timm's state dict of a vision transformer to the shapes and names of the lab's."""
     if missing := {"pos_embed", "cls_token"} - stored.keys():
         raise ValueError(f"{', '.join(sorted(missing))} is missing among {', '.join([*stored][:3])}, ….")
     position = stored["pos_embed"]
@@ -147,8 +147,8 @@ def load_clip(folder: Path, weights: Tensor) -> ImageClassifier:
     """Load CLIP's image encoder (Radford et al., 2021) from a Hugging Face folder, with a head of the given weights.
 
     Args:
-        folder: With CLIP, as it is on the hub: ``openai/clip-vit-base-patch32``, for example.
-        weights: Of the head, classes × D, such as those of :func:`load_zero_shot_head`; its bias is zero.
+        folder: A folder with CLIP, as on the hub: ``openai/clip-vit-base-patch32``, for example.
+        weights: The weights of the head, classes × D, such as those of :func:`load_zero_shot_head`; its bias is zero.
     """
     encoder = _ClipEncoder(_load_model(folder, "CLIPVisionModelWithProjection"))
     features = encoder.model.config.projection_dim
@@ -189,11 +189,11 @@ _CLIP_NAMES = {
 def rename_openai(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a checkpoint of model soups under the names of :func:`load_clip`'s classifier.
 
-    Such a checkpoint has ``model.*``, as in openai/CLIP, and ``classification_head.*``. What is left of the text side
-    is dropped.
+    Such a checkpoint has ``model.*``, as in openai/CLIP, and ``classification_head.*``. Remains of the text encoder are
+    dropped.
     """
     if missing := {"model.visual.proj", "classification_head.weight", "classification_head.bias"} - stored.keys():
-        raise ValueError(f"{', '.join(sorted(missing))} is missing: this is no checkpoint of model soups.")
+        raise ValueError(f"{', '.join(sorted(missing))} is missing: this is not a checkpoint of model soups.")
     found = {f"head.{part}": stored[f"classification_head.{part}"].float() for part in ("weight", "bias")}
     for name, tensor in stored.items():
         if name.startswith("model.visual."):
@@ -224,13 +224,13 @@ def load_zero_shot_head(folder: Path, *, device: str | torch.device = "cpu") -> 
     templates of the text features of class :math:`c`, each of norm 1, and :math:`s` is CLIP's logit scale.
 
     Args:
-        folder: With CLIP and its tokenizer, as it is on the Hugging Face hub. The head is kept there, in
+        folder: A folder with CLIP and its tokenizer, as on the Hugging Face hub. The head is kept there, in
             ``zero_shot_head.safetensors``.
-        device: On which 80,000 texts are encoded: minutes on a GPU.
+        device: Where the 80,000 texts are encoded, which takes minutes on a GPU.
 
     Raises:
         FileNotFoundError: If the folder does not hold CLIP and a tokenizer.
-        ValueError: If the file holds another head: of other weights, names or templates.
+        ValueError: If the file holds the head of other weights, names or templates.
     """
     check_folder(folder)
     names, templates = [each.name for each in read_classes()], read_templates()
@@ -272,7 +272,7 @@ def _compute_head(folder: Path, names: Sequence[str], templates: Sequence[str], 
 
 
 def _read_sizes(folder: Path) -> tuple[int, int]:
-    """Return the pixels a side of CLIP's images, and the number of its features."""
+    """Return the height and width of CLIP's images, and the number of its features."""
     config = json.loads((folder / "config.json").read_text())
     with explain_errors(folder / "config.json", "the settings of CLIP"):
         return config["vision_config"].get("image_size", 224), config["projection_dim"]
@@ -286,6 +286,6 @@ def _load_model(folder: Path, kind: str) -> Any:
         raise ImportError("CLIP needs transformers: pip install 'effdeg-lab[text]'") from error
     if (given := json.loads((folder / "config.json").read_text()).get("model_type")) != "clip":
         raise ValueError(f"{folder} holds a model of the type {given!r}; expected CLIP, with both of its sides.")
-    with quiet_transformers():  # or it would tell that one of CLIP's sides is not used
+    with quiet_transformers():  # or it would report that one of CLIP's encoders is not used
         model = getattr(transformers, kind).from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     return model.eval()

@@ -25,14 +25,14 @@ IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Crop:
-    """Cuts off a border, resizes the short side, bicubic, and keeps the center: bytes, 3 × size × size.
+    """Cuts off a border, resizes the short side bicubically and keeps the center: bytes, 3 × size × size.
 
-    CLIP's is ``Crop(224)``; DeiT's is ``Crop(224, short=256)``. It computes what torchvision's Resize and CenterCrop do
+    CLIP uses ``Crop(224)``, DeiT ``Crop(224, short=256)``. The result is that of torchvision's Resize and CenterCrop
     with Pillow images.
     """
 
     size: int
-    short: int | None = None  # the short side before cropping; as long as the size unless given
+    short: int | None = None  # the short side before cropping; by default the size
     border: int = 0
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Images(Dataset[Tensor]):
     def decode(self) -> Tensor:
         """Return all images, N × 3 × size × size, decoded in as many threads as there are cores."""
         found = torch.empty(len(self), 3, self.crop.size, self.crop.size, dtype=torch.uint8)
-        with ThreadPoolExecutor() as threads:  # Pillow lets go of Python's lock
+        with ThreadPoolExecutor() as threads:  # Pillow releases Python's lock
             for index, image in enumerate(threads.map(self.__getitem__, range(len(self)))):
                 found[index] = image
         return found
@@ -87,12 +87,12 @@ class Images(Dataset[Tensor]):
         shape = (len(self), 3, self.crop.size, self.crop.size)
         key = ["decoded", asdict(self.crop), [*map(_identify, self.sources)]]
         file, _ = keep_bytes(key, f"the images of {self.name}", make, size=math.prod(shape), verify=True)
-        # Copied on writing: a map for reading alone makes torch warn.
+        # Copy on write: torch warns about a read-only map.
         return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
 
 
 class KeptImages(Images):
-    """Images that are decoded once, for those that look at them again and again."""
+    """Images that are decoded once, for code that reads them again and again."""
 
     def __init__(self, images: Images) -> None:
         super().__init__(images.sources, images.crop, images.name)

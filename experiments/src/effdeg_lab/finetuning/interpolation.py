@@ -17,9 +17,9 @@ ALPHAS = tuple(step / 10 for step in range(11))
 def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
     """Return (1 − α) start + α end, of state dicts of one model (WiSE-FT; Wortsman et al., 2022).
 
-    Floats are interpolated in float32, or in float64 where either is that, and returned so; both ends are exact.
-    Integers and booleans, such as the number of batches that BatchNorm has seen, are those of ``end``, the fine-tuned
-    model; the running statistics of BatchNorm are interpolated.
+    Floats are interpolated and returned in float32, or in float64 if either is float64; both ends are exact. Integers
+    and booleans, such as the number of batches that BatchNorm has seen, are those of ``end``, the fine-tuned model; the
+    running statistics of BatchNorm are interpolated.
 
     Raises:
         ValueError: If the state dicts differ in keys, shapes or kinds, or α is not in [0, 1].
@@ -61,17 +61,17 @@ def measure_curve(
 
 
 def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:
-    """Return whether a curve of points (x, y), of which more is better, lies above another one everywhere.
+    """Return whether a curve of points (x, y), both better if larger, lies above another one everywhere.
 
-    A point is *covered* by a curve if the line through its points, in their order, reaches at least the same x and
-    the same y at one place, to within the margin. One curve dominates another if it covers all points of it, and not
-    all of its own points are covered in turn. Of two curves at most one can dominate the other; if neither does, they
-    cross, or they are equal to within the margin.
+    A curve *covers* a point if the line through the curve's points, in their order, somewhere reaches at least the same
+    x and the same y, to within the margin. One curve dominates another if it covers all of the other's points, but the
+    other does not cover all of its points. At most one of two curves can dominate the other; if neither does, they
+    cross, or are equal to within the margin.
 
     Args:
         curve: By α, the accuracy in distribution and the mean accuracy under shifts, for example.
         other: The points of another method, not necessarily at the same α.
-        margin: Smaller differences count as none, in both x and y.
+        margin: Differences below this do not count, in both x and y.
 
     Raises:
         ValueError: If a curve is empty or has numbers that are not finite, or the margin is negative.
@@ -92,7 +92,7 @@ def covers(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.
 
 
 def _reaches(start: Point, end: Point, corner: Point) -> bool:
-    """Return whether some place of a straight segment has at least both numbers of a corner."""
+    """Return whether some point of a straight segment reaches at least both coordinates of a corner."""
     low, high = 0.0, 1.0  # the part of the segment that is left
     for first, last, bound in zip(start, end, corner, strict=True):
         if first < bound and last < bound:
@@ -107,7 +107,7 @@ def _reaches(start: Point, end: Point, corner: Point) -> bool:
 def uniform_soup(states: Iterable[State]) -> dict[str, Tensor]:
     """Return the mean of state dicts of one model; integers and booleans are those of the last.
 
-    The states are taken one by one, so that an iterator that loads them keeps few in memory.
+    The states are read one by one, so an iterator that loads them keeps few in memory.
     """
     soup = dict[str, Tensor]()
     for count, state in enumerate(states, start=1):
@@ -122,8 +122,8 @@ class Soup:
     """A greedy soup: the mean of some of the models."""
 
     state: dict[str, Tensor]
-    names: tuple[str, ...]  # of the models in it, in the order in which they were taken
-    score: float  # on what they were chosen by
+    names: tuple[str, ...]  # of the models in it, in the order in which they were added
+    score: float  # on the examples that they were chosen on
     scores: dict[str, float]  # of every single model
 
 
@@ -134,7 +134,7 @@ def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) ->
 
     Args:
         states: State dicts of one model, by name. A mapping that loads them on access keeps few in memory.
-        score: Of a state dict, on held-out examples that serve for nothing else; higher is better.
+        score: Scores a state dict, on held-out examples that are used for nothing else; higher is better.
     """
     if not states:
         raise ValueError("a soup needs at least one state dict; given none.")

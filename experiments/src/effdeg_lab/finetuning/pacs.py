@@ -1,4 +1,4 @@
-"""PACS (Li et al., 2017): seven classes in four domains, photos and three styles further and further from them."""
+"""PACS (Li et al., 2017): seven classes in four domains, photos and three styles that are ever further from photos."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,9 +15,9 @@ CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 
 
 def find_photos(folder: Path, pixels: int) -> Callable[[], Labeled]:
-    """Find the photos of PACS, four of five to train on and the others to test on, and the other domains as shifts.
+    """Find the photos of PACS, four fifths to train on and the rest to test on, and the other domains as shifts.
 
-    Which ones is always the same.
+    The split is always the same.
     """
     load = find_pacs(folder, Crop(pixels))
 
@@ -34,9 +34,9 @@ def find_photos(folder: Path, pixels: int) -> Callable[[], Labeled]:
 def find_pacs(folder: Path, crop: Crop) -> Callable[[], dict[str, tuple[Tensor, Tensor]]]:
     """Find PACS in ``pacs`` or ``PACS`` of the data folder: ``DOMAIN-*.parquet``, or folders ``DOMAIN/CLASS``.
 
-    In Parquet files, images have their ``path``, ``CLASS/FILE``. What is loaded has, by domain, the images as bytes,
-    N × 3 × size × size, and their classes, places in :data:`CLASSES`. Each domain is in a random order that is always
-    the same, so that its first and its last images are a fair sample.
+    In Parquet files, images have their ``path``, ``CLASS/FILE``. The result has, for each domain, the images as bytes,
+    N × 3 × size × size, and their classes, indices into :data:`CLASSES`. Each domain is in a fixed random order, so its
+    first and its last images are a fair sample.
     """
     for place in (folder / "pacs", folder / "PACS"):
         if any(place.glob(f"{DOMAINS[0]}-*.parquet")):

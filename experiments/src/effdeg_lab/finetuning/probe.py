@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-# Of the mean loss, for the largest of its derivatives in the coordinates of the search.
+# The tolerance for the largest derivative of the mean loss, in the coordinates of the search.
 _TOLERANCE = 1e-7
-# Steps in the same coordinates, and how often these are chosen anew.
+# Steps in the same coordinates, and how often the coordinates are chosen anew.
 _STEPS, _ROUNDS = 40, 50
 _LARGE = 1e-5  # above this the minimum was missed
 
@@ -22,12 +22,12 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
     .. math:: \frac{1}{N} \sum_n -\log \operatorname{softmax}(W x_n + b)_{y_n}
         + \frac{\lambda}{2} (\lVert W \rVert^2 + \lVert b \rVert^2),
 
-    which is strongly convex, so that there is one minimum and no random number decides; found by L-BFGS in float64.
+    which is strongly convex, so there is one minimum, independent of any random numbers; L-BFGS finds it in float64.
 
     Args:
         features: N × D.
-        labels: From 0, N.
-        classes: How many there are.
+        labels: Class ids from 0, N.
+        classes: The number of classes.
         decay: The weight :math:`\lambda` of the penalty.
 
     Raises:
@@ -56,8 +56,8 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
 def _descend(head: Tensor, x: Tensor, labels: Tensor, decay: float) -> tuple[Tensor, float]:
     """Take some steps of L-BFGS; return the new head and the largest derivative there.
 
-    The steps are in coordinates in which the loss curves about equally in all directions, on average over the classes:
-    tens of them lead to the minimum, whether the classes can be separated or not.
+    The steps are in coordinates in which the loss curves about equally in all directions, averaged over the classes:
+    tens of steps reach the minimum, whether the classes can be separated or not.
     """
     shares = (x @ head.mT).softmax(1)
     curvature = (shares * (1 - shares)).mean(1, keepdim=True)

@@ -10,15 +10,15 @@ from effdeg_lab.data.layouts import find_shards
 from effdeg_lab.finetuning.images import Crop, Images, read_by_path
 
 CLASSES = {"airplane": 0, "car": 1, "bird": 2, "cat": 3, "dog": 5, "boat": 8, "truck": 9}
-"""The classes of CIFAR-10 that there are images of; boats count as ships."""
+"""The classes of CIFAR-10 for which there are images; boats count as ships."""
 NAME = "cue conflict"
 
 
 def find_cue_conflict(folder: Path, pixels: int) -> Callable[[], Mapping[str, tuple[Tensor, Tensor]]]:
-    """Find ``cue-conflict-*.parquet`` in ``shapes`` of the data folder; without these there is nothing to load.
+    """Find ``cue-conflict-*.parquet`` in ``shapes`` of the data folder; without them there is nothing to load.
 
-    Each image has its ``path``, ``SHAPE/SHAPE1-TEXTURE2.png``. Images are labeled by their shape. Those whose shape is
-    not of CIFAR-10, or whose texture is of the same class, are left out.
+    Each image has its ``path``, ``SHAPE/SHAPE1-TEXTURE2.png``. Images are labeled by shape. Images whose shape is not a
+    class of CIFAR-10, or whose texture has the same class, are left out.
     """
     place = folder / "shapes"
     files = find_shards(place, "cue-conflict") if place.is_dir() else []

@@ -1,6 +1,6 @@
-"""ImageNet and five distribution shifts of it, in the layouts in which people have them.
+"""ImageNet and five distribution shifts of it, in their usual layouts.
 
-Each is a set of images with classes of its own, and one or several of ImageNet's classes count as each of these.
+Each is a set of images with classes of its own; one or several of ImageNet's classes count as each of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +24,13 @@ SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectn
 
 @dataclass(frozen=True)
 class ImageNetClass:
-    """A class of ImageNet; its place in :func:`read_classes` is its number."""
+    """A class of ImageNet; its index in :func:`read_classes` is its number."""
 
     wnid: str
-    name: str  # as CLIP is told
+    name: str  # as in CLIP's prompts
     in_r: bool
     in_a: bool
-    objectnet: str  # the folder of ObjectNet that it counts as; empty without one
+    objectnet: str  # the folder of ObjectNet that it counts as; empty if there is none
 
 
 @cache
@@ -49,7 +49,7 @@ class TestSet:
 
     name: str
     images: Images
-    labels: Tensor  # the class of each image, a place in ``counts_as``
+    labels: Tensor  # the class of each image, an index into ``counts_as``
     counts_as: tuple[tuple[int, ...], ...]  # for each class, the classes of ImageNet that count as it
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class TestSet:
         return logits[..., torch.tensor(places, device=logits.device)].amax(-1)
 
     def take(self, count: int) -> "TestSet":
-        """Return a part of the images, evenly spaced: of all classes alike."""
+        """Return a part of the images, evenly spaced, so that all classes are covered alike."""
         places = torch.linspace(0, len(self) - 1, min(count, len(self)), dtype=torch.float64).round().long()
         images = Images([self.images.sources[place] for place in places.tolist()], self.images.crop, self.name)
         return replace(self, images=images, labels=self.labels[places])
@@ -76,7 +76,7 @@ class _Layout:
     """Where the images of a set are, and what its folders are called."""
 
     places: tuple[str, ...]  # within the data folder
-    get_folder: Callable[[ImageNetClass], str] = lambda each: each.wnid  # of a class; empty without one
+    get_folder: Callable[[ImageNetClass], str] = lambda each: each.wnid  # of a class; empty if there is none
     border: int = 0
 
 
@@ -87,7 +87,7 @@ _LAYOUTS: Mapping[str, _Layout] = {
     "imagenet-r": _Layout(("imagenet-r",), lambda each: each.wnid if each.in_r else ""),
     "imagenet-a": _Layout(("imagenet-a",), lambda each: each.wnid if each.in_a else ""),
     "imagenet-sketch": _Layout(("sketch", "imagenet-sketch/sketch", "imagenet-sketch", "ImageNet-Sketch")),
-    # The published images have a red border, against training on them by accident.
+    # The published images have a red border, so that nobody trains on them by accident.
     "objectnet": _Layout(
         ("objectnet-1.0/images", "objectnet/images", "objectnet"), lambda each: each.objectnet, border=2
     ),
@@ -98,16 +98,16 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
     """Find ImageNet's validation images or one of its shifts in the data folder; images are decoded on access.
 
     The name is ``imagenet``, ``imagenet-train``, or one of :data:`SHIFTS`. Classes are folders named by WordNet id; by
-    number for ImageNetV2 as it is published; or by ObjectNet's names, of which those without a class of ImageNet are
-    left out. Validation images may also be ``imagenet/val-*.parquet`` or ``imagenet/validation-*.parquet``, as on the
-    Hugging Face hub, with ImageNet's class numbers as labels.
+    number for ImageNetV2 as published; or by ObjectNet's names, without those that match no class of ImageNet.
+    Validation images may also be ``imagenet/val-*.parquet`` or ``imagenet/validation-*.parquet``, as on the Hugging
+    Face hub, with ImageNet's class numbers as labels.
 
     Raises:
         FileNotFoundError: If there are no images, or none of a class.
-        ValueError: If the name is not known, or a folder is not one of a class.
+        ValueError: If the name is not known, or a folder is not that of a class.
     """
     if name not in _LAYOUTS:
-        raise ValueError(f"{name!r} is no test set known here. {suggest(name, [*_LAYOUTS])}")
+        raise ValueError(f"{name!r} is not a known test set. {suggest(name, [*_LAYOUTS])}")
     layout = _LAYOUTS[name]
     crop, members = replace(crop, border=layout.border), _find_members(layout)
     places = [folder / place for place in layout.places]
@@ -129,7 +129,7 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
 
 
 def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
-    """Find the shifts of ImageNet that are in the data folder, by name; those that are not there are left out."""
+    """Find the shifts of ImageNet that are in the data folder, by name; missing ones are left out."""
     present = (name for name in SHIFTS if any((folder / place).is_dir() for place in _LAYOUTS[name].places))
     return {name: find_test_set(name, folder, crop) for name in present}
 
@@ -149,7 +149,7 @@ def _read_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]])
         labels |= {str(label): label for label in range(len(members))}
     folders = sorted(each for each in root.iterdir() if each.is_dir())
     if name != "objectnet" and (unknown := [each for each in folders if each.name not in labels]):
-        raise ValueError(f"{unknown[0]} is no class of {name}: expected folders such as {', '.join([*labels][:3])}.")
+        raise ValueError(f"{unknown[0]} is not a class of {name}: expected folders such as {', '.join([*labels][:3])}.")
     return [(each / file, labels[each.name]) for each in folders if each.name in labels for file in list_images(each)]
 
 
@@ -166,9 +166,9 @@ def measure_accuracy(model: nn.Module, test_set: TestSet, scale: Scale, *, batch
 
     Args:
         model: Takes normalized images and returns ImageNet's 1,000 logits; it is left as it was.
-        test_set: Of whose images the accuracy is measured.
+        test_set: The images to measure the accuracy on.
         scale: The mean and the standard deviation of pixels in [0, 1], by channel.
-        batch: Images at once.
+        batch: Images per forward pass.
         workers: Processes that decode images.
     """
     modes, device = [(each, each.training) for each in model.modules()], next(model.parameters()).device

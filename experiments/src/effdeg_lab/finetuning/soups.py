@@ -28,15 +28,15 @@ def measure_soups(
 ) -> dict[str, Any]:
     """Test the best model, the uniform soup and the greedy soup of each method's tuning runs.
 
-    What is best, and what enters the greedy soup, is decided by the held-out training images; ``rows`` have the
-    accuracy on these, on the test set and under shifts.
+    The best model and the greedy soup are chosen on the held-out training images; ``rows`` have the accuracy on these,
+    on the test set and under shifts.
 
     Args:
-        recipe: Whose methods were tuned.
-        runs: Of which those that tuned a method and kept their weights are used.
+        recipe: The recipe whose methods were tuned.
+        runs: Runs; those that tuned a method and kept their weights are used.
         data: The folder that holds the data sets.
-        device: On which models are tested.
-        changes: Settings that differ from the recipe's in these runs, as in those of ``effdeg-lab sweep --set``.
+        device: Where models are tested.
+        changes: Settings in which these runs differ from the recipe, as given to ``effdeg-lab sweep --set``.
 
     Raises:
         ValueError: If no method has two such runs.

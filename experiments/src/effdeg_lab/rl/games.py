@@ -24,13 +24,13 @@ Observation = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class Levels:
-    """The levels with numbers ``first`` to ``first + count - 1``. A level's number decides all that is in it."""
+    """The levels with numbers ``first`` to ``first + count - 1``. A level's number decides everything in it."""
 
     first: int
     count: int
 
     def __post_init__(self) -> None:
-        # To both packages a count of 0 means all levels.
+        # In both packages a count of 0 means all levels.
         if self.first < 0 or self.count < 1 or self.first + self.count >= 2**31:
             raise ValueError(f"{self}: first must be at least 0, count at least 1, and their sum below 2**31.")
 
@@ -43,10 +43,10 @@ class Games(Protocol):
     """Several copies of one game, played side by side; each starts its next episode by itself, on a random level."""
 
     def observe(self) -> Observation:
-        """Wait for the games and return their frames, the rewards of the last actions, and which episodes these ended.
+        """Wait for the games; return their frames, the rewards of the last actions, and which episodes have ended.
 
-        Where an episode has ended, the frame is the first one of the next. Before the first action all rewards are 0
-        and no episode has ended. Later calls leave the returned arrays alone.
+        Where an episode has ended, the frame is the first of the next one. Before the first action all rewards are 0
+        and no episode has ended. Later calls do not change the returned arrays.
 
         Returns:
             Frames (games, height, width, 3), rewards (games,) and ends (games,).
@@ -69,7 +69,7 @@ def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str
         game: One of ``GAMES``.
         count: How many copies.
         levels: The levels that episodes are drawn from, with replacement.
-        seed: Decides which level comes when, for every copy. It is the same order with either package.
+        seed: Decides the order of levels for every copy. The order is the same with either package.
         backend: The package, ``"procgen"`` or ``"envpool"``.
 
     Returns:
@@ -86,7 +86,7 @@ def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str
     if seed < 0:
         raise ValueError(f"seed={seed} is negative: it must be at least 0.")
     package = import_backend(backend)
-    # Both packages want less than 2**31.
+    # Both packages require less than 2**31.
     seed = int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
     return (_Procgen if backend == "procgen" else _Envpool)(package, game, count, levels, seed)
 
@@ -98,7 +98,7 @@ def import_backend(backend: str) -> ModuleType:
     try:
         return importlib.import_module(backend)
     except ImportError as error:
-        # The package may be there and its own requirements missing: the error says so.
+        # The package may be installed without its own requirements: the error says so.
         raise ImportError(f"backend={backend!r} has failed ({error}): pip install 'effdeg-lab[{backend}]'") from error
 
 
@@ -127,7 +127,7 @@ class _Procgen:
 
     def observe(self) -> Observation:
         rewards, frames, first = self._games.observe()
-        # "First" marks the first frame of every episode, which for all but a game's very first one is an end.
+        # "First" marks the first frame of an episode, and so the end of the one before, if there was one.
         return frames["rgb"], rewards, first & self._acted
 
     def act(self, actions: NDArray[np.integer]) -> None:
@@ -139,7 +139,7 @@ class _Procgen:
 
 
 class _Envpool:
-    """Games of the package envpool, which play one step more after each episode; it is hidden here.
+    """Games of the package envpool, which play one extra step after each episode; this class hides it.
 
     The frame at an episode's end is the old episode's last one; the next step ignores its action, and returns the new
     episode's first frame and a reward of 0. So that one game can take this step alone, games are received one by one.

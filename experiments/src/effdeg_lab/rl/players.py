@@ -12,7 +12,7 @@ from PIL import Image
 from effdeg_lab.rl.games import Games, Levels, open_games
 
 Frames = NDArray[np.uint8]
-# Takes frames; returns the actions and whatever else is known of them.
+# Takes frames; returns the actions and anything else about them.
 Choose = Callable[[Frames], tuple[NDArray[np.int64], Any]]
 
 _ROWS, _COLUMNS, _STRIDE = 6, 12, 6  # of frames to show: games, moments, and steps between these
@@ -29,7 +29,7 @@ class Players:
         self._ended: list[tuple[int, float]] = []
 
     def act(self, choose: Choose) -> Any:
-        """Choose actions and start the next step, without waiting for it; return what else is known of them."""
+        """Choose actions and start the next step, without waiting for it; return what else the policy returned."""
         actions, found = choose(self.frames)
         self._games.act(actions)
         return found
@@ -49,7 +49,7 @@ class Players:
 
 
 def open_halves(game: str, levels: Levels, *, count: int, backend: str, seeds: Sequence[int]) -> list[Players]:
-    """Open games in two halves, with random numbers that the seeds decide."""
+    """Open games in two halves, with random numbers decided by the seeds."""
     drawn = np.random.SeedSequence(seeds).generate_state(2) % 2**31
     given: dict[str, Any] = {"count": count // 2, "levels": levels, "backend": backend}
     return [Players(open_games(game, seed=int(seed), **given)) for seed in drawn]
@@ -92,7 +92,7 @@ def draw_frames(frames: Frames, file: Path) -> None:
 
 
 class RewardScale:
-    """Divides rewards by the standard deviation that discounted returns had so far, and clips them at 10."""
+    """Divides rewards by the standard deviation of the discounted returns so far, and clips them at 10."""
 
     def __init__(self, games: int, discount: float) -> None:
         self._discount, self._returns = discount, np.zeros(games)
@@ -101,7 +101,7 @@ class RewardScale:
     def __call__(self, rewards: NDArray[np.float32], ends: NDArray[np.bool_], part: slice) -> NDArray[np.float64]:
         """Scale the rewards of some of the games."""
         found = self._returns[part] = self._returns[part] * self._discount + rewards
-        # By sums: of a few numbers, NumPy's mean and variance take many times as long.
+        # From sums: for a few numbers, NumPy's mean and variance take many times as long.
         mean = float(found.sum()) / len(found)
         total, shift = self.count + len(found), mean - self.mean
         squares = self.variance * self.count + max(0.0, float(found @ found) - len(found) * mean**2)
@@ -111,9 +111,9 @@ class RewardScale:
         return np.clip(rewards / math.sqrt(self.variance + 1e-8), -10, 10)
 
     def state(self) -> dict[str, float]:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
         return {"count": self.count, "mean": self.mean, "variance": self.variance}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on from what a checkpoint kept."""
+        """Continue from a checkpoint's state."""
         self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]

@@ -1,8 +1,8 @@
-"""PPO on Procgen, with the effective degree of the actor as a penalty: the whole of a run, from top to bottom.
+"""PPO on Procgen, with the effective degree of the actor as a penalty: a whole run, from top to bottom.
 
 The algorithm and its values are those of cleanrl's ``ppo_procgen.py``, with 128 games. Frames stay on the device as
 bytes. On a GPU the policy, the advantages and the update of a minibatch are CUDA graphs. Games are played in halves:
-while the policy looks at the frames of one, the other moves on.
+while the policy looks at the frames of one half, the other moves on.
 """
 
 import math
@@ -36,7 +36,7 @@ _LATEST = 100  # episodes that the returns along training are means of
 
 @dataclass(frozen=True)
 class PPO(Settings):
-    """The settings of one run: cleanrl's, with the number of games of mixreg, and the paper's for the penalty."""
+    """The settings of one run: cleanrl's, with mixreg's number of games, and the paper's for the penalty."""
 
     game: Literal["starpilot", "dodgeball", "jumper", "fruitbot"] = "starpilot"
     backend: Literal["procgen", "envpool"] = setting("procgen", scale=True, named=False)
@@ -52,9 +52,11 @@ class PPO(Settings):
     entropy: float = setting(0.01, least=0)
     value: float = setting(0.5, least=0)  # the weight of the critic's loss
     max_norm: float = setting(0.5, above=0)  # of the gradient
-    pooling: Literal["flatten", "average"] = "flatten"  # how the trunk ends: average is that of Impoola
-    mixreg: float = setting(0.0, least=0)  # mix the examples of a minibatch, in shares from Beta(mixreg, mixreg); 0: no
-    weight: float = setting(0.0, least=0)  # of the actor's effective degree (λ); 0: it is not computed
+    pooling: Literal["flatten", "average"] = "flatten"  # how the trunk ends: average as in Impoola
+    mixreg: float = setting(
+        0.0, least=0
+    )  # mix the examples of a minibatch, in shares from Beta(mixreg, mixreg); 0: off
+    weight: float = setting(0.0, least=0)  # of the actor's effective degree (λ); if 0, it is not computed
     ramp: float = setting(1 / 6, least=0, most=1)  # the share of the steps in which the weight rises
     pairs: int = setting(2048, least=1)  # in a minibatch
     nodes: int = 4
@@ -62,7 +64,7 @@ class PPO(Settings):
     components: int | None = setting(3, least=1)
     anchor: Literal["none", "self"] = "none"
     evaluate_every: int = setting(1_000_000, scale=True, named=False, least=1)
-    episodes: int = setting(500, scale=True, named=False, least=1)  # to play at the end, at least
+    episodes: int = setting(500, scale=True, named=False, least=1)  # at least this many are played at the end
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # convolutions by our kernels, on a GPU in bf16
@@ -97,13 +99,13 @@ def make_penalty(settings: PPO) -> Penalty:
 
 
 def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG001
-    """Raise unless the games of these runs can be played."""
+    """Raise if the games of these runs cannot be played."""
     for backend in dict.fromkeys(each.backend for each in several):
         import_backend(backend)
 
 
 def scale_frames(frames: Tensor) -> Tensor:
-    """Turn numbers up to 255, with channels last, into numbers up to 1, with channels first."""
+    """Convert values up to 255, channels last, to values up to 1, channels first."""
     return frames.permute(0, 3, 1, 2).float() / 255
 
 
@@ -132,7 +134,7 @@ def estimate_advantages(rewards: Tensor, values: Tensor, starts: Tensor, *, disc
 
 
 def compute_losses(logits: Tensor, values: Tensor, batch: Batch, settings: PPO) -> tuple[Tensor, Tensor]:
-    """Return PPO's loss, and what to log of it, in the order of ``LOGGED``."""
+    """Return PPO's loss, and its parts to log, in the order of ``LOGGED``."""
     log_probs = torch.log_softmax(logits, dim=1)
     ratio = (change := log_probs.gather(1, batch.actions[:, None]).squeeze(1) - batch.log_probs).exp()
     advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
@@ -163,7 +165,7 @@ def mix(batch: Batch, alpha: float) -> Batch:
 
 
 class Learner:
-    """The agent on its device, with all that a step of it works on: where graphs are captured, they read it there."""
+    """The agent on its device, with the memory that its steps work in, which captured graphs read."""
 
     def __init__(self, agent: Agent, settings: PPO, frame: tuple[int, int]) -> None:
         self.agent, self._settings = agent, settings
@@ -202,8 +204,8 @@ class Learner:
             self.restore({"agent": before, "optimizer": {}})
 
     def choose(self, frames: NDArray[np.uint8]) -> tuple[NDArray[np.int64], tuple[Tensor, ...]]:
-        """Choose actions for half of the games: as they take them, and with log-probabilities and values."""
-        # By NumPy: torch's threads would wait for work, on the cores that the games are played on.
+        """Choose actions for half of the games; return them for the games, and with log-probabilities and values."""
+        # With NumPy: torch's threads would wait for work on the cores that the games need.
         np.copyto(self._sent.numpy(), frames)
         self._seen.copy_(self._sent, non_blocking=True)
         self._graphs["choose"]()
@@ -223,11 +225,11 @@ class Learner:
                 self._graphs["update"]()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
         return {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()["state"]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what a checkpoint kept, in the memory that graphs have captured."""
+        """Continue from a checkpoint's state, in the memory that graphs have captured."""
         self.agent.load_state_dict(state["agent"])
         if (own := self.optimizer.state_dict())["state"]:
             refill(self.optimizer, state["optimizer"])
@@ -243,7 +245,7 @@ class Learner:
         with autocast(self._device, self._settings.precision):
             logits, values = self._look(scale_frames(self._seen))
         log_probs = torch.log_softmax(logits, dim=1)
-        # The largest of log p plus Gumbel noise is a draw from p, and needs no wait for the GPU.
+        # The largest of log p plus Gumbel noise is a draw from p, without waiting for the GPU.
         actions = (log_probs - torch.empty_like(log_probs).exponential_().log()).argmax(1)
         found = (actions, log_probs.gather(1, actions[:, None]).squeeze(1), values)
         for place, new in zip(self._chosen, found, strict=True):
@@ -279,7 +281,7 @@ class Learner:
             points = self._penalty.points(x)
             hidden = self.agent.trunk(points.append_to(x))
             logits = self.agent.actor(hidden).float()
-            # Of the points only the actor is asked: the critic is not to be made simple.
+            # Only the actor runs on the points: the critic should not become simpler.
             values = self.agent.critic(points.first_rows(hidden)).float().squeeze(1)
             penalty = self._penalty.degree(logits, points)
         loss, logged = compute_losses(points.first_rows(logits), values, batch, self._settings)
@@ -287,7 +289,7 @@ class Learner:
 
 
 def play_rollout(learner: Learner, halves: Sequence[Players], scale: RewardScale) -> None:
-    """Play all games for the steps of a rollout, and put into the learner's memory what came of it."""
+    """Play all games for the steps of a rollout, and write the results into the learner's memory."""
     steps, half = len(learner.rewards), learner.rewards.shape[1] // 2
     parts = [slice(0, half), slice(half, 2 * half)]
     rewards, starts = np.zeros((steps, 2 * half), np.float32), np.zeros((steps + 1, 2 * half), np.float32)
@@ -308,7 +310,7 @@ def play_rollout(learner: Learner, halves: Sequence[Players], scale: RewardScale
 
 
 class Record:
-    """What is known of a run: how many rollouts are done, the seconds of each part, and the latest returns."""
+    """The progress of a run: how many rollouts are done, the seconds of each part, and the latest returns."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self.rollouts = device, 0
@@ -317,7 +319,7 @@ class Record:
 
     @contextmanager
     def count(self, part: str) -> Iterator[None]:
-        """Count the seconds of a block, with what it gave a GPU to do."""
+        """Count the seconds of a block, including the work that it queued on a GPU."""
         begin = time.perf_counter()
         yield
         if self._device.type == "cuda":
@@ -325,12 +327,12 @@ class Record:
         self.seconds[part] += time.perf_counter() - begin
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state to keep in a checkpoint."""
         returns = {name: list(each) for name, each in self.returns.items()}
         return {"rollouts": self.rollouts, "seconds": self.seconds, "returns": returns}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what a checkpoint kept."""
+        """Continue from a checkpoint's state."""
         self.rollouts = state["rollouts"]
         self.seconds.update(state["seconds"])
         for name, each in self.returns.items():
@@ -349,7 +351,7 @@ class Record:
 
 
 def train(settings: PPO, job: Job) -> None:
-    """Carry out a run, or what is left of it: then games start anew, and what was going on in them is lost."""
+    """Carry out a run, or continue it with new games: the episodes that were being played are lost."""
     state, record = job.start(**({"shared": True} if shares_gpu(job.device) else {})), Record(job.device)
     if state is not None:
         record.restore(state["record"])

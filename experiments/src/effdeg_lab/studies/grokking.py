@@ -132,7 +132,7 @@ def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Sp
 
 
 def train(settings: Grokking, job: Job) -> None:
-    """Carry out a run, or what is left of it."""
+    """Carry out a run, or continue it."""
     # In float32 throughout, without TF32: without weight decay the loss falls so low that digits matter.
     equations, validation = split_equations(settings, job.device)
     # Drawn on the CPU, so that a seed means the same network on every device.

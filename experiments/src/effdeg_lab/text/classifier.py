@@ -1,7 +1,7 @@
 """Text classifiers from Hugging Face folders, in two halves: from tokens to embeddings, and from there to logits.
 
-In two halves the paths of the penalty and mixup lie at a plain tensor, the output of the first half. That needs no
-hooks, so that a whole training step can be compiled and captured in a CUDA graph.
+The paths of the penalty, and mixup, then lie at a plain tensor, the output of the first half. That needs no hooks, so a
+whole training step can be compiled and captured in a CUDA graph.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 
 
 class TextClassifier(nn.Module):
-    """An encoder with a head for classification, called with tokens: examples × 3 × length, ids, mask and types.
+    """An encoder with a classification head, called with tokens, examples × 3 × length: ids, mask and types.
 
     Args:
         model: A Hugging Face model for sequence classification whose base model has a module ``embeddings``.
@@ -65,7 +65,7 @@ class TextClassifier(nn.Module):
 
 
 class _Given(nn.Module):
-    """Stands for the embeddings of a model that is given them."""
+    """Replaces the embedding layer of a model that is given embeddings."""
 
     def __init__(self, after: nn.Module) -> None:
         super().__init__()
@@ -82,13 +82,13 @@ def load_classifier(
 ) -> TextClassifier:
     """Load an encoder from a folder, in evaluation mode; nothing is downloaded.
 
-    If it has no head for as many classes, a new one is drawn from torch's random stream. ``attention`` is how
-    Hugging Face is to compute it, such as ``"eager"``, by matrix products.
+    If it has no head for this many classes, a new one is drawn from torch's random stream. ``attention`` is the
+    implementation that Hugging Face should use, such as ``"eager"``, by matrix products.
     """
     check_folder(folder)
     from transformers import AutoModelForSequenceClassification
 
-    with quiet_transformers():  # that the head is new is no news
+    with quiet_transformers():  # it would report that the head is new
         model = AutoModelForSequenceClassification.from_pretrained(
             folder,
             num_labels=classes,
@@ -102,24 +102,24 @@ def load_classifier(
 
 @torch.no_grad()
 def _split(model: nn.Module, place: Place) -> TextClassifier:
-    """Split a model into halves, or raise if these are not the whole: models may treat embeddings as they like."""
+    """Split a model into halves; raise if together they differ from it: a model may treat embeddings its own way."""
     tokens = torch.ones(1, 3, 6, dtype=torch.int64)
     tokens[0, 0], tokens[0, 2, :3] = torch.arange(2, 8), 0
     whole = model(input_ids=tokens[:, 0], attention_mask=tokens[:, 1], **_types(model, tokens[:, 2])).logits
     classifier = TextClassifier(model, place=place)
     if not torch.allclose(classifier(tokens), whole, rtol=1e-4, atol=1e-5):
-        raise ValueError(f"{type(model).__name__} cannot be run from its embeddings on, with place={place}.")
+        raise ValueError(f"{type(model).__name__} cannot be run starting from its embeddings, with place={place}.")
     return classifier
 
 
 def _types(model: nn.Module, types: Tensor) -> dict[str, Tensor]:
-    """Return the types of tokens as a keyword for models that have several, and nothing for others."""
+    """Return the token types as a keyword for models that have several, and nothing for others."""
     return {"token_type_ids": types} if getattr(model.config, "type_vocab_size", 0) > 1 else {}
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from printing remarks on the weights that it loads, and a progress bar."""
+    """Keep transformers from printing remarks about the weights that it loads, and a progress bar."""
     from transformers.utils import logging
 
     before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -136,19 +136,17 @@ def quiet_transformers() -> Iterator[None]:
 def check_folder(folder: Path) -> None:
     """Raise unless a folder holds a model and a tokenizer."""
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"model={folder} is not a folder: give one with a Hugging Face model, as it is on the hub."
-        )
+        raise FileNotFoundError(f"model={folder} is not a folder: give one with a Hugging Face model, as on the hub.")
     if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face model, as it is on the hub.")
+        raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face model, as on the hub.")
     if not any((folder / name).is_file() for name in _WEIGHTS):
         raise FileNotFoundError(f"{folder} has no weights: expected {' or '.join(_WEIGHTS)}.")
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
-        raise FileNotFoundError(f"{folder} has no tokenizer: expected tokenizer.json, or the vocabulary of one.")
+        raise FileNotFoundError(f"{folder} has no tokenizer: expected tokenizer.json, or a vocabulary.")
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of a model from its folder, or raise if it cannot fill up texts to equal lengths."""
+    """Load the tokenizer of a model from its folder; raise if it cannot pad texts to equal lengths."""
     check_folder(folder)
     try:
         from transformers import AutoTokenizer
@@ -161,7 +159,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def tokenize(folder: Path, several: Sequence[Sentences], *, longest: int = 128) -> list[Tensor]:
-    """Return the tokens of sentences, examples × 3 × length each: ids, mask and types, cut off at the longest allowed.
+    """Return the tokens of sentences, examples × 3 × length each: ids, mask and types, truncated at ``longest``.
 
     All have the length of the longest text among them, rounded up to a multiple of 8.
     """

@@ -38,7 +38,7 @@ _SECOND_RATE = 0.2
 
 @dataclass(frozen=True)
 class FineTuning(Settings):
-    """The settings of one run; the defaults are the paper's for RTE, and where it is silent those of run_glue.py."""
+    """The settings of one run; the defaults are the paper's for RTE, or run_glue.py's where the paper gives none."""
 
     data: str = "rte"  # or mrpc, cola
     model: str = "all-MiniLM-L6-v2"  # a folder with a Hugging Face model, within the data folder or by its path
@@ -48,11 +48,11 @@ class FineTuning(Settings):
     limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
     held_out: int = setting(0, least=0)  # training examples to test on instead of the dev set: for tuning
     lr: float = setting(5e-5, above=0)  # the highest learning rate, from which it falls linearly to 0
-    weight_decay: float = setting(0.0, least=0)  # not of biases and LayerNorms, as in Hugging Face's Trainer
+    weight_decay: float = setting(0.0, least=0)  # except of biases and LayerNorms, as in Hugging Face's Trainer
     warm_up: float = setting(0.0, least=0, most=1)  # the share of steps in which the rate rises linearly
     clip: float | None = setting(1.0, above=0)
-    longest: int = setting(128, least=8)  # tokens of a text, which is cut off there
-    # Train plainly first, for as many epochs and at the full rate, and then with the regularizer at a fifth of it.
+    longest: int = setting(128, least=8)  # tokens; longer texts are truncated
+    # First train without the regularizer, for the same number of epochs at the full rate, then with it at a fifth.
     two_stages: bool = False
     weight: float = setting(0.5, least=0)  # of the penalty (λ)
     alpha: float = setting(1.0, above=0)  # mixup's α
@@ -63,15 +63,15 @@ class FineTuning(Settings):
     anchor: Literal["labels", "self", "none"] = "labels"
     degree_weights: Literal["degree", "square", "curvature"] = "degree"
     place: Literal["embeddings", "sum"] = "embeddings"  # where paths lie: after LayerNorm and dropout, or before
-    point_dropout: bool = True  # drop units at points of paths as well
+    point_dropout: bool = True  # also apply dropout at the points of paths
     masks: Literal["either", "both"] = "either"  # at points: positions that either text has, or both have
     similar_lengths: bool = False  # join texts that are next to each other in length
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
-    keep_weights: bool = setting(False, scale=True, named=False)  # of hundreds of encoders, they fill a disk
+    keep_weights: bool = setting(False, scale=True, named=False)  # those of hundreds of encoders fill a disk
 
     def together_key(self) -> str:
-        """Return a hash of all but the seed."""
+        """Return a hash of everything but the seed."""
         return self.change({"seed": 0}).hash
 
     def check(self) -> None:
@@ -80,20 +80,20 @@ class FineTuning(Settings):
         check_pairs(self.pairs, self.batch)
         own = not self.point_dropout or self.masks == "both" or self.similar_lengths
         if own and self.regularizer != "ed":
-            raise ValueError("point_dropout, masks and similar_lengths are about the paths of regularizer=ed.")
+            raise ValueError("point_dropout, masks and similar_lengths are for the paths of regularizer=ed.")
         if own and self.anchor == "self":
-            raise ValueError("point_dropout, masks and similar_lengths go with anchor=labels or none only.")
+            raise ValueError("point_dropout, masks and similar_lengths work only with anchor=labels or none.")
 
 
 def train(settings: FineTuning, job: Job) -> None:  # noqa: ARG001
-    """Carry out a run, or what is left of it."""
+    """Carry out a run, or continue it."""
     train_in_turn([job])
 
 
 def train_together(jobs: Sequence[Job]) -> None:
-    """Carry out runs that differ only in the seed: stacked on a GPU, and in turn where that is not possible.
+    """Carry out runs that differ only in the seed: stacked on a GPU, or one after another where that is not possible.
 
-    A run that fails is recorded as such, and the others go on.
+    A run that fails is recorded as failed, and the others continue.
     """
     if jobs[0].device.type == "cuda":
         try:
@@ -105,7 +105,7 @@ def train_together(jobs: Sequence[Job]) -> None:
 
 
 def train_in_turn(jobs: Sequence[Job]) -> None:
-    """Carry out runs that differ only in the seed, one by one, with one step that is compiled and captured once."""
+    """Carry out runs that differ only in the seed one by one, with a step that is compiled and captured once."""
     prepared = Prepared(jobs[0])
     model = prepared.load(jobs[0]).to(jobs[0].device)
     with open_loop(make_task(prepared.settings, prepared.texts, model), jobs[0]) as first:
@@ -128,7 +128,7 @@ def train_stacked(jobs: Sequence[Job]) -> None:
     prepared = Prepared(jobs[0])
     members = []
     for job in jobs:
-        # The kernels that compute attention in one go cannot be stacked.
+        # Fused attention kernels cannot be stacked.
         model = prepared.load(job, attention="eager").to(job.device)
         members.append(Member(make_task(prepared.settings, prepared.texts, model), job, group=None))
     train_stack(members, prepared.texts.fingerprint, lambda member: _finish(member, prepared.settings))
@@ -144,7 +144,7 @@ class Prepared:
         self.texts = Texts(self.settings, self._folder, job.data, job.device)
 
     def load(self, job: Job, attention: str | None = None) -> TextClassifier:
-        """Load the encoder, with a head that the seed decides: it is the same for every method."""
+        """Load the encoder, with a head drawn with the seed: it is the same for every method."""
         torch.manual_seed(job.settings.seed)
         place = self.settings.place
         return load_classifier(self._folder, classes=self.texts.classes, place=place, attention=attention)
@@ -194,7 +194,7 @@ class Texts:
         self._lengths = train[: self.count, 1].sum(1)
         self.tokens, self.labels = train[: self.count].to(device), labels[: self.count].to(device)
         self.dev_tokens, self.dev_labels = (each.to(device) for each in tests)
-        # Few, as each is compiled and captured: one that is enough for most batches, and one for all.
+        # Few lengths, as each is compiled and captured: one that is enough for most batches, and one for all.
         random = torch.Generator().manual_seed(0)
         chosen = torch.randint(self.count, (1000, settings.batch), generator=random)
         most = int(self._lengths[chosen].amax(1).float().quantile(_MOST_BATCHES))
@@ -205,7 +205,7 @@ class Texts:
         return self.tokens[indices, :, :length], self.labels[indices]
 
     def shape(self, indices: Tensor) -> int:
-        """Return the least length that is enough for a batch."""
+        """Return the smallest length that is enough for a batch."""
         longest = int(self._lengths[indices].max())
         return next(length for length in self.shapes if length >= longest)
 
@@ -280,7 +280,7 @@ def make_regularizer(settings: FineTuning, *, classes: int, model: nn.Module | N
 
 
 class Mixed(nn.Module):
-    """Embedding mixup as a penalty of no value, so that it can begin with the second stage."""
+    """Embedding mixup as a penalty of value 0, so that it can begin with the second stage."""
 
     def __init__(self, alpha: float, classes: int) -> None:
         super().__init__()
@@ -295,12 +295,12 @@ class Mixed(nn.Module):
 
 
 class TextPenalty(nn.Module):
-    """The effective degree between embeddings, with choices that only texts have."""
+    """The effective degree between embeddings, with options that exist only for texts."""
 
     def __init__(self, settings: FineTuning, penalty: Penalty, model: nn.Module | None) -> None:
         super().__init__()
         self.penalty, self._settings = penalty, settings
-        # In a tuple, so that the model does not become a part of its own penalty.
+        # In a tuple, so that the model does not become a submodule of its own penalty.
         self._models = () if model is None else (model,)
 
     def forward(self, run: Callable[..., Tensor], x: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
@@ -338,9 +338,9 @@ class TextPenalty(nn.Module):
 
 @torch.no_grad()
 def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning, *, last: bool) -> dict[str, Any]:
-    """Score the dev examples: all of them, and the two halves, of which one is to choose by and one to report.
+    """Score the dev examples: all of them, and the two halves, one to choose by and one to report.
 
-    Training examples are scored at the end only: this takes longer, and says little on the way.
+    Training examples are scored only at the end: that takes longer, and says little before.
     """
     training = model.training
     model.eval()
@@ -359,7 +359,7 @@ def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning, *, last: boo
     measure = METRICS[texts.metric]
     halves = {"": slice(None), "_to_choose": slice(0, None, 2), "_to_report": slice(1, None, 2)}
     found |= {f"score{name}": measure(predicted[half], truth[half]) for name, half in halves.items()}
-    # What always answering with the most frequent class scores; a run that is not above it has failed.
+    # The score of always answering with the most frequent class; a run that is not above it has failed.
     found["dev_majority"] = measure(torch.full_like(truth, int(truth.bincount().argmax())), truth)
     return found
 

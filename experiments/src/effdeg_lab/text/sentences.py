@@ -1,4 +1,4 @@
-"""Sentences and pairs of sentences with their classes: GLUE's tasks, as GLUE or the Hugging Face hub has them."""
+"""Sentences and pairs of sentences with their classes: GLUE's tasks, in the layout of GLUE or the Hugging Face hub."""
 
 import csv
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class TextTask:
-    """A task of classification, with its examples to train on and to test on."""
+    """A classification task, with its training and test examples."""
 
     train: Sentences
     dev: Sentences
@@ -34,7 +34,7 @@ class TextTask:
 
 
 class _Layout(NamedTuple):
-    """What a task's files are like."""
+    """The layout of a task's files."""
 
     folder: str
     metric: str
@@ -131,7 +131,7 @@ def _check(what: str, found: Sentences, classes: int) -> None:
     for column in (found.first, found.second or found.first):
         if empty := [place for place, text in enumerate(column) if not (isinstance(text, str) and text.strip())]:
             raise ValueError(f"{what}: the sentence of example {empty[0]} is empty or not a text.")
-    # Numbers such as 1.0 would be targets of another loss.
+    # Numbers such as 1.0 would be targets of a different loss.
     if unknown := [label for label in found.labels if type(label) is not int or label not in range(classes)]:
         hint = " The test sets of GLUE have -1, as their labels are hidden." if unknown[0] == -1 else ""
         raise ValueError(f"{what}: the label {unknown[0]!r} is not one of 0 to {classes - 1}.{hint}")
