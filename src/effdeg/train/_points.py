@@ -64,7 +64,7 @@ class Points:
 
     @property
     def examples(self) -> int:
-        """The number of examples that are run: those of the batch and unlabeled ones."""
+        """The number of examples that are run, those of the batch and the unlabeled ones."""
         return self.batch + self.unlabeled_rows
 
     def append_to(self, x: Tree) -> Tree:
