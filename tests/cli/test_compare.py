@@ -29,6 +29,14 @@ def test_compare_ranks_checkpoints_of_one_model(run, data, weights, tmp_path):
     assert json.loads(out)["ranking"] == [f"{SMALL} (2)", f"{SMALL} (1)"]
 
 
+@pytest.mark.parametrize("models", [1, 2])
+def test_a_checkpoint_or_folder_that_is_missing_is_named(run, data, weights, tmp_path, models):
+    given = ["--weights", weights[0], "--weights", tmp_path / "gone"]
+    code, _, errors = run("compare", *[SMALL] * models, *given[-2 * models :], "--data", data, *FAST)
+    assert code == 2
+    assert "gone does not exist." in errors
+
+
 def test_compare_says_when_models_cannot_be_told_apart(run, data, weights):
     code, out, _ = run("compare", SMALL, "--weights", weights[0], "--weights", weights[0], "--data", data, *FAST)
     assert code == 0

@@ -89,6 +89,8 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
 
     names = full = models
     if len(models) == 1:
+        if missing := [path for path in weights if not path.exists()]:
+            raise FileNotFoundError(f"{missing[0]} does not exist.")
         weights = [file for path in weights for file in list_files(path)]
     if len(models) == 1 and len(weights) > 1:
         models = models * len(weights)
