@@ -89,7 +89,7 @@ def carry_out_stopped(folder, settings, steps, run=train, **given):
 
 @contextmanager
 def stop_in(owner, name, *, call=1, look=1):
-    """Give a flag that asks to stop within a call of a function, when it is looked at for the nth time from then on."""
+    """Yield a flag that asks to stop within a call of a function, the nth time it is looked at from then on."""
     function, calls, looks = getattr(owner, name), [], []
 
     def watch(*arguments, **given):
