@@ -75,8 +75,9 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
     torch.save(model.state_dict(), tmp_path / "a.pt")
     (row,) = measure_pool(model, [tmp_path], data[0], **FAST)
     assert list(row) == ["model", "effective_degree", "effective_degree_normalized", "sha256"]
-    with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
-        measure_pool(model, [tmp_path], data[0], proxies=["confidence"], **FAST)
+    for asked in ({"proxies": ["confidence"]}, {"labeled": data}):
+        with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
+            measure_pool(model, [tmp_path], data[0], **asked, **FAST)
 
 
 def test_the_outputs_of_a_model_are_traced_only_once(folder, data, monkeypatch):

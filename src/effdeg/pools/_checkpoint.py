@@ -34,7 +34,7 @@ from effdeg.proxies._registry import needs_labels
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
 PREDICTIONS = ("confidence", "entropy", "nuclear_norm")
-"""What others tell from predictions without labels, in every row next to the effective degree."""
+"""Measures of predictions that need no labels: they are in every row, to compare the effective degree with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,9 @@ class CheckpointMeasurer:
         names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
         try:
             return self._evaluate([name for name in names if name not in self.settings.proxies], self.data)
-        except NotApplicable:  # to several predictions per example, of which the effective degree can be measured
+        except NotApplicable:  # to several predictions per example, which do have an effective degree
+            if self.labeled:  # which is for one of these measures alone
+                raise
             return {}
 
     def _measure_proxies(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from effdeg._utils.checks import pluralize, suggest
-from effdeg.ranking._rows import Indices, find_duplicates, find_unfit, group_rows, keep_rows
+from effdeg.ranking._rows import CHECKSUM, Indices, find_duplicates, find_unfit, group_rows, keep_rows
 from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
 _ACCURACIES = {"train_accuracy", "test_accuracy"}
@@ -128,7 +128,7 @@ class Pool:
         strata: Sequence[str] = (),
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
-        if target == "gap" and target not in columns and "sha256" in columns:
+        if target == "gap" and target not in columns and CHECKSUM in columns:
             raise ValueError(
                 "the table has no column 'gap' for the target: a pool has one if both its data and its training "
                 "examples have labels. To rank by another column, name it: target=…."
