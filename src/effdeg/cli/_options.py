@@ -74,12 +74,13 @@ class DeviceOptions:
         _run(help="Precision to run in; the model's own if not given."),
     ] = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of :func:`effdeg.measure`."""
+    def settings(self, *, here: bool = True) -> dict[str, Any]:
+        """Return the arguments of :func:`effdeg.measure`; the device as it was given, if it is on another machine."""
         import torch
 
         dtype = getattr(torch, self.dtype) if self.dtype else None
-        return {"batch_size": self.batch_size, "device": pick_device(self.device), "dtype": dtype}
+        device = pick_device(self.device) if here else self.device
+        return {"batch_size": self.batch_size, "device": device, "dtype": dtype}
 
 
 @dataclass(frozen=True)
