@@ -152,12 +152,8 @@ class NamedModel:
 
     def weights_files(self) -> list[Path]:
         """Return the files that the weights come from; none if the model's code makes them."""
-        path = Path(self.source)
-        if self.weights is not None:
-            return [self.weights]
-        if path.is_dir():
-            return list_weights(path)
-        return [path] if path.suffix == ".pt2" else []
+        path = self.weights or Path(self.source)
+        return list_weights(path) if self.weights or path.is_dir() or path.suffix == ".pt2" else []
 
     def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
         """Return a measurement whose settings record the data and the weights."""

@@ -16,12 +16,13 @@ from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.distributed import rank_and_size
+from effdeg._utils.files import checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
-from effdeg.pools._files import File, find_checksum, name_checkpoints
+from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import PoolTable, Row
 
@@ -217,7 +218,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
-        "reference": None if reference is None else find_checksum(Path(reference)),
+        "reference": None if reference is None else checksum(*list_weights(Path(reference))),
         **measurer.settings.to_dict(),
     }
 
@@ -227,7 +228,7 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
     names: dict[str, list[str]] = {}
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):
-            names.setdefault(find_checksum(file), []).append(name)
+            names.setdefault(checksum(*list_weights(file)), []).append(name)
             update(number, name)
     return names
 
