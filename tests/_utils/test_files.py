@@ -51,5 +51,6 @@ def test_checksums_of_one_and_of_several_files(tmp_path):
     one, two = (sha256(content).hexdigest() for content in (b"one", b"two"))
     files = list_weights(tmp_path)
     assert [file.name for file in files] == ["a.bin", "b.safetensors"]
+    assert list_weights(files[0]) == files[:1]
     assert checksum(files[0]) == one
     assert checksum(*files) == sha256(f"{one}{two}".encode()).hexdigest()

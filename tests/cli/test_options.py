@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from inspect import signature
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ import effdeg
 from effdeg import ranking
 from effdeg.cli._compare import compare
 from effdeg.cli._measure import measure
-from effdeg.cli._options import DeviceOptions, FitOptions, PathOptions, ReadOptions, unbundle
+from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptions, ReadOptions, unbundle
 from effdeg.cli._rank import RankOptions
 from effdeg.io import ImageOptions
 
@@ -55,3 +56,13 @@ def test_a_command_is_given_its_bundles():
 
     command(name="x", key="images", size=8, mean="", std="", degree=3, basis="legendre", output="softmax", components=2)
     assert given == ["x", ReadOptions("images", 8), FitOptions(3, "legendre", components=2), False]
+
+
+def test_weights_come_from_files_unless_code_makes_them(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.touch()
+    assert NamedModel("package:make", file, 0).weights_files() == [file]
+    assert NamedModel("package:make", tmp_path, 0).weights_files() == [file]  # a Hugging Face model folder
+    assert NamedModel(str(tmp_path), None, 0).weights_files() == [file]
+    assert NamedModel("program.pt2", None, 0).weights_files() == [Path("program.pt2")]
+    assert NamedModel("package:make", None, 0).weights_files() == []

@@ -124,6 +124,19 @@ def test_pool_ends_with_1_if_a_checkpoint_was_left_out(run, data, weights, tmp_p
     assert "confidence" in printed  # without labels it is all there is next to the effective degree
 
 
+def test_a_checkpoint_saved_while_the_pool_is_measured_is_not_left_out(run, data, weights, tmp_path, monkeypatch):
+    measure = effdeg.measure_pool
+
+    def measure_and_save(*given, **settings):
+        rows = measure(*given, **settings)
+        torch.save(small().state_dict(), tmp_path / "later.pt")
+        return rows
+
+    monkeypatch.setattr(effdeg, "measure_pool", measure_and_save)
+    code, *_ = run("pool", SMALL, "--weights", tmp_path, "--data", data, "--out", tmp_path / "pool.csv", *FAST)
+    assert code == 0
+
+
 def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):
     cells = []
     for shade in range(6):

@@ -49,14 +49,17 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     Inputs are a tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
     map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or a list
     of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples, whose first
-    entry is used, or mappings, whose labels (:data:`LABELS`) are left out; if ``labeled``, labels are kept and
-    :func:`split_labels` splits a fetched batch. Other lists are refused: their entries may be examples or batches.
+    entry is used, or mappings, whose labels (:data:`LABELS`) are left out; if ``labeled``, labels are kept, which
+    may be a list, and :func:`split_labels` splits a fetched batch. Other lists are refused: their entries may be
+    examples or batches.
 
     Only the drawn examples of a map-style data set are read. An iterable is read to its end, which must come before
     :data:`MOST_EXAMPLES` and :data:`MOST_BYTES`.
     """
     if isinstance(inputs, Examples):
         return inputs
+    if labeled and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], list):
+        inputs = inputs[0], torch.as_tensor(inputs[1], device="cpu")
     if isinstance(inputs, data.DataLoader):
         return _from_loader(inputs, labeled)
     if isinstance(inputs, data.IterableDataset):

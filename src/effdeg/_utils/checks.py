@@ -99,6 +99,12 @@ def check_number(name: str, value: object, meaning: str, *, zero: bool = False) 
     return number
 
 
+def check_level(level: float) -> None:
+    """Raise unless ``level`` can be the confidence level of an interval."""
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
+
+
 def check_weight(weight: object) -> None:
     """Raise unless ``weight`` can be the weight of a penalty."""
     varying = "a function of the step, such as effdeg.SineRamp, or is given to Method.loss"

@@ -110,9 +110,9 @@ def checksum(first: Path, *others: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def list_weights(folder: Path) -> list[Path]:
-    """Return the files of weights of a Hugging Face model folder."""
-    return sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
+def list_weights(path: Path) -> list[Path]:
+    """Return the files of weights of a Hugging Face model folder, or the path itself if it is a file."""
+    return sorted([*path.glob("*.safetensors"), *path.glob("*.bin")]) if path.is_dir() else [path]
 
 
 def make_folder(folder: Path, what: str) -> None:

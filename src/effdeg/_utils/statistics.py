@@ -5,6 +5,8 @@ from statistics import NormalDist
 
 from torch import Tensor
 
+from effdeg._utils.checks import check_level
+
 
 def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
     """Return the mean of independent draws and its standard error, which is infinite for a single draw."""
@@ -14,8 +16,7 @@ def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
 
 def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[float, float]:
     """Return the interval that covers the true mean with probability ``level``, by Student's t."""
-    if not 0 < level < 1:
-        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
+    check_level(level)
     margin = student_quantile((1 + level) / 2, count - 1) * stderr if count > 1 else math.inf
     return mean - margin, mean + margin
 

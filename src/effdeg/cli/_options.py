@@ -74,12 +74,13 @@ class DeviceOptions:
         _run(help="Precision to run in; the model's own if not given."),
     ] = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of :func:`effdeg.measure`."""
+    def settings(self, *, here: bool = True) -> dict[str, Any]:
+        """Return the arguments of :func:`effdeg.measure`; the device as it was given, if it is on another machine."""
         import torch
 
         dtype = getattr(torch, self.dtype) if self.dtype else None
-        return {"batch_size": self.batch_size, "device": pick_device(self.device), "dtype": dtype}
+        device = pick_device(self.device) if here else self.device
+        return {"batch_size": self.batch_size, "device": device, "dtype": dtype}
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,8 @@ class NamedModel:
 
     def weights_files(self) -> list[Path]:
         """Return the files that the weights come from; none if the model's code makes them."""
-        path = Path(self.source)
-        if self.weights is not None:
-            return [self.weights]
-        if path.is_dir():
-            return list_weights(path)
-        return [path] if path.suffix == ".pt2" else []
+        path = self.weights or Path(self.source)
+        return list_weights(path) if self.weights or path.is_dir() or path.suffix == ".pt2" else []
 
     def record(self, measured: "Measurement", data: "LoadedData") -> "Measurement":
         """Return a measurement whose settings record the data and the weights."""

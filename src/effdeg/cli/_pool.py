@@ -1,7 +1,7 @@
 """``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
 
 import csv
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,20 +76,20 @@ def pool(
     the same command continues. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.
     """
     check_target("--out", out, {".csv"})
+    from effdeg.pools._files import name_checkpoints
+
+    files = name_checkpoints(weights)
     examples = read_options.load(data)
     more: dict[str, Any] = {
         name: None if file is None else _pair(read_options.load(file), file, f"--{name}")
         for name, file in (("train", train), ("labeled", labeled))
     }
-    named = o.NamedModel(model, weights[0], path_options.seed)
-    # With Ray, the device is on other machines.
-    running = replace(device_options, device=None if ray else device_options.device).settings()
-    running |= {"device": device_options.device} if ray else {}
+    running = device_options.settings(here=ray is None)
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
-    with o.prepare_run([named], examples):
+    with o.prepare_run([], examples):
         rows = effdeg.measure_pool(
             architecture,
-            weights,
+            files,
             _pair(examples, data),
             **more,
             proxies=proxies or (),
@@ -110,9 +110,7 @@ def pool(
     if others := _list_models(out) - {row["model"] for row in rows}:
         them = shorten(sorted(others), 5)
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
-    from effdeg.pools._files import name_checkpoints
-
-    if len(rows) < len(name_checkpoints(weights)):
+    if len(rows) < len(files):
         raise typer.Exit(1)
 
 

@@ -71,8 +71,6 @@ class LabeledExamples:
     """Examples that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
 
     def __init__(self, data: Any, name: str) -> None:
-        if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
-            data = data[0], torch.as_tensor(data[1], device="cpu")
         try:
             with seed_everything(0):  # a loader may draw
                 self.examples, self.name = as_examples(data, labeled=True), name

@@ -1,10 +1,10 @@
-"""The files of checkpoints: their names in a table, and their checksums."""
+"""The files of checkpoints and their names in a table."""
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from effdeg._utils.files import checksum, list_weights
+from effdeg._utils.files import list_weights
 
 _SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
 File = str | os.PathLike[str]
@@ -49,8 +49,3 @@ def list_files(path: Path) -> list[Path]:
 
 def _is_model_folder(path: Path) -> bool:
     return (path / "config.json").is_file() and bool(list_weights(path))
-
-
-def find_checksum(path: Path) -> str:
-    """Return the SHA-256 of a checkpoint, a file or a Hugging Face model folder."""
-    return checksum(*(list_weights(path) if path.is_dir() else [path]))

@@ -3,26 +3,27 @@
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from effdeg._models.inference import Device, check_device, check_runnable
+from effdeg._models.inference import Device, check_runnable
 from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.distributed import rank_and_size
+from effdeg._utils.files import checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
-from effdeg.pools._files import File, find_checksum, name_checkpoints
-from effdeg.pools._runners import check_address, find_gpu, import_ray, run_here, run_on_ray
+from effdeg.pools._files import File, name_checkpoints
+from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import PoolTable, Row
 
 
@@ -130,13 +131,12 @@ def measure_pool(
         proxy_examples=proxy_examples,
         dtype=dtype,
     )
-    _check_run(model, dtype=dtype, workers=workers, device=device, ray=ray)
+    here = device if ray is None else None  # with Ray, the device is on other machines
+    _check_run(model, dtype=dtype, workers=workers, device=here, ray=ray)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     if problem := describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch.")):
         warnings.warn(problem, stacklevel=2)
-    own, where = copy.deepcopy(model), device
-    if ray is not None:
-        own, where = own.cpu(), find_gpu(model, device)
+    own = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
     measurer = CheckpointMeasurer(
         model=own,
         data=LabeledExamples(data, "data"),
@@ -146,16 +146,18 @@ def measure_pool(
         settings=settings,
         batch_size=batch_size,
         workers=workers,
-        device=where,
+        device=here,
     )
+    run = partial(run_here, measurer)
+    if ray is not None:
+        run = partial(run_on_ray, measurer, address=ray, device=find_gpu(model, device))
     measurer.check_proxies()
-    # With Ray, the device is on other machines.
-    columns = (measurer if ray is None else replace(measurer, device=None)).try_out()
+    columns = measurer.try_out()
     table = PoolTable(target, _describe(measurer, reference), columns)
     names = _name_by_checksum(files, progress=progress)
     _drop_changed(table, names)
     _reuse_rows(table, names, files)
-    _add_missing(table, names, files, measurer, ray=ray, progress=progress)
+    _add_missing(table, names, files, run, progress=progress)
     return [table.rows[name] for name in files if name in table.rows]
 
 
@@ -174,12 +176,10 @@ def _check_run(model: object, *, dtype: torch.dtype | None, workers: int, device
     check_count("workers", workers, least=0)
     if rank_and_size()[1] > 1:
         raise ValueError("a pool is measured by one process, not under torchrun. Use ray= to distribute checkpoints.")
-    check_runnable(model, device=None, dtype=dtype)
+    check_runnable(model, device=device, dtype=dtype)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; checkpoints are loaded into an nn.Module.")
-    if ray is None:
-        check_device(device)
-    else:
+    if ray is not None:
         import_ray()
         check_address(ray)
 
@@ -218,7 +218,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
-        "reference": None if reference is None else find_checksum(Path(reference)),
+        "reference": None if reference is None else checksum(*list_weights(Path(reference))),
         **measurer.settings.to_dict(),
     }
 
@@ -228,7 +228,7 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
     names: dict[str, list[str]] = {}
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):
-            names.setdefault(find_checksum(file), []).append(name)
+            names.setdefault(checksum(*list_weights(file)), []).append(name)
             update(number, name)
     return names
 
@@ -246,31 +246,29 @@ def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping
     """Add the rows of checkpoints whose weights have been measured under another name."""
     for digest, same in names.items():
         missing = [name for name in same if name not in table.rows]
-        renamed = [name for name in table.find_names(digest) if name not in files]
+        known = table.find(digest)
+        renamed = [name for name in known if name not in files]
         for old, new in zip(renamed, missing, strict=False):
             table.rename(old, new)
-        known, missing = table.find(digest), missing[len(renamed) :]
-        if known is not None and missing:
-            table.add(missing, digest, known)
+        if known and len(missing) > len(renamed):
+            table.add(missing[len(renamed) :], digest, next(iter(known.values())))
 
 
 def _add_missing(
     table: PoolTable,
     names: Mapping[str, list[str]],
     files: Mapping[str, Path],
-    measurer: CheckpointMeasurer,
+    run: Callable[[Mapping[str, Path]], Outcomes],
     *,
-    ray: str | None,
     progress: bool,
 ) -> None:
     """Measure the checkpoints that are not in the table yet."""
-    missing = {digest: files[same[0]].absolute() for digest, same in names.items() if table.find(digest) is None}
+    missing = {digest: files[same[0]].absolute() for digest, same in names.items() if not table.find(digest)}
     if not missing:
         return
     reason = ""
-    outcomes = run_here(measurer, missing) if ray is None else run_on_ray(measurer, missing, ray)
     with progress_bar("checkpoints", len(missing), enabled=progress) as update:
-        for number, (digest, measures) in enumerate(outcomes, start=1):
+        for number, (digest, measures) in enumerate(run(missing), start=1):
             if isinstance(measures, str):
                 reason = measures
                 table.write()  # without the row that it may have had before its weights changed

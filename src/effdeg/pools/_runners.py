@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def run_here(measurer: CheckpointMeasurer, files: Mapping[str, Path]) -> Outcome
     return ((digest, _measure(measurer, file)) for digest, file in files.items())
 
 
-def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address: str) -> Outcomes:
+def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address: str, device: str | None) -> Outcomes:
     """Measure each checkpoint in a task of Ray, in any order; the model and the examples are sent only once."""
     ray: Any = import_ray()
     connects = not ray.is_initialized()
@@ -31,12 +32,12 @@ def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address:
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
     pending: dict[Any, str] = {}
     try:
-        needed = {"CPU": 1 + measurer.workers, "GPU": int(measurer.device is not None)}
+        needed = {"CPU": 1 + measurer.workers, "GPU": int(device is not None)}
         for kind, number in needed.items():
             if (there := ray.cluster_resources().get(kind, 0)) < number:
                 raise ValueError(f"ray={address!r} has {there:g} {kind}s, and a checkpoint needs {number}.")
         task = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(_measure)
-        shared = ray.put(measurer)
+        shared = ray.put(replace(measurer, device=device))
         pending = {task.remote(shared, file): digest for digest, file in files.items()}
         while pending:
             (ready,), _ = ray.wait(list(pending))

@@ -28,13 +28,9 @@ class PoolTable:
         else:
             write_json(settings_file(file), settings)
 
-    def find(self, checksum: str) -> Row | None:
-        """Return a row of a checkpoint with this checksum; None if there is none."""
-        return next((row for row in self.rows.values() if row["sha256"] == checksum), None)
-
-    def find_names(self, checksum: str) -> list[str]:
-        """Return the names of all rows of a checkpoint with this checksum."""
-        return [name for name, row in self.rows.items() if row["sha256"] == checksum]
+    def find(self, checksum: str) -> dict[str, Row]:
+        """Return the rows of a checkpoint with this checksum, by name."""
+        return {name: row for name, row in self.rows.items() if row["sha256"] == checksum}
 
     def is_stale(self, name: str, checksum: str) -> bool:
         """Return whether the row of this name is that of another checkpoint."""

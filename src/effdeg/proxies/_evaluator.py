@@ -440,8 +440,6 @@ def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
     """Read the inputs and labels of all examples, or of ``count`` of them, drawn with the seed."""
     if data is None:
         return None, None
-    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], list):
-        data = (data[0], torch.as_tensor(data[1], device="cpu"))
     examples = as_examples(data, labeled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_count
+from effdeg._utils.checks import check_count, check_level
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
 from effdeg.ranking._result import Ranking
@@ -107,8 +107,7 @@ def rank(
     require("scipy", extra="ranking", purpose="effdeg.ranking")
     check_count("resamples", resamples, least=_MIN_RESAMPLES)
     check_count("seed", seed, least=0)
-    if not 0 < level < 1:
-        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
+    check_level(level)
     pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model, strata or ())
     families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
     counts = _draw(pool, resamples, np.random.default_rng(seed))
@@ -201,12 +200,12 @@ def _score(
     if not pool.strata:
         for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
             parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
-    if evaluation.neighbors:
-        by_axis = zip(evaluation.neighbors.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
+    if neighbors := evaluation.neighbors:
+        by_axis = zip(neighbors.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
         parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
-    if "sign_errors" in found and evaluation.neighbors:
-        worst = int(found["sign_errors"][:, 0, column].argmax())
-        parts["worst_environment"] = evaluation.neighbors.environments[worst]
+        if neighbors.environments:
+            worst = int(found["sign_errors"][:, 0, column].argmax())
+            parts["worst_environment"] = neighbors.environments[worst]
     if evaluation.information:
         least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
         parts["information_given"] = evaluation.information.sets[least]
