@@ -18,8 +18,8 @@ import torch
 from toys import RECIPE, Toy, finish, make_job
 
 from effdeg_lab.engine import Training
-from effdeg_lab.results import matching
 from effdeg_lab.runs import BusyError, FinishedError, RunFolder, StoppedError, read_run
+from effdeg_lab.selection import matching
 
 STATE = {"weights": {"w": torch.arange(1000.0)}, "random": torch.get_rng_state(), "epoch": 0, "lr": [0.1, None]}
 

@@ -15,7 +15,9 @@ from scipy.stats import t as student
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.runs import Run
-from effdeg_lab.settings import Settings, format_setting
+from effdeg_lab.selection import get_position, group_runs, matching, read_settings
+from effdeg_lab.settings import format_setting
+from effdeg_lab.tuning import Choice, find_tuning_runs, list_choices
 
 # Settings of scale that change what is recorded of a run, not how it ends.
 _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
@@ -23,17 +25,6 @@ _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
 _SHORTEST, _LONGEST = 0.8, 1.05
 _MISSED = 1.5  # a run that was planned for equal time may turn out to take up to this multiple
 _LISTED = 5  # more seeds than this are not listed one by one
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How the tuning of a method went: the values that did best on held-out examples, and all that were tried."""
-
-    changes: dict[str, Any]
-    score: float
-    tried: list[tuple[dict[str, Any], float]]
-    held_out: int
-    epochs: int
 
 
 @dataclass(frozen=True)
@@ -218,8 +209,8 @@ class Results:
         """Return the results at each point of the grid that was run; these results themselves without a grid."""
         kind, axes = type(self.recipe.settings), list(self.recipe.grid)
         runs = [run for each in self.methods for run in each.runs]
-        found = _group(runs, kind, axes) if axes else []
-        found.sort(key=lambda group: [*map(_place_of, self.recipe.grid.values(), group[0].values())])
+        found = group_runs(runs, kind, axes) if axes else []
+        found.sort(key=lambda group: [*map(get_position, self.recipe.grid.values(), group[0].values())])
 
         def pick(each: MethodRuns, at: Sequence[Run]) -> MethodRuns:
             kept = tuple(run for run in each.runs if run in at)
@@ -249,11 +240,6 @@ def _write_seeds(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _place_of(values: Sequence[Any], value: Any) -> int:
-    """Sort as the recipe lists them; what a user added comes last."""
-    return values.index(value) if value in values else len(values)
-
-
 def _write(value: Any) -> str:
     return f"{len(value)} values" if isinstance(value, list) and len(value) > 3 else format_setting(value)
 
@@ -277,7 +263,8 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
 
     def get_scale(run: Run, method: Method) -> dict[str, Any]:
         """Return the scale that a run belongs to; what the method or the point sets itself is no scale."""
-        return _read(run, kind, own) | {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
+        fixed = {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
+        return read_settings(run, kind, own) | fixed
 
     found_scales = (get_scale(run, each) for each, found in kept for run in found if run.finished)
     scales = {json.dumps(scale): scale for scale in found_scales}
@@ -312,27 +299,13 @@ def _pick_runs(
         return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
-    groups = _group(usable, kind, method.tune)
+    groups = group_runs(usable, kind, method.tune)
     values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     choice = next((each for each in choices if each.changes == values), choice)
     # Older versions may have left a second run with the same settings.
-    points = {(run.seed, *_read(run, kind, recipe.axes).values()): run for run in reversed(picked)}
+    points = {(run.seed, *read_settings(run, kind, recipe.axes).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
     return MethodRuns(method, ordered, "run", values_used=values, choice=choice)
-
-
-def _read(run: Run, kind: type[Settings], names: Iterable[str]) -> dict[str, Any]:
-    complete = kind.complete(run.settings)
-    return {name: complete[name] for name in names}
-
-
-def _group(runs: Iterable[Run], kind: type[Settings], names: Iterable[str]) -> list[tuple[dict[str, Any], list[Run]]]:
-    """Group runs by some of their settings, in the order in which they appear."""
-    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
-    for run in runs:
-        values = _read(run, kind, names)
-        groups.setdefault(json.dumps(values), (values, []))[1].append(run)
-    return list(groups.values())
 
 
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
@@ -362,41 +335,6 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
         elif missed:
             longer[name] = missed[0][1]
     return EqualTime(reference.method, seconds, found, longer)
-
-
-def matching(
-    runs: Iterable[Run],
-    recipe: Recipe,
-    method: Method,
-    *,
-    tuning: bool = False,
-    changes: Mapping[str, Any] | None = None,
-) -> list[Run]:
-    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the recipe.
-
-    A scale that the method sets itself is fixed. With ``tuning`` these are the runs that tune the method, on held-out
-    examples. The settings in ``changes`` must be equal, except for those of scale in runs that tune.
-    """
-    changes = changes or {}
-    together = {**(recipe.tuning if tuning else {}), **changes}
-    if tuning and together.get("held_out", 0) < 1:
-        return []
-    kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
-    scale = {"seed", *kind.scale_names()}
-    free = (scale - method.changes.keys() | method.tune.keys()) - changes.keys() | (scale if tuning else set())
-    required = {key: value for key, value in settings.items() if key not in free and key not in recipe.axes}
-    fixed = {axis: settings[axis] for axis in recipe.axes if axis in changes}
-    points = [point | fixed for point in recipe.points()]
-    name, defaults = kind.kind_name(), kind.complete({})
-
-    def agrees(run: Run) -> bool:
-        return all(run.settings.get(key, defaults.get(key)) == value for key, value in required.items())
-
-    # Most runs differ in a setting, and are not completed.
-    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == name and agrees(run)]
-    # A setting that is not known here may have changed everything.
-    known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
-    return [run for run, own in known if {axis: own[axis] for axis in recipe.axes} in points]
 
 
 def list_others(
@@ -430,56 +368,3 @@ def list_others(
         needed |= {} if point in points else point
         groups.setdefault(json.dumps(needed), (needed, []))[1].append(run)
     return sorted(groups.values(), key=lambda group: -len(group[1]))
-
-
-def find_tuning_runs(
-    runs: Iterable[Run],
-    recipe: Recipe,
-    method: Method,
-    changes: Mapping[str, Any] | None = None,
-    held_out: int | None = None,
-) -> list[Run]:
-    """Find the runs that tune a method, finished or not, on any number of held-out examples or on a given one.
-
-    Runs of a single value on another number than the recipe's are left out, unless it is given: they tune nothing.
-    """
-    if not recipe.tuning:
-        return []
-    sizes: dict[int, list[Run]] = {}
-    for run in runs:
-        sizes.setdefault(run.settings.get("held_out", 0), []).append(run)
-    found, usual = list[Run](), held_out or recipe.tuning["held_out"]
-    for size in sizes if held_out is None else [held_out]:
-        own = matching(sizes.get(size, ()), recipe, method, tuning=True, changes={**(changes or {}), "held_out": size})
-        if size == usual or len(_group(own, type(recipe.settings), method.tune)) > 1:
-            found += own
-    return found
-
-
-def list_choices(
-    recipe: Recipe,
-    method: Method,
-    runs: Iterable[Run],
-    changes: Mapping[str, Any] | None = None,
-    held_out: int | None = None,
-) -> list[Choice]:
-    """List the values that tuning chose for a method, by its finished runs; those that count first.
-
-    There is one choice for each scale and number of held-out examples at which several values were tried: a single
-    value was not tuned, it may be the run of another recipe on held-out examples. It counts only if there is no other.
-    The recipe's number of examples comes first, then the longest runs.
-    """
-    kind, choices = type(recipe.settings), []
-    tuned = find_tuning_runs(runs, recipe, method, changes, held_out) if method.tune else []
-    for scale, found in _group((run for run in tuned if run.finished), kind, ("held_out", *kind.scale_names())):
-        groups = _group(found, kind, method.tune)
-        groups.sort(key=lambda group: [*map(_place_of, method.tune.values(), group[0].values())])
-        # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
-        scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
-        tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
-        choice = Choice(*max(tried, key=lambda pair: pair[1]), tried, scale["held_out"], int(scale.get("epochs", 0)))
-        choices.append((choice, len(found)))
-    several = [each for each in choices if len(each[0].tried) > 1] or choices
-    usual = recipe.tuning.get("held_out")
-    several.sort(key=lambda each: (each[0].held_out == usual, each[0].epochs, each[1]), reverse=True)
-    return [choice for choice, _ in several]

@@ -15,9 +15,9 @@ import torch
 
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
-from effdeg_lab.results import list_choices
 from effdeg_lab.runs import Run, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
+from effdeg_lab.tuning import list_choices
 from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
 
 _SAME_TIME = 0.05  # training times that differ by less than this share are equal
