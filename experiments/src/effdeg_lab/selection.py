@@ -1,4 +1,4 @@
-"""Which of all runs belong to a method, and groups of runs with equal settings."""
+"""Find the runs of a method among all runs, and group runs by their settings."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +17,10 @@ def matching(
     tuning: bool = False,
     changes: Mapping[str, Any] | None = None,
 ) -> list[Run]:
-    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the recipe.
+    """Find the runs of a method, finished or not: at any scale, any tuned value, and every point of the recipe's grid.
 
-    A scale that the method sets itself is fixed. With ``tuning`` these are the runs that tune the method, on held-out
-    examples. The settings in ``changes`` must be equal, except for those of scale in runs that tune.
+    Settings of scale that the method itself sets must be equal. With ``tuning``, find the runs that tune the method, on
+    held-out examples. The settings in ``changes`` must be equal, except for those of scale in tuning runs.
     """
     changes = changes or {}
     together = {**(recipe.tuning if tuning else {}), **changes}
@@ -37,15 +37,15 @@ def matching(
     def agrees(run: Run) -> bool:
         return all(run.settings.get(key, defaults.get(key)) == value for key, value in required.items())
 
-    # Most runs differ in a setting, and are not completed.
+    # Completing settings is slow, and most runs are ruled out without it.
     complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == name and agrees(run)]
-    # A setting that is not known here may have changed everything.
+    # An unknown setting may have changed anything.
     known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
     return [run for run, own in known if {axis: own[axis] for axis in recipe.axes} in points]
 
 
 def read_settings(run: Run, kind: type[Settings], names: Iterable[str]) -> dict[str, Any]:
-    """Return some settings of a run, with the defaults of those that are newer than the run."""
+    """Return some settings of a run, with defaults for those that are newer than the run."""
     complete = kind.complete(run.settings)
     return {name: complete[name] for name in names}
 
@@ -53,7 +53,7 @@ def read_settings(run: Run, kind: type[Settings], names: Iterable[str]) -> dict[
 def group_runs(
     runs: Iterable[Run], kind: type[Settings], names: Iterable[str]
 ) -> list[tuple[dict[str, Any], list[Run]]]:
-    """Group runs by some of their settings, in the order in which they appear."""
+    """Group runs by some of their settings, in order of appearance."""
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         values = read_settings(run, kind, names)
@@ -62,5 +62,5 @@ def group_runs(
 
 
 def get_position(values: Sequence[Any], value: Any) -> int:
-    """Sort as the recipe lists them; what a user added comes last."""
+    """Return the position of a value in the recipe's list, as a sort key; a user's own values come last."""
     return values.index(value) if value in values else len(values)

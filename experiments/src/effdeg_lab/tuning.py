@@ -1,4 +1,4 @@
-"""The values that tuning chose for a method, by the accuracy of its runs on held-out examples."""
+"""The values that tuning chose for a method, by accuracy on held-out examples."""
 
 import statistics
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from effdeg_lab.selection import get_position, group_runs, matching
 
 @dataclass(frozen=True)
 class Choice:
-    """How the tuning of a method went: the values that did best on held-out examples, and all that were tried."""
+    """The result of tuning a method: the values that did best on held-out examples, and all that were tried."""
 
     changes: dict[str, Any]
     score: float
@@ -30,9 +30,10 @@ def find_tuning_runs(
     changes: Mapping[str, Any] | None = None,
     held_out: int | None = None,
 ) -> list[Run]:
-    """Find the runs that tune a method, finished or not, on any number of held-out examples or on a given one.
+    """Find the runs that tune a method, finished or not, with any number of held-out examples or a given one.
 
-    Runs of a single value on another number than the recipe's are left out, unless it is given: they tune nothing.
+    If only one value was run with a number of held-out examples other than the recipe's or the given one, that is not
+    tuning, and the runs are left out.
     """
     if not recipe.tuning:
         return []
@@ -54,18 +55,18 @@ def list_choices(
     changes: Mapping[str, Any] | None = None,
     held_out: int | None = None,
 ) -> list[Choice]:
-    """List the values that tuning chose for a method, by its finished runs; those that count first.
+    """List the values that tuning chose for a method, by its finished runs, the most relevant choice first.
 
-    There is one choice for each scale and number of held-out examples at which several values were tried: a single
-    value was not tuned, it may be the run of another recipe on held-out examples. It counts only if there is no other.
-    The recipe's number of examples comes first, then the longest runs.
+    There is one choice for each scale and number of held-out examples. Those with a single value are used only if there
+    are no others: that value was not tuned and may come from another recipe's run on held-out examples. The recipe's
+    number of held-out examples comes first, then more epochs.
     """
     kind, choices = type(recipe.settings), []
     tuned = find_tuning_runs(runs, recipe, method, changes, held_out) if method.tune else []
     for scale, found in group_runs((run for run in tuned if run.finished), kind, ("held_out", *kind.scale_names())):
         groups = group_runs(found, kind, method.tune)
         groups.sort(key=lambda group: [*map(get_position, method.tune.values(), group[0].values())])
-        # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
+        # A run without an accuracy went wrong and must not be chosen, so it scores 0.
         scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
         tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
         choice = Choice(*max(tried, key=lambda pair: pair[1]), tried, scale["held_out"], int(scale.get("epochs", 0)))
