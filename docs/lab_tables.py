@@ -16,8 +16,9 @@ from which_model import FIT, keep_fitted
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
-from effdeg_lab.results import Results, collect, list_others, matching
+from effdeg_lab.results import Results, collect, list_others
 from effdeg_lab.runs import Run
+from effdeg_lab.selection import matching
 from effdeg_lab.studies.methods import count_seeds, format_duration
 from effdeg_lab.studies.pool import (
     DEGREES,

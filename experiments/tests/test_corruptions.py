@@ -72,7 +72,7 @@ def truncate(file):
         (write_archive, lambda folder: (folder / "fog.npy").unlink(), r"incomplete: fog\.npy is missing"),
         (write_archive, lambda folder: (folder / "labels.npy").unlink(), r"incomplete: labels\.npy is missing"),
         (write_archive, truncate("snow.npy"), r"snow\.npy cannot be read as images of CIFAR-10-C: "),
-        (write_archive, save("snow.npy", np.zeros((29, 32, 32, 3), "u1")), r"it has 29 images, and labels\.npy 30"),
+        (write_archive, save("snow.npy", np.zeros((29, 32, 32, 3), "u1")), r"it has 29 images, and labels\.npy has 30"),
         (write_archive, save("snow.npy", np.zeros((30, 32, 32, 3))), r"snow\.npy .* float64 of the shape \(6, 3, 32"),
         (write_archive, save("snow.npy", np.zeros(30, "u1")), r"snow\.npy cannot be read as images"),
         (write_archive, save("labels.npy", np.full(30, 10)), "labels from 0 to 9"),

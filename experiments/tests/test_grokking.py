@@ -67,7 +67,7 @@ def test_what_is_trained_on_does_not_validate_and_nothing_is_lost():
         ({"prime": 91}, "prime=91 is not a prime number"),
         ({"fraction": 1.0}, "leaves 9312 to train on"),
         ({"fraction": 0.0001}, "leaves 1 to train on"),
-        ({"width": 20}, "width=20 cannot be shared evenly by 4 heads.*multiple of 8"),
+        ({"width": 20}, "width=20 cannot be divided among 4 heads.*multiple of 8"),
         ({"evaluations": 1}, "evaluations=1 is out of range: it must be at least 2"),
         ({"measure_nodes": 40}, "measure_nodes=40 cannot determine a polynomial of measure_degree=40"),
     ],

@@ -53,7 +53,7 @@ def make_results(names=DENSE, **changes):
 
 
 def test_fits_must_leave_room_above_the_polynomials():
-    with pytest.raises(ValueError, match=r"degree=10 leaves no room above .* Use degree=11"):
+    with pytest.raises(ValueError, match=r"degree=10 is not above .* Use degree=11"):
         PathDegrees(degree=10)
 
 

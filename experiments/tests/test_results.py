@@ -5,8 +5,10 @@ import pytest
 from scipy import stats
 from toy_results import METHODS, POOL, Toy, make_run
 
-from effdeg_lab.results import Difference, Spread, collect, list_choices, matching
+from effdeg_lab.results import Difference, Spread, collect
 from effdeg_lab.runs import Run
+from effdeg_lab.selection import matching
+from effdeg_lab.tuning import list_choices
 
 ED = METHODS.method("ed")
 

@@ -260,7 +260,7 @@ def test_runs_that_logged_nothing_or_less_can_be_read():
 
 
 def test_agents_cannot_be_trained_for_longer_by_the_epochs_of_an_update():
-    with pytest.raises(ValueError, match="runs of procgen-starpilot have no setting epochs, by which to train longer"):
+    with pytest.raises(ValueError, match="runs of procgen-starpilot have no setting epochs that could be raised"):
         Plan(STARPILOT, equal_time="ed").check(None)
 
 

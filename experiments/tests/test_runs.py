@@ -18,8 +18,8 @@ import torch
 from toys import RECIPE, Toy, finish, make_job
 
 from effdeg_lab.engine import Training
-from effdeg_lab.results import matching
 from effdeg_lab.runs import BusyError, FinishedError, RunFolder, StoppedError, read_run
+from effdeg_lab.selection import matching
 
 STATE = {"weights": {"w": torch.arange(1000.0)}, "random": torch.get_rng_state(), "epoch": 0, "lr": [0.1, None]}
 
@@ -151,7 +151,7 @@ def test_a_class_of_the_same_name_in_another_module_is_another_kind_of_settings(
 def test_only_one_process_works_on_a_run(tmp_path):
     one, other = make_job(tmp_path), make_job(tmp_path, recipe="ablation", method="ed")
     one.claim()
-    with pytest.raises(BusyError, match=r"another process works on the run .*: wait for it, or end it"):
+    with pytest.raises(BusyError, match=r"another process is working on the run .*: wait for it, or end it"):
         other.start()
     one.start()
     one.close()
@@ -285,7 +285,10 @@ def test_a_full_disk_leaves_no_half_line_no_half_file_and_the_last_good_checkpoi
         for write, message in (
             (lambda: job.log({"epoch": 2, "more": "than there is room for"}), ""),
             (lambda: job.finish({"test_accuracy": 0.5}, {"w": torch.zeros(2000)}), ""),
-            (lambda: job.save(STATE | {"epoch": 2}), r".*checkpoint-000002-.*\. Make room, and start the run again\.$"),
+            (
+                lambda: job.save(STATE | {"epoch": 2}),
+                r".*checkpoint-000002-.*\. Free some space, and start the run again\.$",
+            ),
         ):
             with pytest.raises(OSError, match=rf"(?=.*(No space left|File too large)){message}"):
                 write()
@@ -317,7 +320,7 @@ def test_instead_of_a_damaged_checkpoint_the_one_before_is_used(job, damage):
     content[len(content) // 2] ^= damage == "flipped"
     newest.write_bytes(content[: {"truncated": -100, "empty": 0}.get(damage)])
     job.close()
-    with pytest.warns(RuntimeWarning, match=rf"{newest} is passed over: "):
+    with pytest.warns(RuntimeWarning, match=rf"{newest} is skipped: "):
         assert job.start()["epoch"] == 1
 
 

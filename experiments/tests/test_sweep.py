@@ -302,7 +302,7 @@ def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path
     killed = (
         "The worker died unexpectedly"
         if ray
-        else "killed by SIGKILL (perhaps for lack of memory); the next sweep continues it"
+        else "killed by SIGKILL (perhaps out of memory); the next sweep continues it"
     )
     assert (ended["plain"], ended["broken"]) == (("finished", "finished"), ("failed", "beyond repair"))
     assert ended["killed"][1].startswith(killed)

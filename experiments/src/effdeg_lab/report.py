@@ -14,12 +14,14 @@ from markupsafe import Markup
 from effdeg.io import render_html
 from effdeg_lab import tables
 from effdeg_lab.recipe import Method, Recipe
-from effdeg_lab.results import Results, collect, find_tuning_runs, list_others, matching
+from effdeg_lab.results import Results, collect, list_others
 from effdeg_lab.runs import Run
+from effdeg_lab.selection import matching
 from effdeg_lab.settings import format_setting
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.methods import format_duration, format_values, write_sweep_command
 from effdeg_lab.tables import NOTHING, Table
+from effdeg_lab.tuning import find_tuning_runs
 from effdeg_lab.verdicts import Verdict
 
 _MOST_OTHERS = 3  # groups of runs with other settings that are listed

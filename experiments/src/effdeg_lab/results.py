@@ -1,4 +1,4 @@
-"""From runs on disk to what a recipe's study looks at: the finished runs of each method, at one scale."""
+"""The results that a study reads: a recipe's finished runs, by scale and method."""
 
 import json
 import math
@@ -15,30 +15,21 @@ from scipy.stats import t as student
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.runs import Run
-from effdeg_lab.settings import Settings, format_setting
+from effdeg_lab.selection import get_position, group_runs, matching, read_settings
+from effdeg_lab.settings import format_setting
+from effdeg_lab.tuning import Choice, find_tuning_runs, list_choices
 
-# Settings of scale that change what is recorded of a run, not how it ends.
+# Settings of scale that change only what a run records, not how it ends.
 _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
-# A run counts as one of equal time if it took between these shares of the reference's time.
+# The training time of a run at equal time, as a multiple of the reference's.
 _SHORTEST, _LONGEST = 0.8, 1.05
-_MISSED = 1.5  # a run that was planned for equal time may turn out to take up to this multiple
-_LISTED = 5  # more seeds than this are not listed one by one
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How the tuning of a method went: the values that did best on held-out examples, and all that were tried."""
-
-    changes: dict[str, Any]
-    score: float
-    tried: list[tuple[dict[str, Any], float]]
-    held_out: int
-    epochs: int
+_MISSED = 1.5  # runs planned for equal time may turn out to take up to this long
+_LISTED = 5  # the most seeds that are listed one by one
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean over seeds and their standard deviation, which a single seed does not have."""
+    """The mean over seeds and the standard deviation, which is None for a single seed."""
 
     mean: float
     std: float | None
@@ -52,15 +43,15 @@ class Spread:
 
     @property
     def stderr(self) -> float | None:
-        """The standard error of the mean, which a single seed does not have."""
+        """The standard error of the mean; None for a single seed."""
         return None if self.std is None else self.std / math.sqrt(self.count)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one method is above another: a 95% interval by Student's t, paired by seed where they share seeds.
+    """The difference between two methods with a 95% interval by Student's t, paired by seed where they share seeds.
 
-    There is no interval for single seeds, nor for seeds that agree to the last digit: that is an accident of counting.
+    A single seed has no interval, nor have seeds that agree to the last digit: that is a coincidence.
     """
 
     value: float
@@ -70,13 +61,12 @@ class Difference:
     def of(cls, one: Mapping[int, float], other: Mapping[int, float], *, comparisons: int = 1) -> "Difference":
         """Compare two sets of values, each given by seed.
 
-        With several comparisons the interval is as much wider as makes all of them hold at once in 95% of cases
-        (Bonferroni).
+        With several comparisons, intervals are widened so that all of them hold at once in 95% of cases (Bonferroni).
         """
         shared = [one[seed] - other[seed] for seed in one if seed in other]
         sides = [Spread.of(shared)] if len(shared) > 1 else [Spread.of(one.values()), Spread.of(other.values())]
         value = sides[0].mean if len(shared) > 1 else sides[0].mean - sides[1].mean
-        count = min(side.count for side in sides)  # cautious where the sides vary differently
+        count = min(side.count for side in sides)  # conservative where the variances differ
         stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
         if count == 1 or stderr < 1e-12:
             return cls(value, None)
@@ -89,11 +79,11 @@ class MethodRuns:
     """The runs of one method at one scale."""
 
     method: Method
-    runs: tuple[Run, ...]  # finished ones, by seed; of a pool, those of all points of the grid
+    runs: tuple[Run, ...]  # finished, ordered by seed; in a pool, at all points of the grid
     state: Literal["run", "not run", "not finished", "failed"]
     failure: str | None = None  # the last line of the error that ended it
-    values_used: Mapping[str, Any] | None = None  # the tuned settings, with the values of these runs
-    choice: Choice | None = None  # how these values were chosen, else what tuning chose; None if nothing was tuned
+    values_used: Mapping[str, Any] | None = None  # the tuned settings and their values in these runs
+    choice: Choice | None = None  # the tuning that chose these values, or else the best one; None if not tuned
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -103,53 +93,52 @@ class MethodRuns:
 
     @property
     def epochs(self) -> int:
-        """The epochs of the runs; 0 if they have none."""
+        """The number of epochs; 0 if the runs have no such setting."""
         return int(self.runs[0].settings.get("epochs", 0)) if self.runs else 0
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """The machines that it was run on."""
+        """The machines that the method was run on."""
         return tuple(dict.fromkeys(run.machine for run in self.runs))
 
     def values(self, key: str) -> "pd.Series[float]":
-        """Return a number of the summaries by seed, nan where a run does not have it."""
-        frame = self.frame  # not reindexed, which takes a hundred times as long
+        """Return one number of each summary by seed, nan where a run lacks it."""
+        frame = self.frame  # reindexing would take a hundred times as long
         return frame[key].astype(float) if key in frame else pd.Series(np.nan, index=frame.index, name=key)
 
     def spread(self, key: str = "test_accuracy") -> Spread | None:
-        """Return a number's mean and deviation over seeds; None if the method was not run or a run lacks it."""
+        """Return the mean and deviation over seeds; None if the method was not run or a run lacks the number."""
         values = self.values(key)
         return None if values.empty or values.isna().any() else Spread.of(values)
 
     def time(self, key: str = "seconds") -> float | None:
-        """Return the mean of a time over the runs that had their device to themselves; None if none had."""
+        """Return the mean time of the runs that did not share their device; None if there are none."""
         found = [run.value(key) for run in self.runs if not run.environment.get("shared")]
         return float(np.mean(found)) if found and not np.isnan(found).any() else None
 
 
 @dataclass(frozen=True, eq=False)
 class EqualTime:
-    """What methods reach in the training time of one of them, the reference; only ends of finished runs count."""
+    """What methods reach in the training time of the reference method, at the end of finished runs."""
 
     reference: Method
     seconds: float
-    found: Mapping[
-        str, tuple[MethodRuns, int]
-    ]  # by name, the longest runs that took 80 to 105% of it, and their epochs
-    # The shortest runs of methods whose runs all took longer, or that were given the time and took longer.
+    # By name, the longest runs that took 80 to 105% of that time, and their epochs.
+    found: Mapping[str, tuple[MethodRuns, int]]
+    # The shortest runs of methods whose runs all took longer, or that were planned for equal time but took longer.
     longer: Mapping[str, MethodRuns]
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What was run of a recipe at one scale: equal epochs, examples and precision, so that methods can be compared."""
+    """The runs of a recipe at one scale: with equal epochs, examples and precision, so that methods are comparable."""
 
     recipe: Recipe
-    scale: Mapping[str, Any]  # the settings of scale that all these runs share
+    scale: Mapping[str, Any]  # the settings of scale, which all runs share
     methods: tuple[MethodRuns, ...]  # every method of the recipe, run or not
-    equal_time: EqualTime | None = None  # None if the reference was not run, or nothing else
-    point: str = ""  # of the grid that these runs are at, as "labeled 250"; empty if they are at all of its points
-    # What else differs from the recipe, since it was asked for: these are not the runs that are planned.
+    equal_time: EqualTime | None = None  # None if the reference, or every other method, was not run
+    point: str = ""  # the point of the grid, such as "labeled 250"; empty for all points
+    # Other settings that the user changed from the recipe's.
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -159,17 +148,17 @@ class Results:
 
     @property
     def size(self) -> int:
-        """How many methods were run; of a pool, how many models."""
+        """The number of methods that were run; for a pool, the number of models."""
         return sum(len(each.runs) for each in self.methods) if self.recipe.axes else len(self.done)
 
     @property
     def epochs(self) -> int:
-        """The epochs of the runs; 0 if they have none."""
+        """The number of epochs; 0 if the runs have no such setting."""
         return int(self.scale.get("epochs", 0))
 
     @property
     def varies_epochs(self) -> bool:
-        """Whether methods have epochs of their own, as those that are to take equally long, or points have."""
+        """Whether the epochs depend on the method or on the point of the grid."""
         return "epochs" in self.recipe.axes or any("epochs" in each.method.changes for each in self.done)
 
     @property
@@ -179,12 +168,12 @@ class Results:
 
     @property
     def machines(self) -> list[str]:
-        """All machines that the runs were done on."""
+        """All machines that were used."""
         return list(dict.fromkeys(run.machine for each in self.methods for run in each.runs))
 
     @property
     def heading(self) -> str:
-        """Epochs, seeds and machines, in one line."""
+        """The epochs, seeds and machines, in one line."""
         parts = [self.point] if self.point else []
         if self.epochs and not self.varies_epochs:
             parts.append(f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}")
@@ -194,12 +183,12 @@ class Results:
 
     @property
     def failures(self) -> list[str]:
-        """The methods that failed, with the last line of the error, each in one sentence."""
+        """One sentence for each method that failed, with the last line of its error."""
         return [f"{each.method.title} failed: {each.failure}" for each in self.methods if each.failure]
 
     @property
     def departures(self) -> list[str]:
-        """How the scale and other settings differ from the recipe's, as ``epochs 36 (recipe: 300)`` each."""
+        """The settings that differ from the recipe's, each written as ``epochs 36 (recipe: 300)``."""
         own = self.recipe.settings.to_dict()
         scale = {name: value for name, value in self.scale.items() if name not in _RECORDING and value != own[name]}
         shown = {**self.changes, **scale} if self.done else {}
@@ -215,11 +204,11 @@ class Results:
         return next(each for each in self.methods if each.method.name == name)
 
     def split(self) -> list["Results"]:
-        """Return the results at each point of the grid that was run; these results themselves without a grid."""
+        """Return the results at each point of the grid that was run; without a grid, only these results."""
         kind, axes = type(self.recipe.settings), list(self.recipe.grid)
         runs = [run for each in self.methods for run in each.runs]
-        found = _group(runs, kind, axes) if axes else []
-        found.sort(key=lambda group: [*map(_place_of, self.recipe.grid.values(), group[0].values())])
+        found = group_runs(runs, kind, axes) if axes else []
+        found.sort(key=lambda group: [*map(get_position, self.recipe.grid.values(), group[0].values())])
 
         def pick(each: MethodRuns, at: Sequence[Run]) -> MethodRuns:
             kept = tuple(run for run in each.runs if run in at)
@@ -243,15 +232,10 @@ class Results:
 
 
 def _write_seeds(seeds: Sequence[int]) -> str:
-    """List seeds; of many that follow each other only the first and the last."""
+    """List seeds; for many consecutive ones, only the first and the last."""
     if len(seeds) > _LISTED and list(seeds) == [*range(seeds[0], seeds[-1] + 1)]:
         return f"{seeds[0]} to {seeds[-1]}"
     return ", ".join(map(str, seeds))
-
-
-def _place_of(values: Sequence[Any], value: Any) -> int:
-    """Sort as the recipe lists them; what a user added comes last."""
-    return values.index(value) if value in values else len(values)
 
 
 def _write(value: Any) -> str:
@@ -261,9 +245,9 @@ def _write(value: Any) -> str:
 def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> list[Results]:
     """Sort the runs of a recipe by scale and method, or only those with the settings in ``changes``.
 
-    There is one entry for each scale; if nothing was run, the only entry says so. The scale that says most comes first:
-    that with most epochs or steps, but those with less than half as many methods as the fullest come after it, and a
-    method alone at its scale last.
+    There is one entry per scale; if nothing was run, there is a single empty one. Scales with more epochs or steps come
+    first, except that scales with fewer than half as many methods as the fullest come after the others, and scales with
+    a single method last.
     """
     changes = changes or {}
     kind = type(recipe.settings)
@@ -276,8 +260,9 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     others = {name: value for name, value in others.items() if any(each[name] != value for each in planned)}
 
     def get_scale(run: Run, method: Method) -> dict[str, Any]:
-        """Return the scale that a run belongs to; what the method or the point sets itself is no scale."""
-        return _read(run, kind, own) | {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
+        """Return the scale of a run, ignoring what its method or its point of the grid sets."""
+        fixed = {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
+        return read_settings(run, kind, own) | fixed
 
     found_scales = (get_scale(run, each) for each, found in kept for run in found if run.finished)
     scales = {json.dumps(scale): scale for scale in found_scales}
@@ -301,7 +286,7 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
 def _pick_runs(
     recipe: Recipe, method: Method, runs: Sequence[Run], choices: Sequence[Choice], changes: Mapping[str, Any]
 ) -> MethodRuns:
-    """Take the runs with tuned values, else the method's own, else those with most seeds: never by test accuracy."""
+    """Pick the runs with tuned values, else the method's own, else those with most seeds; never by test accuracy."""
     kind, needs = type(recipe.settings), recipe.study.needs
     choice = choices[0] if choices else None
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
@@ -312,31 +297,17 @@ def _pick_runs(
         return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
-    groups = _group(usable, kind, method.tune)
+    groups = group_runs(usable, kind, method.tune)
     values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     choice = next((each for each in choices if each.changes == values), choice)
     # Older versions may have left a second run with the same settings.
-    points = {(run.seed, *_read(run, kind, recipe.axes).values()): run for run in reversed(picked)}
+    points = {(run.seed, *read_settings(run, kind, recipe.axes).values()): run for run in reversed(picked)}
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
     return MethodRuns(method, ordered, "run", values_used=values, choice=choice)
 
 
-def _read(run: Run, kind: type[Settings], names: Iterable[str]) -> dict[str, Any]:
-    complete = kind.complete(run.settings)
-    return {name: complete[name] for name in names}
-
-
-def _group(runs: Iterable[Run], kind: type[Settings], names: Iterable[str]) -> list[tuple[dict[str, Any], list[Run]]]:
-    """Group runs by some of their settings, in the order in which they appear."""
-    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
-    for run in runs:
-        values = _read(run, kind, names)
-        groups.setdefault(json.dumps(values), (values, []))[1].append(run)
-    return list(groups.values())
-
-
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
-    """Find what methods reach in the time of ``recipe.equal_time``, by default the one with the longest step."""
+    """Find what methods reach in the training time of ``recipe.equal_time``, by default the method of longest step."""
     if len(results.done) < 2 or results.recipe.axes:
         return None
     slowest = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
@@ -364,47 +335,12 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     return EqualTime(reference.method, seconds, found, longer)
 
 
-def matching(
-    runs: Iterable[Run],
-    recipe: Recipe,
-    method: Method,
-    *,
-    tuning: bool = False,
-    changes: Mapping[str, Any] | None = None,
-) -> list[Run]:
-    """Find the runs of a method, finished or not: of any scale, any tuned value, and every point of the recipe.
-
-    A scale that the method sets itself is fixed. With ``tuning`` these are the runs that tune the method, on held-out
-    examples. The settings in ``changes`` must be equal, except for those of scale in runs that tune.
-    """
-    changes = changes or {}
-    together = {**(recipe.tuning if tuning else {}), **changes}
-    if tuning and together.get("held_out", 0) < 1:
-        return []
-    kind, settings = type(recipe.settings), recipe.resolve(method, together).to_dict()
-    scale = {"seed", *kind.scale_names()}
-    free = (scale - method.changes.keys() | method.tune.keys()) - changes.keys() | (scale if tuning else set())
-    required = {key: value for key, value in settings.items() if key not in free and key not in recipe.axes}
-    fixed = {axis: settings[axis] for axis in recipe.axes if axis in changes}
-    points = [point | fixed for point in recipe.points()]
-    name, defaults = kind.kind_name(), kind.complete({})
-
-    def agrees(run: Run) -> bool:
-        return all(run.settings.get(key, defaults.get(key)) == value for key, value in required.items())
-
-    # Most runs differ in a setting, and are not completed.
-    complete = [(run, kind.complete(run.settings)) for run in runs if run.kind == name and agrees(run)]
-    # A setting that is not known here may have changed everything.
-    known = [(run, own) for run, own in complete if own.keys() == settings.keys()]
-    return [run for run, own in known if {axis: own[axis] for axis in recipe.axes} in points]
-
-
 def list_others(
     recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None
 ) -> list[tuple[dict[str, Any], list[Run]]]:
-    """Group the finished runs that were made for a recipe but are not in its results by the changes that show them.
+    """List the finished runs of a recipe that are not in its results, grouped by the changes that would show them.
 
-    If there are results with the settings in ``changes``, only runs with the same settings are listed.
+    If there are results with the settings in ``changes``, only runs with these settings are listed.
     """
     changes, kind, points = changes or {}, type(recipe.settings), recipe.points()
 
@@ -430,56 +366,3 @@ def list_others(
         needed |= {} if point in points else point
         groups.setdefault(json.dumps(needed), (needed, []))[1].append(run)
     return sorted(groups.values(), key=lambda group: -len(group[1]))
-
-
-def find_tuning_runs(
-    runs: Iterable[Run],
-    recipe: Recipe,
-    method: Method,
-    changes: Mapping[str, Any] | None = None,
-    held_out: int | None = None,
-) -> list[Run]:
-    """Find the runs that tune a method, finished or not, on any number of held-out examples or on a given one.
-
-    Runs of a single value on another number than the recipe's are left out, unless it is given: they tune nothing.
-    """
-    if not recipe.tuning:
-        return []
-    sizes: dict[int, list[Run]] = {}
-    for run in runs:
-        sizes.setdefault(run.settings.get("held_out", 0), []).append(run)
-    found, usual = list[Run](), held_out or recipe.tuning["held_out"]
-    for size in sizes if held_out is None else [held_out]:
-        own = matching(sizes.get(size, ()), recipe, method, tuning=True, changes={**(changes or {}), "held_out": size})
-        if size == usual or len(_group(own, type(recipe.settings), method.tune)) > 1:
-            found += own
-    return found
-
-
-def list_choices(
-    recipe: Recipe,
-    method: Method,
-    runs: Iterable[Run],
-    changes: Mapping[str, Any] | None = None,
-    held_out: int | None = None,
-) -> list[Choice]:
-    """List the values that tuning chose for a method, by its finished runs; those that count first.
-
-    There is one choice for each scale and number of held-out examples at which several values were tried: a single
-    value was not tuned, it may be the run of another recipe on held-out examples. It counts only if there is no other.
-    The recipe's number of examples comes first, then the longest runs.
-    """
-    kind, choices = type(recipe.settings), []
-    tuned = find_tuning_runs(runs, recipe, method, changes, held_out) if method.tune else []
-    for scale, found in _group((run for run in tuned if run.finished), kind, ("held_out", *kind.scale_names())):
-        groups = _group(found, kind, method.tune)
-        groups.sort(key=lambda group: [*map(_place_of, method.tune.values(), group[0].values())])
-        # A run that ended without an accuracy went wrong and must not be chosen: it counts as 0.
-        scores = [np.nan_to_num([run.value("test_accuracy") for run in found]) for _, found in groups]
-        tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
-        choice = Choice(*max(tried, key=lambda pair: pair[1]), tried, scale["held_out"], int(scale.get("epochs", 0)))
-        choices.append((choice, len(found)))
-    several = [each for each in choices if len(each[0].tried) > 1] or choices
-    usual = recipe.tuning.get("held_out")
-    several.sort(key=lambda each: (each[0].held_out == usual, each[0].epochs, each[1]), reverse=True)
-    return [choice for choice, _ in several]

@@ -1,8 +1,8 @@
 """Runs on disk: one small file each, and a folder of checkpoints next to it from which a killed run continues.
 
-``RUNS/<recipe>/<method>-<seed>….jsonl`` is all that a run gave. Its first line holds the settings and the environment,
-every further line what an evaluation found, and the last line of a finished run its summary. The folder of the same
-name holds what only this machine needs: checkpoints, weights and the log.
+``RUNS/<recipe>/<method>-<seed>….jsonl`` holds the results of a run. Its first line has the settings and the
+environment, each further line the metrics of one evaluation, and the last line of a finished run its summary. The
+folder of the same name holds what only this machine needs: checkpoints, weights and the log.
 """
 
 import errno
@@ -32,15 +32,15 @@ from effdeg_lab.settings import Settings, format_setting
 FORMAT = 2
 _ENDS = ({"summary"}, {"failure"}, {"stopped"})  # the keys of last lines; all other lines are evaluations
 _LONGEST_VALUE, _LONGEST_NAME = 24, 150
-_LOOKING = "looking"  # the lock under which the locks of runs are tried, only to see whether they are free
+_LOOKING = "looking"  # the lock held while testing whether the locks of runs are free
 
 
 class BusyError(OSError):
-    """Another process works on this run."""
+    """Another process is working on this run."""
 
 
 class FinishedError(OSError):
-    """This run is finished."""
+    """This run is already finished."""
 
 
 class AloneError(Exception):
@@ -48,7 +48,7 @@ class AloneError(Exception):
 
 
 class StoppedError(Exception):
-    """The run was asked to stop; it has saved a checkpoint and continues from there when it is started again."""
+    """The run was asked to stop and has saved a checkpoint, from which it continues when started again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,29 +56,29 @@ class Run:
     """What is known of a run."""
 
     file: Path
-    recipe: str  # for which it was made; other recipes may use it, too
+    recipe: str  # the recipe it was made for; other recipes may use it, too
     method: str
-    kind: str  # the class of its settings, by its kind_name
-    settings: dict[str, Any]  # as JSON has them, without settings that are newer than the run
+    kind: str  # the kind_name of its settings' class
+    settings: dict[str, Any]  # as in JSON, without settings that are newer than the run
     environment: dict[str, Any]  # the device and the versions
-    metrics: list[dict[str, Any]]  # what every evaluation found
-    summary: dict[str, Any] | None = None  # what came out; None if it is not finished
+    metrics: list[dict[str, Any]]  # one entry per evaluation
+    summary: dict[str, Any] | None = None  # None if it is not finished
     failure: str | None = None  # the error that ended its last attempt
     stopped: bool = False  # whether its last attempt was asked to stop
 
     @property
     def name(self) -> str:
-        """The recipe and the name of the file."""
+        """The recipe and the file name."""
         return f"{self.recipe}/{self.file.stem}"
 
     @property
     def finished(self) -> bool:
-        """Whether it has a summary."""
+        """Whether the run has a summary."""
         return self.summary is not None
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed."""
         return int(self.settings.get("seed", 0))
 
     @property
@@ -88,7 +88,7 @@ class Run:
         return f"{f'{count} × ' if count > 1 else ''}{device}"
 
     def value(self, key: str) -> float:
-        """Return a number of the summary, by a dotted key such as ``effective_degree.value``; nan if there is none."""
+        """Return a number from the summary by a dotted key such as ``effective_degree.value``; nan if missing."""
         found: Any = self.summary
         for part in key.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
@@ -96,7 +96,7 @@ class Run:
 
 
 def read_run(file: Path, *, brief: bool = False) -> Run:
-    """Read a run; a last line that a kill has torn off is left out. In brief, only the first and the last line."""
+    """Read a run without a last line that was cut off by a kill; if ``brief``, only the first and the last line."""
     lines = _read_lines(file)
     try:
         if not lines:
@@ -113,13 +113,13 @@ def read_run(file: Path, *, brief: bool = False) -> Run:
 
 
 class RunFolder:
-    """A folder of runs, which several processes and machines may share."""
+    """A folder of runs; several processes and machines may share it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     def read(self, *, brief: bool = False, report: bool = True) -> list[Run]:
-        """Read all runs, finished or not, by name; damaged ones are reported and left out."""
+        """Read all runs, finished or not, sorted by name; warn of damaged ones and leave them out."""
         found = []
         for file in sorted(self.folder.glob("*/*.jsonl")):
             try:
@@ -131,12 +131,12 @@ class RunFolder:
         return found
 
     def find(self, settings: Settings) -> Run | None:
-        """Find the run with these settings, whichever recipe it was made for; the finished one if there are several."""
+        """Find the run with these settings, made for any recipe; if there are several, a finished one."""
         (found,) = self.find_all([settings])
         return None if found is None else read_run(found.file)
 
     def find_all(self, wanted: Sequence[Settings]) -> list[Run | None]:
-        """Find the runs with these settings, each read in brief, in one pass over the folder."""
+        """Find the runs with these settings in one pass over the folder; each is read in brief."""
         kinds = {settings.kind_name(): type(settings) for settings in wanted}
         known: dict[str, Run] = {}
         for run in self.read(brief=True, report=False):
@@ -146,9 +146,9 @@ class RunFolder:
         return [known.get(settings.hash) for settings in wanted]
 
     def name_file(self, recipe: str, method: str, base: Settings, settings: Settings) -> Path:
-        """Name the file of a new run by its method, its seed, and how it differs from the method's own settings.
+        """Name the file of a new run by its method, its seed, and its differences from the method's own settings.
 
-        Settings with ``named=False`` and long values are left out; where another run has the name, a hash is added.
+        Settings with ``named=False`` and long values are left out. A hash is added if the name is taken.
         """
         own, given, name = base.to_dict(), settings.to_dict(), f"{method}-{settings.seed}"
         for each in fields(settings):
@@ -161,13 +161,13 @@ class RunFolder:
         return file.with_name(f"{name}-{settings.hash[:8]}.jsonl") if file.exists() else file
 
     def locate(self, recipe: str) -> Path:
-        """Return the folder of what is made for a recipe."""
+        """Return the folder of a recipe's runs."""
         return self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII)
 
     def is_running(self, run: Run) -> bool | None:
-        """Return whether a process works on a run, by the run's lock; None if it was not started on this machine.
+        """Return whether a process is working on a run, by its lock; None if it was not started on this machine.
 
-        Only within a machine are locks certain to be seen: some network file systems keep them from other machines.
+        Some network file systems do not show locks to other machines.
         """
         try:
             machine, lock = self.name_claim(run.file).read_text().split()
@@ -177,19 +177,19 @@ class RunFolder:
                 return False
         except filelock.Timeout:
             return True
-        except (OSError, ValueError):  # never claimed, or a folder in which locks cannot be tried
+        except (OSError, ValueError):  # never claimed, or locks do not work in this folder
             return None
 
     def name_claim(self, file: Path) -> Path:
-        """Name the file that says by which machine and under which lock a run was claimed last."""
+        """Return the file that records which machine claimed a run last, and under which lock."""
         return self.folder / ".locks" / f"{file.parent.name}@{file.stem}.txt"
 
     def lock(self, name: str) -> filelock.FileLock:
-        """Return a lock, which ends with its process: that of a run is named by the hash of its settings."""
+        """Return a lock, which is released when its process ends; a run's lock is named by the hash of its settings."""
         file = self.folder / ".locks" / f"{name}.lock"
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()  # fails in a folder that is read-only
+            file.touch()  # fails in a read-only folder
         except OSError as error:
             raise OSError(f"runs cannot be kept in {self.folder}: {error.strerror}.") from error
         return filelock.FileLock(file)
@@ -197,20 +197,20 @@ class RunFolder:
 
 @dataclass(eq=False)
 class Job:
-    """A run being carried out: what it may use, and where its results go.
+    """A run in progress: what it may use, and where its results go.
 
-    A recipe's ``run`` function calls :meth:`start` once, then :meth:`log`, :meth:`save` and :meth:`stop_if_asked` as
-    often as it likes, and :meth:`finish` at the end.
+    A recipe's ``run`` function calls :meth:`start` once, then :meth:`log`, :meth:`save` and :meth:`stop_if_asked` any
+    number of times, and :meth:`finish` at the end.
     """
 
     settings: Settings
     recipe: str
     method: str
-    base: Settings  # the method's own; the run's name shows how it differs
+    base: Settings  # the method's own; the run's name shows the differences
     runs: RunFolder
     device: torch.device
     data: Path | None = None  # the folder that holds the data sets
-    progress: bool = False  # whether to show it
+    progress: bool = False  # whether to show a progress bar
     asked_to_stop: Callable[[], bool] = lambda: False
     file: Path = field(init=False)
     _lock: filelock.FileLock | None = field(default=None, init=False)
@@ -221,16 +221,16 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """The folder of its checkpoints, its weights and its log."""
+        """The folder of the checkpoints, the weights and the log."""
         return self.file.with_suffix("")
 
     @property
     def claimed(self) -> bool:
-        """Whether this process works on the run; it is not finished then."""
+        """Whether this process is working on the run, which is then not finished."""
         return self._lock is not None
 
     def claim(self) -> None:
-        """Keep other processes from working on the run until it is closed; BusyError if one does."""
+        """Keep other processes from working on the run until :meth:`close`; raise BusyError if one already is."""
         if self.claimed:
             return
         lock = self.runs.lock(self.settings.hash)
@@ -238,12 +238,12 @@ class Job:
             lock.acquire(timeout=0)
         except filelock.Timeout:
             try:
-                with self.runs.lock(_LOOKING):  # perhaps somebody only looked whether the lock is free
+                with self.runs.lock(_LOOKING):  # the lock may only have been tested by is_running
                     lock.acquire(timeout=0)
             except filelock.Timeout:
-                raise BusyError(f"another process works on the run {self.file}: wait for it, or end it.") from None
+                raise BusyError(f"another process is working on the run {self.file}: wait for it, or end it.") from None
         self._lock = lock
-        known = self._find()  # only under the lock is it certain that no other process has finished the run
+        known = self._find()  # again, under the lock: another process may have finished the run
         if known is not None and known.finished:
             self.close()
             raise FinishedError(f"the run {self.file} is finished; to run it again, delete that file.")
@@ -255,26 +255,26 @@ class Job:
         write_atomically(self.runs.name_claim(self.file), claim.encode())
 
     def start(self, **environment: Any) -> dict[str, Any] | None:
-        """Start the run or continue it: return the state of the newest good checkpoint, None if there is none."""
+        """Start or continue the run; return the state in the newest valid checkpoint, None if there is none."""
         self.claim()
         self.folder.mkdir(exist_ok=True)
         for file in [*self.file.parent.glob(f"{self.file.name}.*.partial"), *self.folder.glob("*.partial")]:
             file.unlink(missing_ok=True)
         known, (lines, state) = read_run(self.file), self._load()
-        if len(known.metrics) < lines:  # the file was deleted, in order to run it again
+        if len(known.metrics) < lines:  # the user deleted the file to run it again
             lines, state = 0, None
-        if state is not None and known.environment.get("shared"):  # the time that was kept is that of a shared device
+        if state is not None and known.environment.get("shared"):  # the time so far was measured on a shared device
             environment["shared"] = True
         self._write(known.metrics[:lines], describe_environment(self.device) | environment)
         return state
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Add what an evaluation found; NaN and infinities are kept as null."""
+        """Append the metrics of an evaluation; NaN and infinities are written as null."""
         _append(self.file, entry)
         self._lines += 1
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write a checkpoint: all that the run needs to continue from here, as tensors and plain values."""
+        """Write a checkpoint: all that the run needs to continue, as tensors and plain values."""
         content = _to_bytes({"run": self.settings.hash, "lines": self._lines, "state": state})
         files = self._list_checkpoints()
         number = int(files[-1].name.split("-")[1]) + 1 if files else 1
@@ -283,48 +283,49 @@ class Job:
             write_atomically(file, content)
         except OSError as error:
             raise OSError(
-                f"{file} could not be written: {error.strerror}. Make room, and start the run again."
+                f"{file} could not be written: {error.strerror}. Free some space, and start the run again."
             ) from error
-        for old in files[:-1]:  # the two newest are kept
+        for old in files[:-1]:  # keep the previous one, too
             old.unlink()
         with suppress(OSError):
-            os.utime(self.file)  # shows others that the run is alive
+            os.utime(self.file)  # shows that the run is alive
 
     def stop_if_asked(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Save a checkpoint and raise :class:`StoppedError` if the run was asked to stop, as SIGTERM does."""
+        """Save a checkpoint and raise :class:`StoppedError` if the run was asked to stop, for example by SIGTERM."""
         if self.asked_to_stop():
             self.save(state())
             raise StoppedError
 
     def finish(self, summary: Mapping[str, Any], weights: Mapping[str, Tensor] | None = None) -> None:
-        """End the run: once the summary is written, it is finished; trained weights are kept in ``weights.pt``."""
+        """Write the summary, which finishes the run, after the trained weights in ``weights.pt`` if given."""
         if weights is not None:
             write_atomically(self.folder / "weights.pt", _to_bytes(dict(weights)))
         _append(self.file, {"summary": summary})
-        with suppress(OSError):  # the run is finished, whether or not its traces can be removed
+        with suppress(OSError):  # the run is finished, even if cleaning up fails
             for file in self._list_checkpoints():
                 file.unlink()
             self.runs.name_claim(self.file).unlink(missing_ok=True)
-            if self._lock is not None:  # whoever takes this lock from now on finds the run finished
+            if self._lock is not None:  # no longer needed: the run is seen to be finished
                 Path(self._lock.lock_file).unlink(missing_ok=True)
-            self.folder.rmdir()  # if it is empty
+            self.folder.rmdir()  # fails unless empty
         self.close()
 
     def fail(self, text: str | None) -> None:
-        """Record the error that ended the run, None if it was asked to stop, unless another process took it over."""
+        """Record the error that ended the run (None if it was asked to stop), unless another process took it over."""
         with suppress(BusyError, FinishedError), closing(self):
             self.claim()
             end = to_json({"stopped": True} if text is None else {"failure": text}).encode() + b"\n"
-            write_atomically(self.file, b"".join([*_read_lines(self.file), end]))  # without a line that a kill tore off
+            # Rewritten, not appended: a kill may have cut off the last line.
+            write_atomically(self.file, b"".join([*_read_lines(self.file), end]))
 
     def close(self) -> None:
-        """Let other processes work on the run, however it ended."""
+        """Release the run, so that other processes may work on it."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def read(self) -> Run | None:
-        """Read what is known of the run so far; None if there is nothing."""
+        """Read the run so far; None if there is nothing."""
         try:
             return read_run(self.file)
         except (OSError, ValueError):
@@ -347,31 +348,31 @@ class Job:
         return sorted(self.folder.glob("checkpoint-*.pt"))
 
     def _load(self) -> tuple[int, dict[str, Any] | None]:
-        """Read the newest good checkpoint on the CPU; damaged ones are reported, deleted and passed over."""
+        """Read the newest valid checkpoint, onto the CPU; warn of damaged ones and delete them."""
         for file in reversed(self._list_checkpoints()):
-            content = file.read_bytes()  # if this fails, the file may still be good another time
+            content = file.read_bytes()  # outside of try: if reading fails, the file may still be valid
             try:
                 if _hash(content) not in file.name:
-                    raise ValueError("its content does not have the hash in its name")
+                    raise ValueError("its content does not match the hash in its name")
                 found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
                 if found["run"] != self.settings.hash:
                     raise ValueError("it belongs to a run with other settings")
                 return found["lines"], found["state"]
             except (ValueError, pickle.UnpicklingError) as error:
                 reason = str(error).split(". ")[0]  # torch adds advice that does not apply here
-                warnings.warn(f"the checkpoint {file} is passed over: {reason}.", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"the checkpoint {file} is skipped: {reason}.", RuntimeWarning, stacklevel=3)
                 file.unlink()
         return 0, None
 
 
 def get_rank_and_size() -> tuple[int, int]:
-    """Return which process of ``torchrun`` this is, and how many there are."""
+    """Return the rank of this process under ``torchrun``, and the number of processes."""
     joined = torch.distributed.is_available() and torch.distributed.is_initialized()
     return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if joined else (0, 1)
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Describe the device and the versions, to be kept with the results."""
+    """Return the device and the versions, to be stored with the results."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:
@@ -384,7 +385,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
 
 @cache
 def _identify_machine() -> str:
-    """Return a word that is another one on every machine, in every container and after every restart."""
+    """Return an identifier that differs between machines and containers, and after a reboot."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return _hash(f"{platform.node()} {boot.read_text() if boot.exists() else ''}".encode())
 
@@ -395,14 +396,14 @@ def _read_lines(file: Path) -> list[bytes]:
 
 @lru_cache(maxsize=10_000)
 def _read_briefly(file: Path, *_: int) -> Run:
-    """Read a run once for each time and size of its file, because sweeps look at whole folders again and again."""
+    """Read a run in brief, cached by the time and size of its file: sweeps read whole folders again and again."""
     return read_run(file, brief=True)
 
 
 def _append(file: Path, entry: Mapping[str, Any]) -> None:
-    """Add a line, completely or not at all."""
+    """Append a line, completely or not at all."""
     line = to_json(entry).encode() + b"\n"
-    # Unbuffered, so that what a full disk did not take is not written after all when the file is closed.
+    # Unbuffered: a buffer that a full disk rejected would be written again when the file is closed.
     with file.open("ab", buffering=0) as stream:
         start = stream.tell()
         try:
@@ -410,7 +411,7 @@ def _append(file: Path, entry: Mapping[str, Any]) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(stream.fileno())
         except OSError:
-            stream.truncate(start)  # half a line would spoil the next one
+            stream.truncate(start)  # half a line would corrupt the next one
             raise
 
 

@@ -1,4 +1,4 @@
-"""All runs of a recipe: first those that tune, then those that results come from; finished ones are skipped."""
+"""Run a recipe: first its tuning runs, then the final ones; finished runs are skipped."""
 
 import importlib.util
 import signal
@@ -15,41 +15,41 @@ import torch
 
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
-from effdeg_lab.results import list_choices
 from effdeg_lab.runs import Run, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
+from effdeg_lab.tuning import list_choices
 from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
 
-_SAME_TIME = 0.05  # training times that differ by less than this share are equal
+_SAME_TIME = 0.05  # training times count as equal if they differ by less than this fraction
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a user asks of a sweep."""
+    """What the user asks a sweep to run."""
 
     recipe: Recipe
     methods: Sequence[str] = ()  # all if empty
     seeds: Sequence[int] = ()  # the recipe's if empty
-    changes: Mapping[str, Any] = field(default_factory=dict)  # to all runs; they win over the recipe and over tuning
-    tune: bool = True  # what has not been tuned yet; values that were tuned before are used in any case
-    tuning_changes: Mapping[str, Any] = field(default_factory=dict)  # to the runs that tune alone
-    equal_time: str | None = None  # the method whose training time all others get as well
+    changes: Mapping[str, Any] = field(default_factory=dict)  # for all runs; they override the recipe and tuning
+    tune: bool = True  # whether to run what is missing of tuning; finished tuning is used in any case
+    tuning_changes: Mapping[str, Any] = field(default_factory=dict)  # for tuning runs only
+    equal_time: str | None = None  # the method whose training time all others get, too
 
     def check(self, data: Path | None) -> None:
-        """Raise if anything is wrong with the plan: methods, settings, tuning, or the data in a folder."""
+        """Raise if the methods, settings or tuning are wrong, or if the data folder lacks a data set."""
         planned = [*self.plan_tuning(), *self.plan_final([])]
         if self.equal_time is not None:
             self.recipe.method(self.equal_time)
-            said = f"--equal-time {self.equal_time}: "
-            # Agents have epochs of another kind: those of an update.
+            option = f"--equal-time {self.equal_time}: "
+            # The epochs of agents are not of scale: they are passes over one rollout.
             if "epochs" not in self.recipe.settings.scale_names():
-                raise ValueError(f"{said}runs of {self.recipe.name} have no setting epochs, by which to train longer.")
+                raise ValueError(f"{option}runs of {self.recipe.name} have no setting epochs that could be raised.")
             if self.methods and self.equal_time not in self.methods:
-                raise ValueError(f"{said}it is not among the methods of this sweep; add --method {self.equal_time}.")
+                raise ValueError(f"{option}it is not among the methods of this sweep; add --method {self.equal_time}.")
         self.recipe.check_data([each.settings for each in planned], data)
 
     def plan_tuning(self) -> list[Planned]:
-        """List the runs that tune, each with one seed; methods of which a user sets a tuned value are not tuned."""
+        """List the tuning runs, with one seed each; a method is not tuned if the user sets one of its tuned values."""
         changes = self._get_tuning()
         return _unique(
             Planned(method.name, self.recipe.resolve(method, {**changes, **candidate}), "tuning")
@@ -59,7 +59,7 @@ class Plan:
         )
 
     def plan_final(self, runs: Sequence[Run], without: Collection[str] = ()) -> list[Planned]:
-        """List the runs that results come from: methods × points × seeds, with the values that did best in tuning."""
+        """List the final runs: methods × points × seeds, with the values that did best in tuning."""
         planned = []
         for method in (each for each in self._get_methods() if each.name not in without):
             tuned, _ = self.get_tuned(method, runs)
@@ -69,23 +69,23 @@ class Plan:
         return _unique(planned)
 
     def explain_untuned(self, runs: Sequence[Run]) -> dict[str, str]:
-        """Return why methods cannot be run, by name: they were to be tuned, but no run that tunes them has finished."""
+        """Return a reason for each method that cannot be run because none of its tuning runs has finished, by name."""
         untuned = {}
         for method in self._get_methods() if self.tune else []:
             candidates = self._get_candidates(method)
             if candidates and not self.get_tuned(method, runs)[0]:
                 given = " ".join(f"--set {key}=VALUE" for key in method.tune)
                 untuned[method.name] = (
-                    f"not run, as none of its {len(candidates)} tuning runs finished. Start the sweep again when the "
-                    f"cause is gone, or run it untuned: with {given}, or with the recipe's own values (--no-tune)."
+                    f"not run, as none of its {len(candidates)} tuning runs finished. Fix the cause and start the "
+                    f"sweep again, or run it untuned: with {given}, or with the recipe's own values (--no-tune)."
                 )
         return untuned
 
     def plan_equal_time(self, finals: Sequence[Planned], folder: RunFolder) -> list[Planned]:
-        """List the runs that give every method the training time of one, at the pace that the method was seen to have.
+        """List the runs that give every method the training time of one, with epochs from the times of finished runs.
 
-        Times are those of the smallest seed at each point, so that all seeds train equally long. Runs whose
-        time is right already are left out; methods whose time is not known are reported.
+        Times are those of the smallest seed at each point, so that all seeds train for as long. Runs that already take
+        that time are left out; warn of methods whose time is not known.
         """
 
         def get_key(method: str, settings: Settings) -> tuple[Any, ...]:
@@ -106,14 +106,14 @@ class Plan:
                 if abs(given / own - 1) > _SAME_TIME and epochs != before:
                     planned.append(Planned(each.method, each.settings.change({"epochs": epochs}), "equal time"))
             elif each.method != self.equal_time:
-                text = f"{each.method} has no run at equal time: its training time or the other is not known."
+                text = f"{each.method} has no run at equal time: its training time or {self.equal_time}'s is not known."
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
         return _unique(planned)
 
     def get_tuned(self, method: Method, runs: Sequence[Run]) -> tuple[dict[str, Any], int]:
-        """Return the values that did best in tuning, unless a user sets one, and of how many they are the best.
+        """Return the values that did best in tuning, and how many were tried; none if the user sets one of them.
 
-        Without tuning and unless a user says otherwise, they may have been tuned on any number of held-out examples.
+        If this sweep does not tune, any number of held-out examples counts, unless the user sets it.
         """
         if not self._get_candidates(method):
             return {}, 0
@@ -126,11 +126,11 @@ class Plan:
         return [self.recipe.method(name) for name in self.methods] or list(self.recipe.methods)
 
     def _get_candidates(self, method: Method) -> list[dict[str, Any]]:
-        """List the settings to try for a method; none if a user sets one of them."""
+        """List the values to try for a method; none if the user sets one of them."""
         return [] if method.tune.keys() & self.changes.keys() else self.recipe.candidates(method)
 
     def _get_tuning(self) -> dict[str, Any]:
-        """Return how the runs that tune differ from the recipe's settings."""
+        """Return the changes that tuning runs make to the recipe's settings."""
         tuning = {**self.recipe.tuning, **self.tuning_changes}
         if self.recipe.tuning:
             replace(self.recipe, methods=tuple(self._get_methods()), equal_time=None).check_tuning(tuning)
@@ -149,10 +149,9 @@ def sweep(
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
-    A method of which no tuning run finishes is not run, and the others are.
-    SIGTERM and Ctrl-C make every run save and stop; after SIGTERM, :class:`StoppedError` is raised. A run that another
-    process works on is left to it and waited for. On Ray, ``processes`` is how many runs share a GPU. Up to
-    ``together`` runs of one kind are trained in one step.
+    A method is skipped if none of its tuning runs finishes. SIGTERM and Ctrl-C make every run save and stop; after
+    SIGTERM, :class:`StoppedError` is raised. If another process is working on a run, the sweep waits for it. On Ray,
+    ``processes`` is the number of runs that share a GPU. Up to ``together`` runs of one kind are trained in one step.
     """
     if processes < 1:
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
@@ -161,13 +160,13 @@ def sweep(
         raise ImportError(f"--ray {ray} needs ray: pip install 'effdeg-lab[ray]'")
     find_recipe(plan.recipe.name)
     plan.check(data)
-    runs.lock("names")  # fails where runs cannot be kept
+    runs.lock("names")  # raises if the folder cannot be written to
     place = Workplace(plan.recipe.name, runs.folder.absolute(), data.absolute() if data else None, str(device))
     pool = WorkerPool(place, processes) if ray is None else RayPool(place, ray, processes)
     outcome: list[Ended] = []
 
     def carry_out(planned: Sequence[Planned], title: str) -> None:
-        """Carry out those of the runs that are not finished yet, until a signal arrives."""
+        """Carry out the runs that are not finished yet, until a signal arrives."""
         known = zip(planned, runs.find_all([each.settings for each in planned]), strict=True)
         before = [each for each, run in known if run and run.finished]
         outcome.extend(Ended(each, "finished before") for each in before)
@@ -183,7 +182,7 @@ def sweep(
                     update(len(planned) - len(due))
                     if received:
                         break
-                if due and not received:  # other processes work on the rest: they finish it, or leave it
+                if due and not received:  # other processes are working on the rest
                     time.sleep(TICK)
 
     with catch_signals(signal.SIGTERM, signal.SIGINT) as received, closing(pool):
@@ -216,7 +215,7 @@ def _check_together(plan: Plan, together: int) -> None:
 
 
 def _bundle(planned: Iterable[Planned], together: int) -> list[list[Planned]]:
-    """Join runs that can be trained together, up to this many, in the order of the first ones."""
+    """Group runs that can be trained together, up to ``together`` in each, in order of appearance."""
     bundles: list[list[Planned]] = []
     last: dict[str, list[Planned]] = {}  # the last bundle of each kind
     for each in planned:
@@ -236,7 +235,7 @@ def _describe(recipe: Recipe, ended: Ended) -> str:
 
 
 def _unique(planned: Iterable[Planned]) -> list[Planned]:
-    """Keep the first of runs with equal settings."""
+    """Keep only the first of runs with equal settings."""
     found: dict[str, Planned] = {}
     for each in planned:
         found.setdefault(each.settings.hash, each)

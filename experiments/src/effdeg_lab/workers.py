@@ -1,7 +1,7 @@
-"""Carry out runs: one in this process, or many in warm worker processes or on Ray.
+"""Carry out runs: one in this process, or many in worker processes or on Ray.
 
-A worker imports torch once and carries out one run after another, so that a CUDA context, compiled kernels and caches
-are paid for once. A worker that dies takes its run with it and is replaced.
+A worker imports torch once and carries out one run after another, so that the CUDA context, compiled kernels and caches
+are set up only once. A worker that dies is replaced, and its run counts as failed.
 """
 
 import faulthandler
@@ -27,9 +27,9 @@ from effdeg_lab.recipe import Recipe, find_recipe
 from effdeg_lab.runs import AloneError, BusyError, FinishedError, Job, RunFolder, StoppedError, get_rank_and_size
 from effdeg_lab.settings import Settings
 
-TICK = 1.0  # seconds between two looks at what runs are doing; the end of a run is noticed at once
+TICK = 1.0  # seconds between two checks of the runs; the end of a run is noticed at once
 GRACE = 20.0  # seconds that a run has to save when it is asked to stop; Slurm kills after 30
-_TERMINATED = 128 + signal.SIGTERM  # the exit code of a worker that has ended in order after SIGTERM
+_TERMINATED = 128 + signal.SIGTERM  # the exit code of a worker that exited cleanly after SIGTERM
 _ENDINGS = {FinishedError: "finished elsewhere", BusyError: "busy", StoppedError: "stopped"}
 
 
@@ -51,7 +51,7 @@ class Ended(NamedTuple):
 
 @contextmanager
 def catch_signals(*numbers: int) -> Iterator[list[int]]:
-    """Collect signals while the block runs, in the main thread; a second Ctrl-C has its usual effect."""
+    """Collect signals while the block runs; a second Ctrl-C has its usual effect. Works only in the main thread."""
     received: list[int] = []
     before: dict[int, Any] = {}
 
@@ -72,8 +72,8 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
 def execute(recipe: Recipe, *jobs: Job) -> None:
     """Carry out or continue a run in this process; under ``torchrun``, in every process.
 
-    Several runs are trained together; one of them that fails is only recorded, and the others go on. An error that ends
-    all is recorded in the files of the runs and raised. SIGTERM makes runs save and raise :class:`StoppedError`.
+    Several jobs are trained together; if one fails, that is recorded and the others continue. An error that ends all of
+    them is recorded in their files and raised. SIGTERM makes runs save and raise :class:`StoppedError`.
     """
     device, first = jobs[0].device, get_rank_and_size()[0] == 0
     with (
@@ -89,7 +89,7 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
         try:
             if first:
                 for job in jobs:
-                    job.claim()  # before anything is loaded for a run that another process works on
+                    job.claim()  # before loading anything: another process may be working on it
             if len(jobs) > 1 and recipe.run_together is not None:
                 recipe.run_together(jobs)
             else:
@@ -102,15 +102,15 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
         except Exception as error:
             text = None if isinstance(error, StoppedError) else traceback.format_exc()
             for job in jobs if first else ():
-                with suppress(OSError):  # the error itself matters more than its record
-                    if job.claimed:  # not one of several that has finished or failed before
+                with suppress(OSError):  # raise the error itself, even if it cannot be recorded
+                    if job.claimed:  # has not finished or failed before
                         job.fail(text)
             raise
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where the runs of a recipe are carried out, in words that travel to other processes."""
+    """Where the runs of a recipe are carried out; plain values that can be sent to other processes."""
 
     recipe: str
     runs: Path
@@ -118,21 +118,21 @@ class Workplace:
     device: str
 
     def open(self, planned: Planned) -> tuple[Recipe, Job]:
-        """Find the recipe and make the job."""
+        """Return the recipe and a new job."""
         recipe, method, settings = find_recipe(self.recipe), planned.method, planned.settings
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
         return recipe, Job(settings, recipe.name, method, base, folder, device, self.data)
 
     def work(self, planned: Sequence[Planned]) -> list[Ended]:
-        """Carry out runs in a process that is there for nothing else: one, or several together.
+        """Carry out a run, or several together, in a process of their own.
 
-        What is printed goes to the log of the first, and why a run failed that was trained with others to its own.
+        Output goes to the log of the first run. The error of a run that fails while others continue goes to its own.
         """
         ended, jobs = list[Ended](), dict[Planned, Job]()
         for each in planned:
             try:
                 recipe, job = self.open(each)
-                job.claim()  # the log of a run that another process works on is left alone
+                job.claim()  # before writing to its log: another process may be working on it
                 jobs[each] = job
             except Exception as error:
                 ended.append(_describe_end(each, error))
@@ -163,7 +163,7 @@ class Workplace:
         return ended
 
     def bury(self, planned: Planned, how: str | int | None) -> Ended:
-        """Record how a run's process died, in words or by its exit code, which the process could not."""
+        """Record a run whose process died, given the reason or the exit code."""
         _, job = self.open(planned)
         if (known := job.read()) and known.finished:
             return Ended(planned, "finished")
@@ -171,25 +171,25 @@ class Workplace:
             return Ended(planned, "stopped")
         if isinstance(how, int):
             how = f"killed by {signal.Signals(-how).name}" if how < 0 else f"its process ended with exit code {how}"
-            how += " (perhaps for lack of memory); the next sweep continues it" if how.endswith("SIGKILL") else ""
+            how += " (perhaps out of memory); the next sweep continues it" if how.endswith("SIGKILL") else ""
         with suppress(OSError):
             job.fail(str(how))
         return Ended(planned, "failed", str(how))
 
 
 class WorkerPool:
-    """Worker processes on this machine, which are kept until the pool is closed; they share the cores or the GPUs."""
+    """Worker processes on this machine, which share its cores or GPUs and live until the pool is closed."""
 
     def __init__(self, place: Workplace, processes: int) -> None:
         gpus = torch.cuda.device_count() if place.device == "cuda" else 1
         devices = [f"cuda:{slot % gpus}" if gpus > 1 else place.device for slot in range(processes)]
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        # If each took all cores, they would mostly wait for each other.
+        # Without a limit, each worker would use all cores and slow down the others.
         threads = max(1, cores // processes) if place.device == "cpu" and "OMP_NUM_THREADS" not in os.environ else None
         self.workers = [_Worker(replace(place, device=device), threads) for device in devices]
 
     def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
-        """Carry out runs, each entry together; at least every second, give those that have ended since."""
+        """Carry out runs, those in one entry together; at least every second, yield those that have ended since."""
         waiting = list(planned)
         running: dict[_Worker, Sequence[Planned]] = {}
         while waiting or running:
@@ -198,7 +198,7 @@ class WorkerPool:
                     running[worker] = waiting.pop(0)
                     worker.send(running[worker])
             wait([worker.connection for worker in running], TICK)
-            # What a run has started may keep the connection of a dead worker open.
+            # A child process of a run may keep the connection of a dead worker open.
             ready = [worker for worker in running if worker.connection.poll() or not worker.process.is_alive()]
             yield [ended for worker in ready for ended in worker.receive(running.pop(worker))]
 
@@ -212,7 +212,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """A worker process as the sweep sees it, replaced when it has died or a run has failed in it."""
+    """The sweep's side of a worker process; it is replaced when it has died or a run has failed in it."""
 
     def __init__(self, place: Workplace, threads: int | None) -> None:
         self.place, self.threads = place, threads
@@ -225,8 +225,8 @@ class _Worker:
             self.connection, theirs = context.Pipe()
             self.process = context.Process(target=_serve, args=(theirs, self.place, self.threads))
             self.process.start()
-            theirs.close()  # or the end of the worker would not be noticed
-        with suppress(OSError):  # if it has just died, that is noticed when its answer is awaited
+            theirs.close()  # otherwise the end of the worker would not be noticed
+        with suppress(OSError):  # if it has just died, receive notices that
             self.connection.send(planned)
 
     def receive(self, planned: Sequence[Planned]) -> list[Ended]:
@@ -237,36 +237,36 @@ class _Worker:
         except (EOFError, OSError):
             self.process.join(GRACE)
             ended = [self.place.bury(each, self.process.exitcode) for each in planned]
-        # An error of CUDA, for one, spoils all that follows in the same process.
+        # A CUDA error, for example, breaks everything that follows in the same process.
         if any(each.ending == "failed" for each in ended):
             self.process.terminate()
             self.end()
         return ended
 
     def end(self) -> None:
-        self.connection.close()  # after a run has stopped, the worker waits for no other
+        self.connection.close()  # an idle worker then exits
         self.process.join(GRACE)
         self.process.kill()
         self.process.join()
 
 
 def _serve(connection: Connection, place: Workplace, threads: int | None) -> None:
-    """Carry out the runs that arrive, until the sweep is gone or SIGTERM."""
+    """Carry out the runs that arrive, until the sweep ends or SIGTERM arrives."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the sweep's to handle
-    # Libraries leave semaphores, of which Python would complain if the signal itself ended the process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep handles Ctrl-C
+    # Exit instead of dying from the signal: Python would warn of semaphores that libraries have not released.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     threading.Thread(target=_end_with_sweep, daemon=True).start()
     if threads is not None:
         torch.set_num_threads(threads)
-    find_recipe(place.recipe)  # imports the class of the settings that arrive, also from the working directory
+    find_recipe(place.recipe)  # imports the settings' class, perhaps from the working directory
     with suppress(EOFError, OSError):
         while True:
             connection.send(place.work(connection.recv()))
             gc.collect()
             torch.cuda.empty_cache()
             if "torch._dynamo" in sys.modules:
-                torch.compiler.reset()  # or the networks of many runs would exceed its limit of recompilations
+                torch.compiler.reset()  # otherwise many runs would exceed its limit of recompilations
 
 
 def _end_with_sweep() -> None:
@@ -279,17 +279,17 @@ def _end_with_sweep() -> None:
 
 
 def _print_to(log: Path) -> None:
-    """Append what this process prints to a file, libraries in C included, until the next run has another."""
+    """Redirect all output of this process, including that of C libraries, to the end of a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # or a log would lack what was printed before a kill
+        sys.stdout.reconfigure(line_buffering=True)  # so that output before a kill is not lost
     with log.open("ab") as stream:
         for number in (1, 2):
             os.dup2(stream.fileno(), number)
 
 
 class RayPool:
-    """Tasks of Ray, which may span many machines: all must see the runs and the data by the same path."""
+    """Tasks on Ray, perhaps on many machines, which must all see the runs and the data under the same paths."""
 
     def __init__(self, place: Workplace, address: str, per_gpu: int) -> None:
         import ray
@@ -298,19 +298,19 @@ class RayPool:
         if self._connects:
             ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
         gpus = 1 / per_gpu if place.device.startswith("cuda") else 0
-        # A process for each run, so that nothing that a run does to its process touches another.
+        # One process per run, so that a run cannot affect the next.
         self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=1, max_retries=0)(Workplace.work)
         self._pending: dict[Any, Sequence[Planned]] = {}
 
     def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
-        """Carry out runs, each entry together, with a core and, on GPUs, its share of one."""
+        """Carry out runs, those in one entry together; each task gets a core and, on GPUs, its share of a GPU."""
         self._pending = {self._task.remote(self._place, each): each for each in planned}
         while self._pending:
             ready, _ = self._ray.wait(list(self._pending), timeout=TICK)
             yield [ended for task in ready for ended in self._receive(task, self._pending.pop(task))]
 
     def close(self) -> None:
-        """Cancel what is under way; it continues from its last checkpoint another time."""
+        """Cancel unfinished runs; another sweep continues them from their last checkpoints."""
         for task in self._pending:
             self._ray.cancel(task)
         if self._connects:
@@ -319,7 +319,7 @@ class RayPool:
     def _receive(self, task: Any, planned: Sequence[Planned]) -> list[Ended]:
         try:
             return [Ended(*ended) for ended in self._ray.get(task)]
-        except Exception as error:  # errors of the run come back as values: its process died, or cannot import it
+        except Exception as error:  # the process died or could not import the run, whose own errors are return values
             return [self._place.bury(each, _get_last_line(error)) for each in planned]
 
 

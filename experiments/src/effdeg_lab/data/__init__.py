@@ -1,4 +1,4 @@
-"""The lab's data sets, read from the layouts in which people have them."""
+"""The lab's data sets, read from common layouts of files."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -24,7 +24,7 @@ Load = Callable[[], Labeled | ImageSet]
 
 
 def _find_cifar10(folder: Path, pixels: int | None) -> Load:
-    """Find CIFAR-10 and, for networks on larger images, those whose shape and texture are of different classes."""
+    """Find CIFAR-10 and, for larger images, further test images whose shape and texture are of different classes."""
     load_images = find_cifar10(folder)
     if pixels is None:
         return load_images
@@ -35,13 +35,13 @@ def _find_cifar10(folder: Path, pixels: int | None) -> Load:
 
 
 def _find_pacs(folder: Path, pixels: int | None) -> Load:
-    # Not at the top, for it reads images by the layouts here.
+    # Imported late: it imports the layouts of this package.
     from effdeg_lab.finetuning.pacs import find_photos
 
     return find_photos(folder, pixels or 224)
 
 
-# Those whose images depend on the number of pixels that is asked for.
+# Data sets whose images depend on the number of pixels requested.
 _BY_PIXELS: dict[str, Callable[[Path, int | None], Load]] = {"cifar10": _find_cifar10, "pacs": _find_pacs}
 _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     **{name: partial(find_cifar10n, name=name) for name in CIFAR10N},
@@ -57,29 +57,29 @@ SIZES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "mnist-cifar": (10_000, (3, 64, 32), 2),
     "tiny-imagenet": (100_000, (3, 64, 64), 200),
 }
-"""How many training examples published data sets have, the shape of one, and the number of classes."""
+"""The number of training examples, the shape of one and the number of classes, by published data set."""
 
 
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:
     """Load a data set from the folder that holds the data sets.
 
     Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar``, ``pacs`` or
-    ``tiny-imagenet``; ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with
-    people's labels; ``imagenet``, whose images stay in their files; or a file or folder in a known layout, by its path
-    from the current folder (if it has a slash or a suffix) or within the data folder. All but CIFAR-10 and MNIST, which
-    are shuffled already, come in a random order that is always the same, so that the first and the last examples are a
-    fair sample. Images of many sizes are decoded with this many pixels a side; others keep their size.
+    ``tiny-imagenet``; ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with human
+    labels; ``imagenet``, whose images stay in their files; or a file or folder in a known layout, by its path relative
+    to the current folder (if it has a slash or a suffix) or to the data folder. All but CIFAR-10 and MNIST, which are
+    already shuffled, come in a fixed random order, so that the first and the last examples are a fair sample. Data sets
+    with images of many sizes are decoded to ``pixels`` a side; others keep their size.
     """
     return _find(name, folder, pixels)()
 
 
 def check(name: str, folder: Path | None) -> None:
-    """Raise the error of :func:`load` if the files of a data set are not there, without reading them."""
+    """Raise the error of :func:`load` if files of a data set are missing, without reading them."""
     _find(name, folder)
 
 
 def check_all(settings: Iterable[Settings], folder: Path | None) -> None:
-    """Raise unless the data sets that the settings of runs name in a field ``data`` are in a folder."""
+    """Raise if a data set that the settings of a run name in a field ``data`` is missing."""
     for name in dict.fromkeys(str(each.data) for each in settings if hasattr(each, "data")):
         check(name, folder)
 
@@ -107,6 +107,6 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
 
 def _load_digits() -> Labeled:
     """Load the demonstration's digits, 64 features in [0, 1] each: 797 to train on, 1,000 to test on."""
-    digits = load_digits(per_class=797, seed=0)  # no class has as many: all are labeled
+    digits = load_digits(per_class=797, seed=0)  # more than any class has, so all are labeled
     train, test = (digits.labeled, digits.labels), (digits.held_out, digits.held_out_labels)
     return Labeled(*train, *test, classes=10).shuffle()

@@ -1,4 +1,4 @@
-"""Corrupted test images of CIFAR-10: the archive CIFAR-10-C, or what ``imagecorruptions`` makes of the test images."""
+"""Corrupted test images of CIFAR-10: from the archive CIFAR-10-C, or made with ``imagecorruptions``."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ KINDS = (
     *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 """The 15 corruptions of Hendrycks and Dietterich (2019): noise, blur, weather and digital."""
-_SEVERITIES, _SEVERITY = 5, 3  # in the archive, and the one that is used: all of them would take five times as long
+_SEVERITIES, _SEVERITY = 5, 3  # how many the archive has, and the one used: all would take five times as long
 
 
 def find_corrupted(folder: Path) -> Callable[[], Corrupted | None]:
-    """Find corrupted images in the data folder, in ``CIFAR-10-C`` or ``cifar10-c``; without these there are none.
+    """Find corrupted images in ``CIFAR-10-C`` or ``cifar10-c`` in the data folder; load None without these folders.
 
-    They are ``KIND.npy`` and ``labels.npy`` as in the archive, of which severity 3 is used, or
-    ``KIND-SEVERITY-*.parquet`` with columns of images and labels, of any one severity.
+    The files are ``KIND.npy`` and ``labels.npy`` as in the archive, of which severity 3 is used, or
+    ``KIND-SEVERITY-*.parquet`` with columns of images and labels, all of one severity.
     """
     place = next((folder / name for name in ("CIFAR-10-C", "cifar10-c") if (folder / name).is_dir()), None)
     if place is None:
@@ -61,13 +61,13 @@ def _read_archive(place: Path) -> Corrupted:
         labels = np.load(place / "labels.npy")
     for kind in KINDS:
         with explain_errors(place / f"{kind}.npy", "images of CIFAR-10-C"):
-            # Read from the disk only when they are used. Torch wants arrays that can be written to: "c" is for copies.
+            # Mapped, so that pixels are read when used; copy-on-write, as torch warns about read-only arrays.
             pixels = np.load(place / f"{kind}.npy", mmap_mode="c")
             count, rest = divmod(len(pixels), _SEVERITIES)
             if len(pixels) != len(labels) or rest:
                 raise ValueError(
-                    f"it has {len(pixels):,} images, and labels.npy {len(labels):,} labels; expected as many of both, "
-                    f"those of {_SEVERITIES} severities one after the other."
+                    f"it has {len(pixels):,} images, and labels.npy has {len(labels):,} labels; expected equally many, "
+                    f"with {_SEVERITIES} severities one after the other."
                 )
             used = slice((_SEVERITY - 1) * count, _SEVERITY * count)
             images[kind] = _check(pixels[used].transpose(0, 3, 1, 2), labels[used])

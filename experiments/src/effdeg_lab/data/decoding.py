@@ -1,6 +1,6 @@
-"""Encoded images become bytes of one size, cropped as the seed, the epoch and the index say, in processes of their own.
+"""Decode images in separate processes to one size, cropped at random by the seed, the epoch and the index.
 
-An image that cannot be read is replaced by the next one, so that a batch keeps its size, and reported by its name.
+An image that cannot be read is reported by name and replaced by the next one, so that batches keep their size.
 """
 
 import importlib
@@ -30,17 +30,17 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image
 Decoder = Literal["pillow", "torchvision"]
 CHUNK = 32
-"""The images that a process decodes at once: few, so that the first batch is ready soon."""
-_AHEAD = 4  # chunks that each process decodes ahead
+"""The number of images that a process decodes at a time: small, so that the first batch is ready soon."""
+_AHEAD = 4  # chunks that each process decodes in advance
 _MOST_BROKEN = 0.01
 _MOST_IN_A_ROW = 100
 _RATIOS = (3 / 4, 4 / 3)
-# The short side of an image that is cropped to 224 pixels is resized to 256.
+# The usual test crop: resize the short side to 256 pixels, keep the central 224.
 _MARGIN = 256 / 224
 
 
 def draw_crop(width: int, height: int, least: float, random: np.random.Generator) -> Box:
-    """Draw the box of a random resized crop, in the way of Inception: an area, and an aspect ratio from 3/4 to 4/3."""
+    """Draw the box of a random resized crop, as for Inception: an area, and an aspect ratio from 3/4 to 4/3."""
     for _ in range(10):
         area = width * height * random.uniform(least, 1.0)
         ratio = math.exp(random.uniform(math.log(_RATIOS[0]), math.log(_RATIOS[1])))
@@ -48,26 +48,26 @@ def draw_crop(width: int, height: int, least: float, random: np.random.Generator
         if 0 < w <= width and 0 < h <= height:
             left, top = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
             return left, top, left + w, top + h
-    # The largest box in the middle with a permitted ratio.
+    # Fall back to the largest central box with a permitted ratio.
     w, h = min(width, round(height * _RATIOS[1])), min(height, round(width / _RATIOS[0]))
     return (width - w) // 2, (height - h) // 2, (width + w) // 2, (height + h) // 2
 
 
 def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
-    """Return the square in the middle that is left if the short side is ``margin`` times as long as a crop's side."""
+    """Return the central square whose side is the image's short side divided by ``margin``."""
     side = min(width, height) / margin
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side
 
 
 def decode_with_pillow(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
-    """Decode the part of an image that a box shows, resized to ``size`` pixels a side, bilinear with antialiasing."""
+    """Decode the part of an image in a box, resized to ``size`` pixels a side, bilinear with antialiasing."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ImageNet has images with broken notes of cameras
+        warnings.simplefilter("ignore")  # some images of ImageNet have broken EXIF data
         with Image.open(io.BytesIO(content)) as image:
             width, height = image.size
             left, top, right, bottom = choose(width, height)
-            # A JPEG is decoded at a half, a quarter or an eighth if the box has enough pixels then.
+            # Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box still has enough pixels.
             image.draft("RGB", (math.ceil(size * width / (right - left)), math.ceil(size * height / (bottom - top))))
             x, y = image.width / width, image.height / height
             box = left * x, top * y, min(right * x, image.width), min(bottom * y, image.height)
@@ -76,7 +76,7 @@ def decode_with_pillow(content: bytes, size: int, choose: Callable[[int, int], B
 
 
 def decode_with_torchvision(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
-    """Do the same by torchvision, in full size: without Pillow's reduced decoding, and to whole pixels of the box."""
+    """Do the same with torchvision: without decoding at a reduced size, and with the box rounded to whole pixels."""
     from torchvision.io import ImageReadMode, decode_image  # type: ignore[import-not-found,unused-ignore]
 
     image = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), mode=ImageReadMode.RGB)
@@ -92,15 +92,15 @@ DECODERS: Mapping[str, Callable[[bytes, int, Callable[[int, int], Box]], Tensor]
 
 
 def check_decoder(name: Decoder) -> None:
-    """Raise unless a decoder can be imported: in a process that decodes, every image would seem broken."""
+    """Raise unless a decoder can be imported; otherwise the worker processes would report every image as broken."""
     try:
         importlib.import_module({"pillow": "PIL.Image", "torchvision": "torchvision.io"}[name])
-    except Exception as error:  # one that was built for another torch may raise anything
+    except Exception as error:  # a torchvision built for another torch may raise anything
         raise ValueError(f"decoder={name} cannot be used here: {error}. Install it, or use pillow.") from error
 
 
 class Chunk(NamedTuple):
-    """Some images of one size, N × 3 × size × size bytes, their labels, and broken images that were left out."""
+    """Images of one size, N × 3 × size × size bytes, their labels, and the broken images that were replaced."""
 
     images: Tensor
     labels: Tensor
@@ -108,15 +108,15 @@ class Chunk(NamedTuple):
 
 
 class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
-    """Stored images, each decoded when it is asked for: a random crop if ``least`` is given, else the middle.
+    """Stored images, each decoded on access: a random crop if ``least`` is given, else the center.
 
     Args:
-        images: Where they are.
+        images: The stored images.
         size: Pixels a side.
-        seed: With the epoch and the index, decides a random crop.
-        least: The smallest share of the area of an image that a random crop may have.
-        margin: Without ``least``, how much longer the short side is than what is kept of it.
-        decoder: What decodes them.
+        seed: Determines the random crops, together with the epoch and the index.
+        least: The smallest share of an image's area that a random crop may cover.
+        margin: Without ``least``, the short side of an image divided by the side of the crop.
+        decoder: The library that decodes.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         while len(broken) < min(_MOST_IN_A_ROW, len(self)):
             try:
                 return self._read(epoch, index), int(self.images.labels[index]), broken
-            except Exception as error:  # of many kinds, for files can be broken in many ways
+            except Exception as error:  # files can be broken in many ways
                 broken.append((self.images.describe(index), str(error) or type(error).__name__))
                 index = (index + 1) % len(self)
         raise ValueError(f"{len(broken)} images in a row cannot be read; the first is {': '.join(broken[0])}.")
@@ -160,32 +160,32 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
 
 
 class Broken:
-    """The images of a split that could not be read: each is reported once, and more than 1% of all are refused."""
+    """The images of a split that could not be read: each is reported once, and more than 1% are an error."""
 
     def __init__(self, total: int) -> None:
         self.most, self.names = max(1, int(_MOST_BROKEN * total)), list[str]()
 
     def report(self, broken: Iterable[tuple[str, str]]) -> None:
-        """Warn of images that were not known to be broken; raise if there are too many by now."""
+        """Warn of newly found broken images; raise if there are too many in all."""
         for name, reason in broken:
             if name not in self.names:
                 self.names.append(name)
-                said = f"{name} cannot be read as an image, and another is used instead: {reason}"
-                warnings.warn(said, RuntimeWarning, stacklevel=2)
+                text = f"{name} cannot be read as an image, and another is used instead: {reason}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
         if len(self.names) > self.most:
             raise ValueError(
                 f"{len(self.names)} images cannot be read, which is more than {_MOST_BROKEN:.0%} of them: "
-                f"{', '.join(self.names[:5])}, …. Remove them, or get the data again."
+                f"{', '.join(self.names[:5])}, …. Remove them, or download the data again."
             )
 
 
 def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pinned: bool = False) -> Iterator[Chunk]:
-    """Decode chunks of images in their order, ahead of their use, in ``decoders`` processes; 0 decodes them here."""
+    """Decode chunks of images in order, in advance, in ``decoders`` processes; with 0, in this process."""
     options: dict[str, Any] = {}
     if decoders:
-        # Started from a process that has no threads and no GPU, of which a fork would be a broken copy.
+        # Not a fork of this process: threads and CUDA contexts do not survive a fork.
         context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-        context.set_forkserver_preload([__name__])  # torch is imported once for all of them
+        context.set_forkserver_preload([__name__])  # imports torch once for all processes
         options["multiprocessing_context"] = context
         options["prefetch_factor"] = _AHEAD
         options["worker_init_fn"] = _prepare_process
@@ -195,19 +195,19 @@ def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pi
         num_workers=decoders,
         collate_fn=_join,
         pin_memory=pinned,
-        generator=torch.Generator(),  # or it would draw from torch's own, which decides how training goes on
+        generator=torch.Generator(),  # otherwise it would advance torch's global generator and change training
         **options,
     )
     yield from loader
 
 
 def split_keys(epoch: int, indices: Tensor) -> list[list[Key]]:
-    """Return the keys of images in chunks, each for one process to decode."""
+    """Return the keys of images in chunks; one process decodes a chunk."""
     return [[(epoch, index) for index in part] for part in map(Tensor.tolist, torch.split(indices, CHUNK))]
 
 
 def count_decoders(device: torch.device) -> int:
-    """Return how many processes decode for one that trains: ``EFFDEG_DECODERS``, or else its share of the cores."""
+    """Return the number of decoding processes per training process: ``EFFDEG_DECODERS``, or its share of the cores."""
     if given := os.environ.get("EFFDEG_DECODERS"):
         if not given.isdecimal():
             raise ValueError(f"EFFDEG_DECODERS={given} is not possible: expected a number of processes, 0 or more.")
@@ -228,16 +228,16 @@ def decode_all(
     decoder: Decoder = "pillow",
     progress: bool,
 ) -> Labeled:
-    """Decode a whole data set once, and keep it in the cache: the middle of every image, ``size`` pixels a side.
+    """Decode a whole data set once, and cache it: the center of every image, ``size`` pixels a side.
 
-    By default, training images keep their whole short side, of which crops are taken later; test images do not.
+    By default, training images keep their whole short side, because they are cropped later; test images do not.
     """
     splits = (("training", data.train, train_margin), ("test", data.test, margin))
     tensors = list[tuple[Tensor, Tensor]]()
     for name, images, kept in splits:
         crops = Crops(images, size, margin=kept, decoder=decoder)
         file, notes = _keep_pixels(crops, name, [size, kept, decoder], decoders=decoders, progress=progress)
-        # Copied on writing: a map for reading alone makes torch warn.
+        # Copy-on-write, as torch warns about read-only arrays.
         pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
         tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))
     return Labeled(*tensors[0], *tensors[1], data.classes, data.mean, data.std)
@@ -261,7 +261,7 @@ def _keep_pixels(crops: Crops, name: str, how: list[Any], *, decoders: int, prog
     key = ["pixels", *how, crops.images.identify()]
     what = f"{count} {name} images of {crops.size} pixels a side"
     file, notes = keep_bytes(key, what, make, size=count * 3 * crops.size**2, verify=True)
-    Broken(count).report(notes.pop("broken").tolist())  # every run says so, not only the one that decoded them
+    Broken(count).report(notes.pop("broken").tolist())  # also in runs that find the images in the cache
     return file, notes
 
 
@@ -271,14 +271,14 @@ def _join(samples: list[tuple[Tensor, int, list[tuple[str, str]]]]) -> Chunk:
 
 
 def _prepare_process(_: int) -> None:
-    """Leave Ctrl-C and SIGTERM, which terminals and schedulers send to all, to the process that trains; end with it."""
+    """Ignore Ctrl-C and SIGTERM, which terminals and schedulers send to all processes; end with the parent instead."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    # torch's own watchdog looks at the process that forked this one, which lives as long as this one does.
+    # torch's own watchdog watches the fork server, which lives as long as this process.
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

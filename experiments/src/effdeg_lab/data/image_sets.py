@@ -1,4 +1,4 @@
-"""CIFAR-10, people's labels of it, MNIST and Tiny-ImageNet, as they are published, and MNIST–CIFAR, made of two."""
+"""CIFAR-10, CIFAR-10N, MNIST and Tiny-ImageNet as published, and MNIST–CIFAR, made from two of them."""
 
 import codecs
 import gzip
@@ -41,7 +41,7 @@ CIFAR10N = {
 
 
 def find_cifar10(folder: Path) -> Load:
-    """Find CIFAR-10 in the data folder, and corrupted test images where it has them."""
+    """Find CIFAR-10 in the data folder, and corrupted test images if there are any."""
     load_images, load_corrupted = _find_cifar10(folder), find_corrupted(folder)
     return lambda: replace(load_images(), corrupted=load_corrupted())
 
@@ -55,10 +55,10 @@ def _find_cifar10(folder: Path) -> Load:
 
 
 def find_cifar10n(folder: Path, name: str) -> Load:
-    """Find CIFAR-10 and one of the label sets that people gave its training images (CIFAR-10N; Wei et al., 2022).
+    """Find CIFAR-10 and a set of human labels for its training images (CIFAR-10N; Wei et al., 2022).
 
     The labels are in ``cifar10n`` or the folder itself: in ``CIFAR-10_human.pt``, as published, or in ``cifar10n.npz``,
-    with arrays that are named like the label sets. The test labels are CIFAR-10's own.
+    with arrays named like the label sets. The test labels are CIFAR-10's own.
     """
     load_cifar10 = find_cifar10(folder)
     files = [folder / place / file for place in ("cifar10n", "") for file in ("CIFAR-10_human.pt", "cifar10n.npz")]
@@ -70,9 +70,9 @@ def find_cifar10n(folder: Path, name: str) -> Load:
         data, labels = load_cifar10(), _read_human_labels(file)
         clean, given = labels["clean_label"], labels[CIFAR10N[name]]
         if not torch.equal(clean, data.train_labels):
-            raise ValueError(f"{file}: its clean labels are not those of the training images in {folder}, in order.")
+            raise ValueError(f"{file}: its clean labels differ from those of the training images in {folder}.")
         if given.shape != clean.shape or not bool(((given >= 0) & (given < data.classes)).all()):
-            raise ValueError(f"{file}: the labels of {name} are not {len(clean)} numbers below {data.classes}.")
+            raise ValueError(f"{file}: the labels of {name} are not {len(clean)} numbers from 0 to {data.classes - 1}.")
         return replace(data, train_labels=given, true_labels=data.train_labels)
 
     return load
@@ -88,8 +88,8 @@ def find_mnist(folder: Path) -> Load:
 def find_tiny_imagenet(folder: Path) -> Load:
     """Find Tiny-ImageNet, 100,000 images of 64 pixels in 200 classes, tested on its 10,000 validation images.
 
-    It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet`` and ``val-*.parquet``, or
-    ``valid-*.parquet``. Pixels are scaled to [-1, 1], as ViT's authors do it. Further test images of its classes, from
+    It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet``, and ``val-*.parquet`` or
+    ``valid-*.parquet``. Pixels are scaled to [-1, 1], as by ViT's authors. Further test images of its classes, from
     ImageNet's validation set, may be in ``val5``.
     """
     places = [folder / name for name in ("tiny-imagenet", "tiny")]
@@ -111,10 +111,10 @@ def find_tiny_imagenet(folder: Path) -> Load:
 
 
 def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Tensor, Tensor]]]:
-    """Find ``val-*.parquet`` of images of ImageNet's classes, of which those of Tiny-ImageNet's are used.
+    """Find ``val-*.parquet`` with images of ImageNet, of which those of Tiny-ImageNet's classes are used.
 
-    Each image has its ``path``, ``WNID/FILE``. A line of ``names``, which is in the folder of Tiny-ImageNet, has the
-    number of a class, a tab and its WordNet id. Without the folder there is nothing to load.
+    The ``path`` of an image is ``WNID/FILE``. Each line of ``names``, a file in Tiny-ImageNet's folder, has the number
+    of a class, a tab and its WordNet id. Without the folder, nothing is loaded.
     """
     files = find_shards(folder, "val") if folder.is_dir() else []
     if files and not names.is_file():
@@ -123,7 +123,7 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
     def load(pixels: int) -> dict[str, tuple[Tensor, Tensor]]:
         if not files:
             return {}
-        # Not at the top, for it reads images by the layouts here.
+        # Imported late: it imports the layouts of this package.
         from effdeg_lab.finetuning.images import Crop, Images, read_by_path
 
         with explain_errors(names, "a table of numbers and WordNet ids"):
@@ -140,12 +140,12 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
 
 
 def find_mnist_cifar(folder: Path) -> Load:
-    """Find what MNIST–CIFAR (Shah et al., 2020) is made of: a digit zero over an automobile, or a one over a truck.
+    """Find the parts of MNIST–CIFAR (Shah et al., 2020): a digit zero above an automobile, or a one above a truck.
 
-    The paper does not say how it put them together, but its accuracies are multiples of 1/2000. Here all automobiles
-    and trucks of CIFAR-10 are used, shuffled within their class, below digits in MNIST's order (the first 20 test zeros
-    twice): given the class, the halves are independent. The further tests have either half replaced by that of another
-    test image, whatever its class.
+    The paper does not say how it combines them, but its accuracies are multiples of 1/2000. Here all automobiles and
+    trucks of CIFAR-10 are used, shuffled within their class, below digits in MNIST's order (the first 20 test zeros
+    twice), so the halves are independent given the class. In the further tests, one half is replaced by that of a
+    random test image of any class.
     """
     load_mnist, load_cifar10 = find_mnist(folder), _find_cifar10(folder)
 
@@ -165,7 +165,7 @@ def find_mnist_cifar(folder: Path) -> Load:
 
 
 def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Reader], scale: Scale) -> Load:
-    """Find files by their names, the test examples last, with one of the readers' suffixes, or Parquet files."""
+    """Find files by name, the test examples last, with one of the readers' suffixes; or else Parquet files."""
     for place in places:
         for suffix, read in readers.items():
             *train, test = (place / f"{each}{suffix}" for each in names)
@@ -176,7 +176,7 @@ def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Re
         if (parquet := find_parquet(place)) is not None:
             return lambda: make_labeled(f"{name} in {place}", *parquet(), scale)
     raise FileNotFoundError(
-        f"{name} was not found: expected {', '.join(names)} (or the same with {[*readers][-1]}), or train-*.parquet "
+        f"{name} was not found: expected {', '.join(names)} (each perhaps with {[*readers][-1]}), or train-*.parquet "
         f"and test-*.parquet (as on the Hugging Face hub) in {', '.join(map(str, places[:-1]))} or {places[-1]} itself."
     )
 
@@ -206,21 +206,21 @@ def _read_human_labels(file: Path) -> dict[str, Tensor]:
 
 
 def _load_arrays(file: Path) -> dict[str, Array]:
-    """Load what ``torch.save`` wrote of a dictionary of arrays of whole numbers; runs no code that it may bring."""
+    """Load a dictionary of integer arrays that ``torch.save`` wrote, without running code from the file."""
     make: Any = np.zeros(0).__reduce__()[0]
     numbers = [type(np.dtype(f"{kind}{size}")) for kind in "iu" for size in (1, 2, 4, 8)]
-    # numpy 2 has moved the function that makes arrays, which files of either version name.
+    # Files name the function that makes arrays, which numpy 2 has moved.
     places = [(make, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals([*places, np.ndarray, np.dtype, codecs.encode, *numbers]):
             loaded: dict[str, Array] = torch.load(file, weights_only=True)
-    except pickle.UnpicklingError as error:  # torch advises to load it all the same
-        raise ValueError("it holds something other than arrays of whole numbers.") from error
+    except pickle.UnpicklingError as error:  # torch's message advises loading it anyway
+        raise ValueError("it holds something other than integer arrays.") from error
     return loaded
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads arrays of numbers, and runs no code that a file may bring along."""
+    """Reads arrays of numbers without running code from the file."""
 
     def find_class(self, module: str, name: str) -> Any:
         package = module.partition(".")[0]
@@ -235,7 +235,7 @@ def _read_mnist(file: Path) -> Split:
 
 
 def _read_idx(file: Path, dimensions: int) -> Array:
-    """Read bytes after a header of big-endian numbers: the kind of array, then its shape."""
+    """Read bytes after a header of big-endian integers: the type of the array, then its shape."""
     with explain_errors(file, "an idx file of MNIST"):
         stored = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         _, *shape = np.frombuffer(stored, ">u4", count=1 + dimensions)
@@ -248,7 +248,7 @@ def _stack(seed: int, mnist: Tensor, mnist_labels: Tensor, cifar: Tensor, cifar_
     for label, (digit, picture) in enumerate(((0, 1), (1, 9))):  # zero and automobile, one and truck
         digits, pictures = mnist[mnist_labels == digit], cifar[cifar_labels == picture]
         pictures = pictures[torch.randperm(len(pictures), generator=generator)]
-        digits = digits[torch.arange(len(pictures)) % len(digits)]  # where there are fewer, the first are used again
+        digits = digits[torch.arange(len(pictures)) % len(digits)]  # if there are too few, the first are used again
         images.append(torch.cat([pad(digits, (2,) * 4).expand(-1, 3, -1, -1), pictures], dim=2))
         labels.append(torch.full((len(pictures),), label))
     order = torch.randperm(sum(map(len, labels)), generator=generator)
@@ -256,6 +256,6 @@ def _stack(seed: int, mnist: Tensor, mnist_labels: Tensor, cifar: Tensor, cifar_
 
 
 def _shuffle(images: Tensor, seed: int) -> Tensor:
-    """Replace every image by another, each of them used once: the next in a random cycle."""
+    """Replace every image by the next in a random cycle, so that each is used once and none stays."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     return images[order.roll(1)[order.argsort()]]

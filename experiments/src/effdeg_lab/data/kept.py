@@ -1,4 +1,4 @@
-"""Large files that take long to make: made once, then kept in EFFDEG_CACHE or else ``~/.cache/effdeg``."""
+"""A cache of large files that take long to make, in ``EFFDEG_CACHE`` or ``~/.cache/effdeg``."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ Buffer = bytes | memoryview
 
 
 def identify_files(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Return what changes when one of the files is replaced, for keys of what is made from them."""
+    """Return a part of a cache key that changes when one of the files is replaced."""
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
@@ -29,15 +29,15 @@ def keep_bytes(
 ) -> tuple[Path, Notes]:
     """Write bytes into the cache unless they are there; return their file and the arrays that belong to them.
 
-    The file gets its name only when it is complete and on the disk. Processes that ask for the same bytes wait for the
-    one that makes them.
+    The file gets its name only when it is complete and on disk. If several processes need the same bytes, one makes
+    them and the others wait.
 
     Args:
-        key: What decides the bytes, as JSON has it.
-        what: Names them in errors.
-        make: Yields the bytes in parts, and puts the arrays into the dictionary that it is given.
-        size: How many bytes there will be, at least.
-        verify: Whether to compare the checksum of a file that is there already, which reads all of it.
+        key: What the bytes depend on, as a value for JSON.
+        what: A name for the bytes, for errors.
+        make: Yields the bytes in parts, and adds the arrays to the dictionary that it is given.
+        size: A lower bound on the number of bytes.
+        verify: Whether to check the checksum of an existing file, which reads all of it.
     """
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     folder = Path(os.environ.get("EFFDEG_CACHE") or "~/.cache/effdeg").expanduser() / "data"
@@ -47,7 +47,7 @@ def keep_bytes(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / f"{name}.lock"):
-            notes = _read_notes(file, verify=verify)  # another process may have made it by now
+            notes = _read_notes(file, verify=verify)  # another process may have made it meanwhile
             if notes is None:
                 if (free := shutil.disk_usage(folder).free) < size:
                     raise OSError(f"only {free / 1e9:.3g} GB are free")
@@ -55,15 +55,15 @@ def keep_bytes(
             return file, notes
     except OSError as error:
         raise OSError(
-            f"{what} cannot be kept in {folder}: {error.strerror or error}. It takes {size / 1e9:.3g} GB: make room, "
-            "or set EFFDEG_CACHE to a folder on another disk."
+            f"{what} cannot be kept in {folder}: {error.strerror or error}. It takes {size / 1e9:.3g} GB: free some "
+            "space, or set EFFDEG_CACHE to a folder on another disk."
         ) from error
 
 
 def _write(file: Path, make: Callable[[Notes], Iterator[Buffer]]) -> Notes:
     notes, found, partial = Notes(), hashlib.sha256(), file.with_suffix(".partial")
     try:
-        # Not through a memory map, in which a full disk kills the process.
+        # Not through a memory map, where a full disk would kill the process.
         with partial.open("wb") as stream:
             for part in make(notes):
                 stream.write(part)
@@ -82,7 +82,7 @@ def _write(file: Path, make: Callable[[Notes], Iterator[Buffer]]) -> Notes:
 
 def _read_notes(file: Path, *, verify: bool) -> Notes | None:
     """Read the arrays of a file that is complete; None if it has to be made again."""
-    # Whatever is wrong, from missing to damaged, is healed by making it again.
+    # Missing or damaged, it is made again.
     with suppress(Exception), file.with_suffix(".npz").open("rb") as stream:
         with np.load(stream, allow_pickle=False) as stored:
             notes = dict(stored)

@@ -1,6 +1,6 @@
-"""Examples with their classes, and the layouts in which people have data sets of their own.
+"""Labeled data sets, and the file layouts in which users may provide their own.
 
-A ``find_…`` function checks that the files of a data set are there, and returns the function that reads them.
+A ``find_…`` function checks that the files of a data set exist, and returns the function that reads them.
 """
 
 import hashlib
@@ -36,34 +36,34 @@ _LABELS = ("label", "labels", "label_ids", "target", "targets", "y")
 
 @dataclass(frozen=True, eq=False)
 class Labeled:
-    """A data set for classification, some examples to train on and some to test on."""
+    """A data set for classification, with training and test examples."""
 
     train_inputs: Tensor  # images as bytes, N × channels × height × width, or features, N × D floats
     train_labels: Tensor  # from 0
     test_inputs: Tensor
     test_labels: Tensor
     classes: int
-    mean: tuple[float, ...] = ()  # of the pixels in [0, 1], channel by channel; empty for features
+    mean: tuple[float, ...] = ()  # of pixels in [0, 1], by channel; empty for features
     std: tuple[float, ...] = ()
-    further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # changed test inputs, with the same classes
-    true_labels: Tensor | None = None  # of the training examples, where some of train_labels are known to be wrong
+    further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # modified test inputs, with the same labels
+    true_labels: Tensor | None = None  # of the training examples, if some of train_labels are known to be wrong
     corrupted: "Corrupted | None" = None
-    # Further test sets, of images with the same classes in another style: images as bytes, and their labels; or images
-    # in files. Like corrupted ones, they change nothing in a run.
+    # Further test sets, with images of the same classes in another style: images as bytes with their labels, or images
+    # in files. Like corrupted ones, they do not affect training.
     shifted: "Mapping[str, tuple[Tensor, Tensor] | TestSet]" = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        """Return a short hash of all examples and their classes, in their order, without corrupted and shifted ones."""
+        """Return a short hash of all examples and labels, in order, except corrupted and shifted ones."""
         found = hashlib.sha256()
         tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
         truth = () if self.true_labels is None else (self.true_labels,)
         for tensor in (*tensors, *self.further_tests.values(), *truth):
             found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-            found.update(tensor.cpu().contiguous().numpy().data)  # without a copy, which may not fit into memory
+            found.update(tensor.cpu().contiguous().numpy().data)  # no copy, which may not fit into memory
         return found.hexdigest()[:16]
 
     def shuffle(self) -> "Labeled":
-        """Bring the training examples into a random order that is always the same."""
+        """Return the data set with its training examples in a fixed random order."""
         order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
         truth = None if self.true_labels is None else self.true_labels[order]
         return replace(
@@ -73,25 +73,25 @@ class Labeled:
 
 @dataclass(frozen=True, eq=False)
 class Corrupted:
-    """Corrupted test images, which a trained network may be tested on as well; runs with and without them are equal."""
+    """Corrupted test images, for further tests of a trained network; they do not affect training."""
 
-    severity: int  # of 1 to 5
-    images: Mapping[str, tuple[Tensor, Tensor]]  # by the name of the corruption, images as bytes, and their labels
+    severity: int  # from 1 to 5
+    images: Mapping[str, tuple[Tensor, Tensor]]  # images as bytes and their labels, by the name of the corruption
 
 
 def make_labeled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labeled:
-    """Check what was read, under a name for errors, and number the classes: the sorted labels of training examples."""
+    """Check a data set, whose name is for errors, and number its classes: the sorted labels of training examples."""
     _check(f"{name}: the training", *train)
     _check(f"{name}: the test", *test)
     classes, tensors = np.unique(train[1]), list[Tensor]()
     if len(classes) < 2:
         raise ValueError(f"{name}: all training examples are of one class, {classes[0]}; expected at least two.")
     if train[0].shape[1:] != test[0].shape[1:]:
-        raise ValueError(f"{name}: the test inputs have the shape {test[0].shape}; expected that of {train[0].shape}.")
+        raise ValueError(f"{name}: test inputs of shape {test[0].shape} do not match training inputs {train[0].shape}.")
     for inputs, labels in (train, test):
         places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
         if (wrong := np.flatnonzero(classes[places] != labels)).size:
-            raise ValueError(f"{name}: the test label {labels[wrong[0]]} (example {wrong[0]}) is not trained on.")
+            raise ValueError(f"{name}: the test label {labels[wrong[0]]} (example {wrong[0]}) is not in training.")
         kept = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
         tensors += [torch.from_numpy(np.ascontiguousarray(kept)), torch.from_numpy(places.astype(np.int64))]
     x, y, test_x, test_y = tensors
@@ -105,12 +105,12 @@ def _check(what: str, inputs: Array, labels: Array) -> None:
         raise ValueError(
             f"{what} inputs are {inputs.dtype} of the shape {inputs.shape}, their labels {labels.dtype} of the shape "
             f"{labels.shape}; expected N images as bytes (uint8), height × width with or without 1 or 3 channels, or "
-            "N × D features as finite floats, and N labels, whole numbers or text."
+            "N × D features as finite floats, and N labels, integers or text."
         )
 
 
 def _measure_pixels(inputs: Array) -> Scale:
-    """Return the mean and the standard deviation of pixels in [0, 1], from how often each of 256 values occurs."""
+    """Return the mean and the standard deviation of pixels in [0, 1], from counts of the 256 values."""
     shades, means, stds = np.arange(256) / 255, [], []
     for channel in range(inputs.shape[1]) if inputs.dtype == np.uint8 else ():
         counts = np.bincount(inputs[:, channel].ravel(), minlength=256)
@@ -120,7 +120,7 @@ def _measure_pixels(inputs: Array) -> Scale:
 
 
 def find_layout(path: Path) -> Read:
-    """Find a data set in a file or folder, in whichever layout it is."""
+    """Find a data set in a file or folder, in any known layout."""
     if path.suffix == ".npz":
         return lambda: _read_arrays(path)
     if (read := find_parquet(path)) is not None:
@@ -139,18 +139,18 @@ def find_parquet(folder: Path) -> Read | None:
 
 
 def find_shards(folder: Path, name: str) -> list[Path]:
-    """Find ``NAME-*.parquet``, of which there may be as many as their names say: ``train-00000-of-00003.parquet``."""
+    """Find ``NAME-*.parquet``, and check that none is missing if names are like ``train-00000-of-00003.parquet``."""
     files = sorted(folder.glob(f"{name}-*.parquet"))
     parts = re.search(r"-of-0*(\d+)\.parquet$", files[0].name) if files else None
     expected = int(parts[1]) if parts else 1
     if len(files) < expected:
-        raise FileNotFoundError(f"{folder} is incomplete: {len(files)} of {expected} {name}-*.parquet are there.")
+        raise FileNotFoundError(f"{folder} is incomplete: found {len(files)} of {expected} {name}-*.parquet.")
     return files
 
 
 @contextmanager
 def explain_errors(file: Path, what: str) -> Iterator[None]:
-    """Name the file, and what it should be, in whatever goes wrong while it is read."""
+    """Add the name of a file, and what it should be, to any error while it is read."""
     try:
         yield
     except Exception as error:
@@ -158,13 +158,13 @@ def explain_errors(file: Path, what: str) -> Iterator[None]:
 
 
 def read_all(read: Callable[[Path], Split], files: Sequence[Path]) -> Split:
-    """Read the parts of a split, and join them."""
+    """Read the files of a split, and concatenate them."""
     inputs, labels = zip(*map(read, files), strict=True)
     return np.concatenate(inputs), np.concatenate(labels)
 
 
 def read_tables(files: Sequence[Path]) -> Split:
-    """Read Parquet files, or what was decoded from them before and kept in the cache, if that can be written to."""
+    """Read Parquet files through the cache; without it, if it cannot be written to."""
 
     def make(notes: Notes) -> Iterator[Buffer]:
         notes["inputs"], notes["labels"] = read_all(_read_table, files)
@@ -192,19 +192,19 @@ def _read_class_folders(folder: Path) -> Split:
     images = load_data(folder, images=_Pixels()).inputs
     for file in images.sources:
         if file.parent.parent != folder:
-            raise ValueError(f"{file} is in no folder of a class; expected {folder}/CLASS/*.png.")
+            raise ValueError(f"{file} is not in a class folder; expected {folder}/CLASS/*.png.")
     return _arrange(_decode(images), np.array([file.parent.name for file in images.sources]))
 
 
 class _Pixels(ImageOptions):
-    """Leaves images as Pillow has them: bytes, channels last."""
+    """Leaves images as Pillow returns them: bytes, channels last."""
 
     def __call__(self, image: Any) -> Any:
         return np.asarray(image)
 
 
 def _decode(images: ImageList) -> Array:
-    with ThreadPoolExecutor() as threads:  # Pillow lets go of Python's lock
+    with ThreadPoolExecutor() as threads:  # Pillow releases the GIL
         decoded = list(threads.map(images.__getitem__, range(len(images))))
     for index, image in enumerate(decoded):
         if image.shape != decoded[0].shape:
@@ -221,7 +221,7 @@ def _read_arrays(file: Path) -> tuple[Split, Split]:
 
 
 def _arrange(inputs: Array, labels: Array) -> Split:
-    """Bring images with the channels last or left out, and labels in a column, into the shapes expected."""
+    """Bring images with channels last or without channels, and labels in a column, into the expected shapes."""
     if inputs.dtype == np.uint8 and inputs.ndim == 3:
         inputs = inputs[..., None]
     if inputs.ndim == 4 and inputs.shape[3] in {1, 3}:

@@ -17,8 +17,8 @@ from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
 
 _IMAGES = (".jpeg", ".jpg", ".png", ".webp")
 _COLUMNS = ("image", "img")
-_ROWS = 256  # of a table that are read at once
-# Both recipes of the paper give the network pixels from -1 to 1.
+_ROWS = 256  # rows of a table to read at a time
+# Both of the paper's recipes scale pixels to [-1, 1].
 _SCALE: Scale = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 _STATED = (
     "train/CLASS/*.JPEG and val/CLASS/*.JPEG, *train*.tar and *val*.tar (WebDataset: .jpg and .cls), or "
@@ -28,12 +28,12 @@ _STATED = (
 
 @dataclass(frozen=True, eq=False)
 class StoredImages:
-    """Encoded images of any size, with their labels, from which any process reads any image."""
+    """Encoded images of any size in files, with their labels; any process can read any image."""
 
     files: tuple[Path, ...]  # one folder of images, or shards
-    names: Array  # of the images: in a folder their paths within it, as bytes
+    names: Array  # of the images, as bytes; in a folder, their relative paths
     labels: Array
-    places: Array | None = None  # in shards: the shard of each image, its first byte and its size
+    places: Array | None = None  # in shards, the shard of each image, its first byte and its size
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -43,7 +43,7 @@ class StoredImages:
         return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places)
 
     def read(self, index: int) -> bytes:
-        """Return an image as it is stored."""
+        """Return the bytes of an image."""
         if self.places is None:
             return self._locate(index).read_bytes()
         shard, start, size = map(int, self.places[index])
@@ -52,13 +52,13 @@ class StoredImages:
             return stream.read(size)
 
     def describe(self, index: int) -> str:
-        """Name an image, so that a user finds it."""
+        """Return where an image is, for messages."""
         if self.places is None:
             return str(self._locate(index))
         return f"{os.fsdecode(self.names[index])} in {self.files[int(self.places[index, 0])]}"
 
     def identify(self) -> list[Any]:
-        """Return what changes when files are added or replaced: for keys of what is made from them."""
+        """Return a part of a cache key that changes when files are added or replaced."""
         files = self.files
         if self.places is None:
             folders = {os.fsdecode(name).rpartition("/")[0] for name in self.names}
@@ -66,7 +66,7 @@ class StoredImages:
         return [identify_files(files), self.hash()]
 
     def hash(self) -> str:
-        """Return a hash of the names and the labels, in their order."""
+        """Return a hash of the names and labels, in order."""
         found = hashlib.sha256("\n".join(map(os.fsdecode, self.names)).encode("utf-8", "surrogateescape"))
         found.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
         return found.hexdigest()
@@ -77,7 +77,7 @@ class StoredImages:
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """A data set for classification, of images that are decoded when they are needed."""
+    """A data set for classification whose images are decoded when needed."""
 
     train: StoredImages
     test: StoredImages
@@ -86,12 +86,12 @@ class ImageSet:
     std: tuple[float, ...]
 
     def fingerprint(self) -> str:
-        """Return a short hash of the names and labels of all images: their bytes would take too long to read."""
+        """Return a short hash of the names and labels of all images; reading their bytes would take too long."""
         return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
 
 
 def find_imagenet(folder: Path) -> Callable[[], ImageSet]:
-    """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or the folder itself."""
+    """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or directly in it."""
     places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
     for place in places:
         if (read := _find_splits(place, folder)) is not None:
@@ -105,11 +105,11 @@ Read = Callable[[], tuple[StoredImages, StoredImages]]
 
 def _find_splits(place: Path, folder: Path) -> Read | None:
     if (place / "train").is_dir() and (place / "val").is_dir():
-        # Kaggle's archive has the validation images in one folder, and their classes in a table.
+        # Kaggle's archive has all validation images in one folder, and their classes in a table.
         table = folder / "LOC_val_solution.csv"
         flat = not _list_classes(place / "val")
         if flat and not table.is_file():
-            raise FileNotFoundError(f"{place / 'val'} has no folders of classes, and {table} with them is missing.")
+            raise FileNotFoundError(f"{place / 'val'} has no class folders, and {table} with the classes is missing.")
         return lambda: _read_folders(place / "train", place / "val", table if flat else None)
     tars = [sorted(place.glob(f"*{split}*.tar")) for split in ("train", "val")]
     if all(tars):
@@ -122,7 +122,7 @@ def _find_splits(place: Path, folder: Path) -> Read | None:
 
 
 def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
-    """Check the labels, and bring both splits into a random order that is always the same."""
+    """Check the labels, and bring both splits into a fixed random order."""
     if not len(train) or not len(test):
         raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
     classes = int(train.labels.max()) + 1
@@ -130,13 +130,15 @@ def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
         raise ValueError(f"{place}: all training images are of one class; expected at least two.")
     if found[0] < 0 or len(found) < classes:
         raise ValueError(
-            f"{place}: the {len(found)} training labels go from {found[0]} to {found[-1]}; expected all numbers from 0."
+            f"{place}: the {len(found)} training labels go from {found[0]} to {found[-1]}; expected consecutive "
+            "numbers from 0."
         )
     if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
         raise ValueError(
-            f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; training has {classes}."
+            f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; expected 0 to "
+            f"{classes - 1}, as in training."
         )
-    # So that the first images are a fair sample: in folders all of a class stand together.
+    # Shuffled, so that the first images are a fair sample: folders list one class after the other.
     orders = [np.random.Generator(np.random.PCG64(seed)).permutation(len(x)) for seed, x in enumerate((train, test))]
     return ImageSet(train[orders[0]], test[orders[1]], classes, *_SCALE)
 
@@ -155,7 +157,7 @@ def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredIma
 def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
     names, labels = list[str](), list[int]()
     if unknown := {*_list_classes(folder)} - {*classes}:
-        raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not trained on.")
+        raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not in training.")
     for label, name in enumerate(classes):
         found = list_images(folder / name) if (folder / name).is_dir() else []
         names += [f"{name}/{each}" for each in found]
@@ -170,7 +172,7 @@ def _list_classes(folder: Path) -> list[str]:
 
 def list_images(folder: Path) -> list[str]:
     """List the names of the images in a folder."""
-    with os.scandir(folder) as entries:  # fast for a thousand folders of a thousand images
+    with os.scandir(folder) as entries:  # fast: there may be a thousand folders of a thousand images
         return sorted(each.name for each in entries if each.name.lower().endswith(_IMAGES))
 
 
@@ -179,12 +181,12 @@ def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredI
 
 
 def _encode(names: Sequence[str]) -> Array:
-    """Return names in one array: a million strings would take long to send to other processes."""
+    """Return names in one array; a million strings would be slow to send to other processes."""
     return np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
 
 
 def _read_tars(files: Sequence[Path]) -> StoredImages:
-    """Read where images are in tars. That reads every header, so it is kept."""
+    """Index the images in tars; cached, because it reads every header."""
 
     def make(notes: Notes) -> Iterator[Buffer]:
         names, places, labels = list[str](), list[tuple[int, int, int]](), list[int]()
@@ -218,7 +220,7 @@ def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _read_tables(files: Sequence[Path]) -> StoredImages:
-    """Unpack the images of Parquet shards, out of which one image cannot be read without hundreds of others."""
+    """Unpack the images of Parquet shards into the cache: a shard cannot be read one image at a time."""
 
     def make(notes: Notes) -> Iterator[Buffer]:
         names, labels, sizes = list[str](), list[int](), list[int]()
@@ -238,17 +240,18 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
 
 
 def read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
-    """Yield the bytes, the name and the label of every image in a Parquet file, as on the Hugging Face hub."""
+    """Yield the bytes, the name and the label of every image in a Parquet file as on the Hugging Face hub."""
     with explain_errors(file, "a Parquet file of images"):
         table = pq.ParquetFile(file)
-        column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)
-        if column is None or "label" not in table.schema_arrow.names:
-            raise ValueError(f"there is no column image, or no label, among {', '.join(table.schema_arrow.names)}.")
+        names = table.schema_arrow.names
+        column = next((name for name in _COLUMNS if name in names), None)
+        if column is None or "label" not in names:
+            raise ValueError(f"it has the columns {', '.join(names)}; expected image (or img) and label.")
         row = 0
         for batch in table.iter_batches(_ROWS, columns=[column, "label"]):
             for cell, label in zip(batch.column(column).to_pylist(), batch.column("label").to_pylist(), strict=True):
                 if cell is None or label is None:
                     raise ValueError(f"row {row} has no image or no label.")
-                # An image of no bytes is a broken one, which is reported when it is needed.
+                # An empty image is broken, and reported when it is decoded.
                 yield cell["bytes"] or b"", cell.get("path") or f"row {row} of {file.name}", label
                 row += 1

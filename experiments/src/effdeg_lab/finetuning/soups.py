@@ -15,8 +15,8 @@ from effdeg_lab.engine.pretrained import find_more_shifts
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.finetuning.interpolation import State, greedy_soup, uniform_soup
 from effdeg_lab.recipe import Method, Recipe
-from effdeg_lab.results import matching
 from effdeg_lab.runs import Run
+from effdeg_lab.selection import matching
 
 
 def measure_soups(

@@ -1,4 +1,4 @@
-"""Models by name, made to fit the data: small and clear ones, or a user's own."""
+"""Models by name, sized to fit the data: small built-in ones, or a user's own."""
 
 import copy
 import inspect
@@ -20,16 +20,16 @@ __all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_m
 
 _NAMES = ("vit-tiny", "vit-tiny-mean", "vit-s16", "resnet18", "resnet9", "mlp")
 _RESNET = re.compile(r"resnet(9|18)(?:-([1-9]\d*))?")
-# A size of ViT by its letters and its patches by their pixels, then what is not as in the paper on ViT.
+# The size of a ViT by its letters, the pixels a side of a patch, then departures from the ViT paper.
 _VIT = re.compile(rf"vit-({'|'.join(SIZES)})([1-9]\d*)(-mean)?(-sincos)?")
 
 
 class Pretrained(NamedTuple):
-    """What is known of a pretrained network."""
+    """A pretrained network."""
 
     place: str  # in the data folder
-    scale: tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation of pixels it was given
-    margin: float = 256 / 224  # the short side of a test image in sides of the middle that is kept of it
+    scale: tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation for scaling pixels
+    margin: float = 256 / 224  # the short side of a test image divided by the side of its center crop
 
 
 PRETRAINED = {
@@ -41,12 +41,12 @@ PRETRAINED = {
 
 
 def get_margin(name: str) -> float:
-    """Return the short side of a test image, before it is cropped, in sides of what a network is given."""
+    """Return the short side of a test image divided by the side of the center crop that a network is given."""
     return PRETRAINED[name].margin if name in PRETRAINED else 256 / 224
 
 
 class MLP(nn.Module):
-    """A ReLU network with two hidden layers that flattens its inputs; by default as wide as the demonstration's."""
+    """A ReLU network with two hidden layers that flattens its inputs; by default as wide as the demo's."""
 
     def __init__(self, inputs: int, classes: int, *, width: int = 256) -> None:
         super().__init__()
@@ -62,21 +62,21 @@ class MLP(nn.Module):
 def make_model(
     name: str, *, shape: tuple[int, ...], classes: int, dropout: float = 0.0, data: Path | None = None
 ) -> nn.Module:
-    """Make a model that fits examples of a shape, with first weights drawn from torch's random stream.
+    """Make a model for examples of a given shape, initialized from torch's global generator.
 
     Its name is ``vit-tiny``, ``vit-tiny-mean``, ``resnet18``, ``resnet9``, ``mlp``, or ``package.module:callable``. A
     callable that takes ``classes``, ``num_classes`` or, for images, ``channels`` is given them by keyword. The first
-    convolution of ``resnet9-8`` has 8 channels instead of 64, and all others an eighth of theirs.
+    convolution of ``resnet9-8`` has 8 channels instead of 64, and the others are narrower by the same factor.
 
-    Published sizes of ViT are ``vit-s16`` and the like: ``mu``, ``ti``, ``s``, ``b`` or ``l``, and the pixels a side
-    of a patch. ``vit-s16-mean`` has the mean of the patches in place of a class token, ``vit-s16-mean-sincos`` fixed
-    positions as well. Their first weights are drawn as by big_vision.
+    ``vit-s16`` and the like are published sizes of ViT: ``mu``, ``ti``, ``s``, ``b`` or ``l``, and the pixels a side of
+    a patch. ``vit-s16-mean`` has the mean of the patches instead of a class token, ``vit-s16-mean-sincos`` also fixed
+    positions. They are initialized as in big_vision.
 
-    ``deit-tiny``, ``clip-b32`` and ``clip-b16`` are pretrained, and read from the folder that holds the data sets.
+    ``deit-tiny``, ``clip-b32`` and ``clip-b16`` are pretrained, and read from the data folder.
     """
     check_model(name, dropout=dropout)
     if name in PRETRAINED:
-        # Not at the top: encoders are made of the networks here.
+        # Imported late: it imports the networks of this package.
         from effdeg_lab.finetuning.encoders import load_pretrained
 
         return load_pretrained(name, data, shape=shape, classes=classes)
@@ -105,7 +105,7 @@ def make_model(
 
 
 def check_model(name: str, *, dropout: float = 0.0) -> None:
-    """Raise unless a name is that of a model, or could be a user's own, and has dropout if that is asked for."""
+    """Raise unless a name is that of a model or could be a user's own, and the model has dropout if requested."""
     if dropout and not (name.startswith("vit-tiny") or _VIT.fullmatch(name)):
         raise ValueError(f"dropout={dropout:g} is for vision transformers, not for model={name!r}: set dropout=0.")
     if not (":" in name or name in {*_NAMES, *PRETRAINED} or _RESNET.fullmatch(name) or _VIT.fullmatch(name)):
@@ -116,7 +116,7 @@ def check_model(name: str, *, dropout: float = 0.0) -> None:
 def _make_from_code(source: str, offered: dict[str, int]) -> nn.Module:
     found = find_code(source)
     if isinstance(found, nn.Module):
-        return copy.deepcopy(found)  # so that the next run in this process starts with the same weights
+        return copy.deepcopy(found)  # the next run in this process starts with the same weights
     if not callable(found):
         raise TypeError(f"model={source!r} is {found!r}; expected something that returns an nn.Module.")
     taken = inspect.signature(found).parameters

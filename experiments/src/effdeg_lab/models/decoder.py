@@ -1,7 +1,7 @@
-"""The transformer of Power et al. (2022), which reads an equation up to its equals sign and gives the answer.
+"""The transformer of Power et al. (2022), which reads an equation up to its equals sign and predicts the answer.
 
-Theirs is a causal decoder with layer norms after every addition, ReLU, no biases in linear maps, no dropout, fixed
-sinusoidal positions and torch's own initialization.
+It is a causal decoder with a layer norm after every residual addition, ReLU, no biases in linear layers, no dropout,
+fixed sinusoidal positions and torch's default initialization.
 """
 
 import math
@@ -16,7 +16,7 @@ class _Embedding(nn.Module):
     def __init__(self, tokens: int, width: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(tokens, width)
-        # Sines and cosines of falling frequencies (Vaswani et al., 2017).
+        # Sinusoidal positions (Vaswani et al., 2017).
         angles = torch.arange(4)[:, None] * 10_000.0 ** (-torch.arange(0, width, 2) / width)
         positions = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
         self.register_buffer("positions", positions, persistent=False)
@@ -39,10 +39,10 @@ class _Block(nn.Module):
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
 
     def forward(self, x: Tensor, *, last: bool) -> Tensor:
-        asking = x[:, -1:] if last else x
-        queries, (keys, values) = self._by_head(self.queries(asking)), self.keys_and_values(x).chunk(2, dim=-1)
+        kept = x[:, -1:] if last else x
+        queries, (keys, values) = self._by_head(self.queries(kept)), self.keys_and_values(x).chunk(2, dim=-1)
         attended = _attend(queries, self._by_head(keys), self._by_head(values))
-        x = self.norms[0](asking + self.out(attended.transpose(1, 2).flatten(2)))
+        x = self.norms[0](kept + self.out(attended.transpose(1, 2).flatten(2)))
         normalized: Tensor = self.norms[1](x + self.mlp(x))
         return normalized
 
@@ -51,13 +51,13 @@ class _Block(nn.Module):
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attend causally, the last query to all keys; all are batch × heads × positions × width."""
+    """Causal attention, where the last query sees all keys; tensors are batch × heads × positions × width."""
     # Written out: torch's attention works on tiles of 64 positions, and took two thirds of a step on a GPU.
     scores = (queries[..., :, None, :] * keys[..., None, :, :]).sum(-1) / math.sqrt(queries.shape[-1])
-    asking, asked = scores.shape[-2:]
-    later = torch.ones(asking, asked, dtype=torch.bool, device=scores.device).triu(1 + asked - asking)
-    shares = scores.masked_fill(later, -torch.inf).softmax(-1)
-    return (shares[..., None] * values[..., None, :, :]).sum(-2)
+    rows, columns = scores.shape[-2:]
+    later = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).triu(1 + columns - rows)
+    weights = scores.masked_fill(later, -torch.inf).softmax(-1)
+    return (weights[..., None] * values[..., None, :, :]).sum(-2)
 
 
 class Decoder(nn.Module):
@@ -70,10 +70,10 @@ class Decoder(nn.Module):
         self.answer = nn.Linear(width, prime, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of every answer, batch × prime, to a batch of equations."""
+        """Return the logits of the answers to a batch of equations, batch × prime."""
         x = self.embed(tokens)
         for block in self.blocks:
-            # Of the last block nothing is used but its output at the equals sign.
+            # Only the last block's output at the equals sign is used.
             x = block(x, last=block is self.blocks[-1])
         logits: Tensor = self.answer(x[:, -1])
         return logits

@@ -1,4 +1,4 @@
-"""The network of IMPALA (Espeholt et al., 2018), an actor and a critic on one trunk, as it is used on Procgen."""
+"""The network of IMPALA (Espeholt et al., 2018) as used on Procgen: an actor and a critic on one trunk."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ Pooling = Literal["flatten", "average"]
 
 
 class Residual(nn.Module):
-    """Two convolutions around which the input is passed."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -17,13 +17,13 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions find."""
-        found: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
-        return found
+        """Run the block on a batch of feature maps."""
+        added: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
+        return added
 
 
 class Trunk(nn.Sequential):
-    """Convolutions and a linear layer; the former by a few kernels of our own, in bf16, if they are to be fused."""
+    """Convolutions and a linear layer; with ``fused``, the convolutions run in custom kernels, in bf16."""
 
     fused = False
 
@@ -31,7 +31,7 @@ class Trunk(nn.Sequential):
         """Turn frames into features."""
         layers = list(self)
         if self.fused and x.is_cuda:
-            # Not at the top: Triton comes with torch for GPUs alone.
+            # Imported late: only builds of torch for GPUs include Triton.
             from effdeg_lab.models import impala_kernels
 
             if impala_kernels.can_see(x):
@@ -43,11 +43,11 @@ class Trunk(nn.Sequential):
         return x
 
 
-_CONVOLVED = 12  # layers of a trunk that convolve and pool: four in each of three stages
+_CONVOLVED = 12  # the layers of a trunk that convolve and pool: four in each of three stages
 
 
 class Agent(nn.Module):
-    """The network of IMPALA: a trunk, and on top of it the actor and the critic, one linear layer each."""
+    """The network of IMPALA: a trunk, with the actor and the critic, one linear layer each, on top."""
 
     def __init__(self, frame: tuple[int, int], *, actions: int, pooling: Pooling = "flatten") -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class Agent(nn.Module):
             nn.init.zeros_(head.bias)
 
     def fuse(self, fused: bool = True) -> None:
-        """Compute convolutions by kernels of our own where they can be: on a GPU, in bf16 whatever the frames are."""
+        """Use custom kernels for the convolutions where possible: on a GPU, in bf16 for frames of any dtype."""
         self.trunk.fused = fused
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of actions, and the value, of scaled frames."""
+        """Return the logits of the actions, and the values, for a batch of scaled frames."""
         hidden = self.trunk(x)
         return self.actor(hidden).float(), self.critic(hidden).float().squeeze(1)

@@ -1,16 +1,16 @@
 """The convolutions of IMPALA's network, computed by Triton kernels.
 
-With 16 and 32 channels, a convolution is bound by memory, and a library's kernels are made for many more. Here each
-kernel does all that it can with what it has read: ReLU before a convolution; the bias, what is passed around and the
-mask of a ReLU after it; and the first convolution, on the largest frames, with the pooling that follows.
+With 16 and 32 channels, a convolution is memory-bound, and the kernels of libraries are made for many more channels.
+Here each kernel does as much as possible with what it has read: the ReLU before a convolution; the bias, the residual
+connection and the mask of a ReLU after it; and, for the first convolution, on the largest frames, the pooling after it.
 
-Frames and features have channels last. Everything is in bf16 with sums in float32, as under autocast. Weights
-are rounded by the kernels that use them, and their gradients are not.
+Frames and features have channels last. Everything is in bf16 with sums in float32, as under autocast. The kernels round
+weights to bf16, but not their gradients.
 
-What limits these kernels is how often a pixel is read, once for each tap. So two neighboring pixels are computed
-together: a row of taps of both reads four pixels, which lie side by side in memory, and makes one row of a matrix
-product, with the weights of either pixel in columns of their own and zeros where a tap does not reach. The first
-convolution, on frames of three channels and one of zeros, computes blocks of two by two pixels from four by four.
+What limits these kernels is that a pixel is read once for each tap. So two neighboring pixels are computed together:
+their row of taps reads four pixels, which are adjacent in memory and form one row of a matrix product, with the weights
+for each of the two pixels in separate columns, and zeros where a tap does not reach. The first convolution, on frames
+padded from three to four channels, computes blocks of 2 × 2 pixels from 4 × 4.
 """
 
 import torch
@@ -19,8 +19,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import pad
 
-# Pairs of pixels in a tile (pixels after pooling, where there is some), warps, stages of the loop over tiles, and the
-# number of programs among which the tiles are divided; of the first two by the number of inputs.
+# Pairs of pixels in a tile (with pooling, pixels after it), warps, stages of the loop over tiles, and the number of
+# programs that share the tiles; for the first two kernels, by the number of input channels.
 CONVOLVE = {
     16: {"PAIRS": 64, "num_warps": 4, "num_stages": 3},
     32: {"PAIRS": 64, "num_warps": 4, "num_stages": 1},
@@ -41,7 +41,7 @@ def _load_row(
     x, pairs, row, column, TAP: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr,
     RECTIFY: tl.constexpr,
 ):  # fmt: skip
-    """Load what one row of taps reads: pairs × (four pixels × inputs), with ReLU if it is wanted."""
+    """Load the inputs of one row of taps, pairs × (four pixels × inputs), optionally with ReLU."""
     part = tl.arange(0, 4 * INPUTS)
     right = column[:, None] + (part // INPUTS)[None, :] - 1
     inside = (row + TAP - 1 >= 0) & (row + TAP - 1 < HEIGHT)
@@ -57,7 +57,7 @@ def _load_row(
 def _load_weights(weight, TAP: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, BACKWARD: tl.constexpr):
     """Load the weights of a row of taps, (four pixels × inputs) × (two pixels × outputs).
 
-    They are those of a convolution, or of its gradient: then taps are in the opposite order.
+    For the gradient of a convolution, taps are in reverse order.
     """
     part, output = tl.arange(0, 4 * INPUTS), tl.arange(0, 2 * OUTPUTS)
     tap = (part // INPUTS)[:, None] - (output // OUTPUTS)[None, :]
@@ -76,7 +76,7 @@ def convolve(
     BEFORE: tl.constexpr, AFTER: tl.constexpr, BACKWARD: tl.constexpr, MASK: tl.constexpr, ADD: tl.constexpr,
     PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """Convolve x, with ReLU before, after, or both, or take a gradient back; then mask by a ReLU, and add a tensor."""
+    """Convolve x, with ReLU before or after, or propagate a gradient back; then mask by a ReLU, and add a tensor."""
     kind = x.dtype.element_ty
     output = tl.arange(0, 2 * OUTPUTS)
     upper = _load_weights(weight, 0, INPUTS, OUTPUTS, BACKWARD).to(kind)
@@ -108,7 +108,7 @@ def sum_weights(
     x, dy, sums, tiles, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     RECTIFY: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """Sum up the gradients of weights, in the order of convolve's products, and of biases over this program's tiles."""
+    """Sum the gradients of weights, in the order of convolve's products, and of biases over this program's tiles."""
     part, output = tl.arange(0, 4 * INPUTS), tl.arange(0, 2 * OUTPUTS)
     upper = tl.zeros((4 * INPUTS, 2 * OUTPUTS), tl.float32)
     middle = tl.zeros((4 * INPUTS, 2 * OUTPUTS), tl.float32)
@@ -135,7 +135,7 @@ def sum_weights(
 
 @triton.jit
 def _load_window(frames, frame, row, column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
-    """Load 4 × 4 pixels with four channels, of which the block of 2 × 2 at (2 row, 2 column) is the middle."""
+    """Load 4 × 4 pixels with four channels around the block of 2 × 2 at (2 row, 2 column)."""
     part = tl.arange(0, 64)
     down, right = (2 * row - 1)[:, None] + (part // 16)[None, :], (2 * column - 1)[:, None] + (part // 4 % 4)[None, :]
     inside = (down >= 0) & (down < HEIGHT) & (right >= 0) & (right < WIDTH)
@@ -154,8 +154,8 @@ def _load_first_weights(weight, DOWN: tl.constexpr, RIGHT: tl.constexpr, OUTPUTS
 
 @triton.jit
 def _keep_larger(best, where, window, weights, biases, possible, PLACE: tl.constexpr, KIND: tl.constexpr):
-    """Convolve, and keep the results that are larger than the best before them, and their place."""
-    # Rounded before they are compared, as they are where each operation is on its own.
+    """Convolve, and update the maximum so far and its place."""
+    # Rounded before the comparison, as in separate operations.
     found = (tl.dot(window, weights) + biases).to(KIND).to(tl.float32)
     better = (found > best) & possible[:, None]
     return tl.where(better, found, best), tl.where(better, PLACE, where)
@@ -166,7 +166,7 @@ def look(
     frames, weight, bias, out, places, tiles,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Convolve frames; of every 3 × 3 of the results, two apart, keep the largest and its place."""
+    """Convolve frames, then max-pool 3 × 3 pixels with stride 2; write the maxima and their places."""
     kind = out.dtype.element_ty
     output = tl.arange(0, OUTPUTS)
     biases = tl.load(bias + output)[None, :]
@@ -180,7 +180,7 @@ def look(
         frame = pixels // (WIDTH // 2 * (HEIGHT // 2))
         best = tl.full((PIXELS, OUTPUTS), float("-inf"), tl.float32)
         where = tl.zeros((PIXELS, OUTPUTS), tl.int32)
-        # The nine results are in the block of this pixel, and in those above, to the left, and both.
+        # The nine results are in the block of this pixel, and in those above, to the left, and above left.
         both = _load_window(frames, frame, row - 1, column - 1, HEIGHT, WIDTH)
         best, where = _keep_larger(best, where, both, w11, biases, (row > 0) & (column > 0), 0, kind)
         above = _load_window(frames, frame, row - 1, column, HEIGHT, WIDTH)
@@ -201,7 +201,7 @@ def look(
 
 @triton.jit
 def _load_gradient(dy, places, pixels, output, inside, OUTPUTS: tl.constexpr):
-    """Load the gradients of pooled pixels, and the places that they belong to."""
+    """Load the gradients of pooled pixels, and the places of their maxima."""
     at = pixels[:, None] * OUTPUTS + output[None, :]
     gradient = tl.load(dy + at, mask=inside[:, None], other=0.0).to(tl.float32)
     return gradient, tl.load(places + at, mask=inside[:, None], other=255)
@@ -212,7 +212,7 @@ def sum_look(
     frames, dy, places, sums, tiles,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Sum up the gradients of the first weights, for each pixel of a block, and biases over this program's tiles."""
+    """Sum the gradients of the first weights, for each pixel of a block, and biases over this program's tiles."""
     kind = frames.dtype.element_ty
     part, output = tl.arange(0, 64), tl.arange(0, OUTPUTS)
     total00 = tl.zeros((64, OUTPUTS), tl.float32)
@@ -224,7 +224,7 @@ def sum_look(
         pixels = tile * PIXELS + tl.arange(0, PIXELS)
         row, column = pixels // (WIDTH // 2) % (HEIGHT // 2), pixels % (WIDTH // 2)
         window = tl.trans(_load_window(frames, pixels // (WIDTH // 2 * (HEIGHT // 2)), row, column, HEIGHT, WIDTH))
-        # The pixels of a block are among those that this pooled pixel, and the next ones, have chosen from.
+        # The pixels of a block are in the windows of this pooled pixel and of the next ones.
         down, right = row + 1 < HEIGHT // 2, column + 1 < WIDTH // 2
         own, where = _load_gradient(dy, places, pixels, output, row >= 0, OUTPUTS)
         next_right, where_right = _load_gradient(dy, places, pixels + 1, output, right, OUTPUTS)
@@ -253,7 +253,7 @@ def sum_look(
 def pool(
     x, out, places, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr
 ):  # fmt: skip
-    """Of every 3 × 3 pixels, two apart, keep the largest and its place."""
+    """Max-pool 3 × 3 pixels with stride 2; write the maxima and their places."""
     pixels = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     row, column = pixels // (WIDTH // 2) % (HEIGHT // 2), pixels % (WIDTH // 2)
     frame = pixels // (WIDTH // 2 * (HEIGHT // 2))
@@ -275,13 +275,13 @@ def pool(
 def unpool(
     dy, places, dx, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr
 ):  # fmt: skip
-    """Add up, for every pixel, the gradients of the results (up to four) that it was the largest for."""
+    """Sum, for every pixel, the gradients of the pooled pixels (up to four) of which it is the maximum."""
     pixels = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     row, column, frame = pixels // WIDTH % HEIGHT, pixels % WIDTH, pixels // (WIDTH * HEIGHT)
     channel = tl.arange(0, CHANNELS)
     total = tl.zeros((PIXELS, CHANNELS), tl.float32)
     for corner in tl.static_range(4):
-        # A pixel of an even row is in the middle of one result; of an odd row, at the end of one and the start of one.
+        # An even row is the middle of one window; an odd row is the end of one and the start of the next.
         down, right = row // 2 + corner // 2, column // 2 + corner % 2
         place = (row - 2 * down + 1) * 3 + column - 2 * right + 1
         inside = (row >= 2 * down - 1) & (column >= 2 * right - 1) & (down < HEIGHT // 2) & (right < WIDTH // 2)
@@ -295,31 +295,31 @@ def unpool(
 def can_see(frames: Tensor) -> bool:
     """Return whether the kernels can run the convolutions on these frames, with channels first."""
     count, channels, height, width = frames.shape
-    # After three poolings, pixels are in pairs still, and these in whole tiles.
+    # Also after three poolings, rows must have whole pairs of pixels, and pairs whole tiles.
     fits = channels == 3 and height % 8 == 0 and width % 16 == 0 and count * height * width // 128 % _MOST == 0
-    # Places are 32-bit integers. Gradients of frames are not computed.
+    # Offsets are 32-bit integers. Gradients of frames are not computed.
     return fits and count * height * width * 4 < 2**31 and not frames.requires_grad
 
 
 def see(frames: Tensor, parameters: list[Tensor]) -> Tensor:
     """Run the convolutions of IMPALA's network on frames, given the weight and the bias of each in order.
 
-    On a GPU the result is in bf16. It is differentiable once, by the parameters.
+    On a GPU the result is in bf16. It is differentiable once, with respect to the parameters.
     """
-    kind = torch.bfloat16 if frames.is_cuda else torch.float32  # a CPU is there for tests
+    kind = torch.bfloat16 if frames.is_cuda else torch.float32  # tests run on a CPU
     frames = pad(frames.to(kind).permute(0, 2, 3, 1), (0, 1)).contiguous()
     given = [each.contiguous(memory_format=torch.channels_last) if each.dim() > 1 else each for each in parameters]
     return _see(frames, given)[-1].permute(0, 3, 1, 2)
 
 
-_OF_STAGE, _KEPT = 10, 6  # parameters of a stage, and what is kept of it: places, then what each convolution gives
+_OF_STAGE, _KEPT = 10, 6  # parameters of a stage, and tensors saved: places, then the output of each convolution
 
 
 def _convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, *, before: bool = False, after: bool = False,
     mask: Tensor | None = None, added: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Convolve, with ReLU before, after, or both; or without a bias take a gradient back."""
+    """Convolve, with ReLU before or after; or, without a bias, propagate a gradient back."""
     backward = bias is None
     count, height, width, inputs = x.shape
     outputs = weight.shape[1 if backward else 0]
@@ -344,18 +344,18 @@ def _sum_weights(x: Tensor, dy: Tensor, *, rectify: bool) -> tuple[Tensor, Tenso
     sum_weights[(programs,)](x, dy, sums, tiles, height, width, inputs, outputs, rectify, **options)
     total = sums.sum(0)
     products = total[:-1].view(3, 4, inputs, 2, outputs)
-    # A tap of the right pixel reads one pixel further than that of the left.
+    # A tap of the right pixel reads one pixel further to the right than that of the left pixel.
     return _reorder(products[:, :3, :, 0] + products[:, 1:, :, 1]), total[-1].view(2, outputs).sum(0)
 
 
 def _reorder(total: Tensor) -> Tensor:
-    """Order a gradient, rows × columns × inputs × outputs, as a weight with channels last is ordered."""
+    """Permute a gradient, rows × columns × inputs × outputs, to a weight with channels last."""
     return total.permute(3, 0, 1, 2).contiguous().permute(0, 3, 1, 2)
 
 
 @torch.library.custom_op("effdeg_lab::see", mutates_args=())
 def _see(frames: Tensor, parameters: list[Tensor]) -> list[Tensor]:
-    """Return what is kept of every stage; the last is the result."""
+    """Return the tensors saved in every stage; the last one is the result."""
     x, kept = frames, list[Tensor]()
     for stage in range(0, len(parameters), _OF_STAGE):
         weight, bias, *residual = parameters[stage : stage + _OF_STAGE]

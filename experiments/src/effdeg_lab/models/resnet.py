@@ -1,11 +1,11 @@
-"""Residual networks for 32 × 32 images: ResNet-18 with a first kernel of 3 and no pooling after it, and ResNet-9."""
+"""Residual networks for 32 × 32 images: ResNet-18, with a first 3 × 3 convolution and no pooling after it; ResNet-9."""
 
 import torch
 from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions, added to what came in."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class ResNet18(nn.Module):
 
 
 class ResNet9(nn.Module):
-    """A residual network of 9 layers that learns CIFAR-10 in few epochs (Page, 2018), here with averaging at the end.
+    """A residual network of 9 layers that learns CIFAR-10 in few epochs (Page, 2018), here with average pooling last.
 
-    Four convolutions, the last three followed by pooling, and two blocks: after the second and after the fourth.
+    It has four convolutions, the last three with max pooling, and a block after the second and the fourth of them.
     """
 
     def __init__(self, *, width: int = 64, channels: int = 3, classes: int = 10) -> None:

@@ -14,17 +14,17 @@ SIZES: dict[str, dict[str, Any]] = {
     "b": {"width": 768, "depth": 12, "heads": 12},
     "l": {"width": 1024, "depth": 24, "heads": 16},
 }
-"""The published sizes, by their letters; mu is for trials. All have an MLP of four times the width."""
+"""The published sizes, by their letters; mu is for testing. MLPs are four times as wide."""
 _TEMPERATURE = 10_000.0
 
 
 def encode_positions(rows: int, columns: int, width: int) -> Tensor:
-    """Return fixed positions of patches by sines and cosines of their columns, then of their rows, 1 × patches × width.
+    """Return fixed positional encodings, 1 × patches × width: sines and cosines of the columns, then of the rows.
 
-    The frequencies fall from 1 to 1/10,000 in equal ratios, as in MoCo v3 and big_vision. Patches are in reading order.
+    The frequencies fall geometrically from 1 to 1/10,000, as in MoCo v3 and big_vision. Patches are in reading order.
     """
     if width % 4:
-        raise ValueError(f"positions='sincos' need a width that is a multiple of 4, and it is {width}.")
+        raise ValueError(f"positions='sincos' needs a width that is a multiple of 4, not {width}.")
     frequencies = _TEMPERATURE ** -torch.linspace(0, 1, width // 4, dtype=torch.float64)
     down, across = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
     angles = [places.reshape(-1, 1) * frequencies for places in (across, down)]
@@ -32,9 +32,9 @@ def encode_positions(rows: int, columns: int, width: int) -> Tensor:
 
 
 class PatchEmbedding(nn.Module):
-    """Images as sequences of tokens: a class token if there is one, then the patches, each with its position.
+    """Turns images into sequences of tokens: a class token if there is one, then the patches, each with its position.
 
-    Learned positions are those of all tokens; fixed ones (``"sincos"``) are those of the patches alone.
+    Learned positions are added to all tokens, fixed ones (``"sincos"``) only to the patches.
     """
 
     position: Tensor
@@ -54,7 +54,7 @@ class PatchEmbedding(nn.Module):
         if height % patch or across % patch:
             raise ValueError(f"images of {height} × {across} pixels cannot be cut into patches of {patch} × {patch}.")
         self.shape, self.patch = (channels, height, across), patch
-        # A strided convolution would be the same map; on a GPU its backward is much slower than that of a product.
+        # Equivalent to a strided convolution, whose backward is much slower on a GPU.
         self.patches = nn.Linear(channels * patch**2, width)
         self.token = nn.Parameter(torch.zeros(1, 1, width)) if class_token else None
         rows, columns = height // patch, across // patch
@@ -76,19 +76,19 @@ class PatchEmbedding(nn.Module):
         kind = tokens.dtype
         if self.token is not None:
             tokens = torch.cat([self.token.to(kind).expand(len(images), -1, -1), tokens], dim=1)
-        # Under autocast, positions in float32 would promote all that the blocks add up, and double its memory.
+        # Under autocast, float32 positions would promote the residual stream to float32 and double its memory.
         return (tokens + self.position).to(kind)
 
 
 class EncoderBlock(nn.Module):
-    """Attention, then an MLP, each added to what came in; dropout as in the paper on ViT, after all layers but qkv."""
+    """Attention, then an MLP, with residual connections; dropout after every layer but qkv, as in the ViT paper."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        # Within the second part, so that the layers have the same names with and without it.
+        # Nested, so that the layers have the same names with and without dropout.
         activation = nn.Sequential(nn.GELU(), nn.Dropout(dropout)) if dropout else nn.GELU()
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation, nn.Linear(4 * width, width))
         self.dropout = nn.Dropout(dropout)
@@ -104,7 +104,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Sequential):
-    """Blocks, one after another; of ViT-Tiny's sizes all in a few kernels of our own, if they are to be fused."""
+    """The blocks in sequence; with ``fused``, those of ViT-Tiny's sizes run in custom kernels."""
 
     fused = False
 
@@ -112,7 +112,7 @@ class Encoder(nn.Sequential):
         """Run the blocks on a batch of token sequences."""
         blocks: list[Any] = list(self)
         if self.fused and x.is_cuda:
-            # Not at the top: Triton comes with torch for GPUs alone.
+            # Imported late: only builds of torch for GPUs include Triton.
             from effdeg_lab.models import vit_kernels
 
             if vit_kernels.can_encode(x, heads=blocks[0].heads):
@@ -129,11 +129,11 @@ def _get_parameters(block: EncoderBlock, kind: torch.dtype) -> list[Tensor]:
 
 
 class ViT(nn.Module):
-    """A vision transformer for images of one size: that of their sides, or height and width.
+    """A vision transformer for images of one size, given as the side or as height and width.
 
-    ``pool="token"`` classifies by a class token, ``pool="mean"`` by the mean of the patches: of 32 × 32 images these
-    are 64 tokens instead of 65, which a GPU computes faster. ``positions="sincos"`` are fixed, see
-    :func:`encode_positions`; otherwise they are learned.
+    ``pool="token"`` classifies by a class token, ``pool="mean"`` by the mean of the patches: for 32 × 32 images, these
+    are 64 tokens instead of 65, which is faster on a GPU. ``positions="sincos"`` are fixed, see
+    :func:`encode_positions`; ``positions="learned"`` are parameters.
     """
 
     def __init__(
@@ -169,19 +169,19 @@ class ViT(nn.Module):
         return logits
 
     def fuse(self, fused: bool = True) -> None:
-        """Compute the blocks in a few kernels where these exist: for ViT-Tiny's 64 tokens, in bf16, on an H100 or H200.
+        """Use custom kernels for the blocks where possible: for ViT-Tiny's 64 tokens, in bf16, on an H100 or H200.
 
-        A step is then much faster. But the outputs are differentiable only once, and blocks and the layers within them
-        are not called one by one, so that hooks on them do not run. The kernels have no dropout.
+        A step is then much faster. But outputs are differentiable only once, and hooks on blocks and their layers do
+        not run, because these are not called one by one. The kernels do not support dropout.
         """
         self.blocks.fused = fused and not self.dropout.p
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """Draw first weights as big_vision does; without this call they are those of torch's layers.
+        """Initialize as big_vision does; without this call, weights have the defaults of torch's layers.
 
-        Glorot's uniform ones for matrices, those of queries, keys and values apart; LeCun's normal ones for patches;
-        zeros for the head and all biases but those of MLPs; positions with a standard deviation of 1/√width.
+        Matrices are Glorot uniform, those of queries, keys and values separately; patches are LeCun normal; the head
+        and all biases except those of MLPs are zero; positions have a standard deviation of 1/√width.
         """
         width = self.head.in_features
         for name, layer in self.named_modules():
@@ -190,7 +190,7 @@ class ViT(nn.Module):
                     nn.init.xavier_uniform_(part)
                 nn.init.normal_(layer.bias, std=1e-6) if ".mlp." in name else nn.init.zeros_(layer.bias)
         patches = self.embed.patches.weight
-        # Flax cuts its normal distribution at two standard deviations, and widens it by as much as that narrows it.
+        # Flax truncates at two standard deviations, and divides by the standard deviation that remains.
         std = 1 / math.sqrt(patches.shape[1]) / 0.87962566103423978
         nn.init.trunc_normal_(patches, std=std, a=-2 * std, b=2 * std)
         nn.init.zeros_(self.head.weight)

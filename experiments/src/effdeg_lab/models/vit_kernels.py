@@ -1,11 +1,11 @@
-"""The blocks of ViT-Tiny on 64 tokens, computed by six Triton kernels and a few large products.
+"""The blocks of ViT-Tiny on 64 tokens, computed by six Triton kernels and a few large matrix products.
 
-At a width of 192, a block computed operation by operation is bound by memory: what each operation writes, the next one
-reads. Here each kernel does all it can do with what it has read. What the gradients of the matrices are made of is kept
-until all blocks are done: a product over all blocks fills a GPU, and that of one block does not.
+At a width of 192, a block computed operation by operation is memory-bound: each operation reads what the previous one
+wrote. Here each kernel does as much as possible with what it has read. The gradients of the matrices are computed after
+all blocks: a product batched over the blocks fills a GPU, and that of one block does not.
 
 Everything is in bf16 with sums in float32, as under autocast. Tiles have power-of-two sides, so a row of 192 features
-is three tiles of 64, or two of 128 and 64.
+is three tiles of 64, or one of 128 and one of 64.
 """
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor
 WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 """The sizes that the kernels are written for: features, hidden features, heads, and tokens of an image."""
 
-# The tiles of the MLP need 213 KB of a multiprocessor's shared memory, which Hopper (9.0) and Blackwell's large chips
-# (10.0) have, and other GPUs have not.
+# The tiles of the MLP need 213 KB of a multiprocessor's shared memory, which only Hopper (9.0) and Blackwell's large
+# chips (10.0) have.
 ON_LARGE_CHIP = torch.cuda.is_available() and torch.cuda.get_device_capability() in {(9, 0), (10, 0)}
 
-# Chosen by measurement on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile, or those at a time,
-# warps, and stages of the loop that loads weights.
+# Tuned on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile or of a chunk of it, warps, and
+# stages of the loop that loads weights.
 NORM_FORWARD = {"ROWS": 8, "num_warps": 4}
 ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 2}
 MLP_FORWARD = {"ROWS": 128, "CHUNK": 64, "num_warps": 8, "num_stages": 3}
@@ -39,7 +39,7 @@ def _load_rows(x, rows):
 
 @triton.jit
 def _standardize(x1, x2, x3):
-    """Subtract the mean of each row and divide by its deviation; return also one over the deviation."""
+    """Subtract the mean of each row and divide by its standard deviation; also return its reciprocal."""
     x1, x2, x3 = x1.to(tl.float32), x2.to(tl.float32), x3.to(tl.float32)
     mean = tl.sum(x1 + x2 + x3, 1)[:, None] * (1 / 192)
     x1, x2, x3 = x1 - mean, x2 - mean, x3 - mean
@@ -49,7 +49,7 @@ def _standardize(x1, x2, x3):
 
 @triton.jit
 def _normalize(x, rows, weight, bias, normed):
-    """Load rows, apply LayerNorm to them, and write and return the result."""
+    """Load rows and apply LayerNorm to them; write and return the result."""
     columns = tl.arange(0, 64)
     kind = x.dtype.element_ty
     x1, x2, x3 = _load_rows(x, rows)
@@ -67,20 +67,20 @@ def _normalize(x, rows, weight, bias, normed):
 
 @triton.jit
 def _add_and_store(y, bias, x, out, place, columns):
-    """Add a bias and what came in, and write a tile."""
+    """Add a bias and the residual input x, and write the tile."""
     y += tl.load(bias + columns)[None, :] + tl.load(x + place).to(tl.float32)
     tl.store(out + place, y.to(out.dtype.element_ty))
 
 
 @triton.jit
 def _gate(x):
-    """Return the normal distribution function, to 6e-5 of GELU, and its derivative.
+    """Approximate the normal distribution function, so that GELU is within 6e-5, and its derivative.
 
-    A logistic function of an odd polynomial takes a third of the instructions of erf, and keeps the relative accuracy
-    of the lower tail. Its coefficients were fitted; rounding to bf16 errs a hundred times more.
+    A logistic function of an odd polynomial takes a third of the instructions of erf, and is accurate in relative terms
+    in the lower tail. Its coefficients were fitted; rounding to bf16 makes errors a hundred times as large.
     """
     square = tl.minimum(x * x, 25.0)
-    # The polynomial is in units of -log2(e), for a power of two instead of an exponential.
+    # The factor -log2(e) is in the coefficients, to use exp2 instead of exp.
     root = tl.rsqrt(1.0 + tl.exp2(x * (-2.3005481 + square * (-0.10726984 + 0.0010857001 * square))))
     value = root * root
     slope = (value - value * value) * (1.5946184 + square * (0.22306136 - 0.0037627526 * square))
@@ -118,7 +118,7 @@ def mlp_forward(
 
 @triton.jit
 def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Write a tile of gelu(hidden), of the gradient of hidden, and the sums of this over every 16 rows."""
+    """Write a tile of gelu(hidden) and of the gradient of hidden, and sums of the latter over every 16 rows."""
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inner = tl.arange(0, 64)
@@ -129,13 +129,13 @@ def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLU
     for first in range(0, 192, 64):
         d = tl.load(dy + rows[:, None] * 192 + inner[None, :] + first)
         dactive = tl.dot(d, tl.load(w2 + (inner[:, None] + first) * 768 + columns[None, :]), dactive)
-    # Adding nothing of it gives h the layout of a product: the gate would else be computed once in each layout.
+    # The addition gives h the layout of a product; otherwise the gate would be computed once per layout.
     h = h.to(tl.float32) + 0.0 * dactive
     value, slope = _gate(h)
     tl.store(active + place, (h * value).to(kind))
     dactive = dactive * (value + h * slope)
     tl.store(dhidden + place, dactive.to(kind))
-    # Every 16 rows, which a warp holds, so that warps need not wait for each other.
+    # A warp holds 16 rows, so that warps need not wait for each other.
     groups = tl.program_id(1) * (ROWS // 16) + tl.arange(0, ROWS // 16)
     sixteens = tl.reshape(dactive, (ROWS // 16, 16, COLUMNS))
     tl.store(sums + groups[:, None] * 768 + columns[None, :], tl.sum(sixteens, 1))
@@ -149,9 +149,9 @@ def norm_forward(x, norm_weight, norm_bias, normed, ROWS: tl.constexpr):
 
 @triton.jit
 def norm_backward(dn, x, dy, norm_weight, dx, sums, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    """Take the gradient of norm(x) back to x, and add that of the way around.
+    """Propagate the gradient dn of norm(x) back to x, and add that of the residual connection, dy.
 
-    ``sums`` has a row for each program: the sums over its rows for LayerNorm's weight and bias, and those of dy.
+    ``sums`` has a row for each program: sums over its rows for LayerNorm's weight and bias, and of dy.
     """
     columns = tl.arange(0, 64)
     w1 = tl.load(norm_weight + columns)[None, :]
@@ -222,7 +222,7 @@ def attention_forward(qkv, x, wout, bout, out):
 
 @triton.jit
 def attention_backward(qkv, dy, wout, dqkv, attended, sums):
-    """Write what one head of one image attends to, the gradients of its queries, keys and values, and their sums."""
+    """Write the attention output of one head of one image, the gradients of its queries, keys and values, and sums."""
     columns, wide, narrow = tl.arange(0, 64), tl.arange(0, 128), 128 + tl.arange(0, 64)
     rows, first = tl.program_id(0) * 64 + columns, tl.program_id(1) * 64
     kind = qkv.dtype.element_ty
@@ -252,16 +252,16 @@ def can_encode(x: Tensor, *, heads: int) -> bool:
     """Return whether the kernels can compute blocks with this many heads on these tokens."""
     rows = len(x) * TOKENS
     fits = x.shape[1:] == (TOKENS, WIDTH) and heads == HEADS and rows % _MOST_ROWS == 0
-    # Places are 32-bit integers.
+    # Offsets are 32-bit integers.
     return ON_LARGE_CHIP and fits and rows * HIDDEN < 2**31 and x.is_cuda and x.dtype == torch.bfloat16
 
 
 def encode(x: Tensor, blocks: list[list[Tensor]]) -> Tensor:
     """Run blocks of attention and MLP, given the parameters of each.
 
-    These are the weight and the bias of a LayerNorm, of the projection to queries, keys and values, of that from what
-    is attended, of the other LayerNorm, and of the two layers of the MLP: matrices in the dtype of x, vectors in
-    float32. The result is differentiable once.
+    These are the weights and biases of the first LayerNorm, the projection to queries, keys and values, the output
+    projection, the second LayerNorm, and the two layers of the MLP: matrices in the dtype of x, vectors in float32. The
+    result is differentiable once.
     """
     out: Tensor = _encode(x.contiguous(), [each for block in blocks for each in block])[0]
     return out
@@ -273,7 +273,7 @@ _MOST_ROWS = 128  # of a tile
 
 @torch.library.custom_op("effdeg_lab::encode", mutates_args=())
 def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the outputs, and what gradients need: what is between halves, norms, queries to values, hidden layers."""
+    """Return the outputs, and for the backward pass: inputs of all halves but the first, norms, qkv, hidden layers."""
     count, depth = x.numel() // WIDTH, len(parameters) // _PARAMETERS
     out, between = torch.empty_like(x), x.new_empty(2 * depth - 1, count, WIDTH)
     normed = x.new_empty(2 * depth, count, WIDTH)
@@ -298,11 +298,11 @@ def _encode(x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor
 def _encode_backward(
     x: Tensor, dy: Tensor, between: Tensor, normed: Tensor, qkv: Tensor, hidden: Tensor, parameters: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x and of the four matrices of all blocks, and sums over some rows for the vectors."""
+    """Return the gradients of x and of the four matrices of all blocks, and partial sums for those of the vectors."""
     count, depth = x.numel() // WIDTH, len(qkv)
     dx, stages, gradients = torch.empty_like(x), [x, *between], torch.empty_like(normed)
     gradients[-1].copy_(dy.view(count, WIDTH))
-    # The gradient of what every half is given, and of the outputs; that of x is an output of its own.
+    # The gradients of the inputs of every half, and of the outputs.
     places = [dx, *gradients]
     attended, dn = x.new_empty(depth, count, WIDTH), x.new_empty(count, WIDTH)
     active, dhidden, dqkv = torch.empty_like(hidden), torch.empty_like(hidden), torch.empty_like(qkv)
@@ -311,7 +311,7 @@ def _encode_backward(
     hidden_sums = torch.empty(depth, count // 16, HIDDEN, device=x.device)
     qkv_sums = torch.empty(depth, count // TOKENS, 3 * WIDTH, device=x.device)
 
-    def take_back(half: int, dz: Tensor, weight: Tensor, norm_weight: Tensor) -> None:
+    def propagate(half: int, dz: Tensor, weight: Tensor, norm_weight: Tensor) -> None:
         torch.mm(dz, weight, out=dn)
         norm_backward[(count // rows,)](
             dn, stages[half], places[half + 1], norm_weight, places[half], sums[half], **NORM_BACKWARD
@@ -324,11 +324,11 @@ def _encode_backward(
         mlp_backward[grid](
             hidden[block], places[second + 1], w2, active[block], dhidden[block], hidden_sums[block], **MLP_BACKWARD
         )
-        take_back(second, dhidden[block], w1, norm2)
+        propagate(second, dhidden[block], w1, norm2)
         attention_backward[(count // TOKENS, HEADS)](
             qkv[block], places[second], wout, dqkv[block], attended[block], qkv_sums[block], **ATTENTION_BACKWARD
         )
-        take_back(first, dqkv[block], wqkv, norm1)
+        propagate(first, dqkv[block], wqkv, norm1)
     dwqkv, dwout = dqkv.mT @ normed[::2], gradients[::2].mT @ attended
     dw1, dw2 = dhidden.mT @ normed[1::2], gradients[1::2].mT @ active
     return dx, dwqkv, dwout, dw1, dw2, sums, hidden_sums, qkv_sums

@@ -1,4 +1,4 @@
-"""One experiment per file, each in a constant ``RECIPE``; :func:`effdeg_lab.all_recipes` finds them.
+"""One experiment per file, as a constant ``RECIPE``; :func:`effdeg_lab.all_recipes` finds them.
 
-What several of them share is in a file whose name starts with an underscore.
+Files whose names start with an underscore hold what several recipes share.
 """

@@ -1,4 +1,4 @@
-"""What the recipes of GLUE's tasks share: the methods, and all settings that do not depend on the task."""
+"""Shared by the recipes of GLUE's tasks: the methods, and all settings that do not depend on the task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,9 +7,9 @@ from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.studies.text import FineTuned
 from effdeg_lab.text.finetune import FineTuning, check_texts, train, train_together
 
-# The authors' 0.5 is for a divergence summed over batches of 16: 0.5 · 16 / 2 for the mean that RDrop returns.
+# The authors' 0.5 is for a divergence summed over batches of 16; for the mean that RDrop returns, it is 0.5 · 16 / 2.
 RDROP_WEIGHT = 4.0
-R3F_WEIGHT = 0.7  # that of the authors' example for RTE
+R3F_WEIGHT = 0.7  # from the authors' example for RTE
 
 
 def make_recipe(
@@ -37,19 +37,19 @@ def make_recipe(
         methods=make_methods(paper),
         departs=(
             "The encoder is all-MiniLM-L6-v2 (22.7 million parameters, trained further to embed sentences), not "
-            "BERT-base, so that only differences can be compared with the paper's. Where the paper is silent: AdamW "
-            "without weight decay, a rate that falls linearly to 0 without warm-up, clipping at 1, texts cut off at "
-            "128 tokens, bfloat16 on a GPU, the score after the last epoch. The weight of R-Drop is its authors' 0.5 "
-            "at a batch of 16, which is 4 for the mean over examples, at every batch; that of R3F its authors' 0.7 "
-            "for RTE, and its noise of 1e-5 is less than the rounding of bfloat16. ED with own ends and with weights "
-            "for curvature has the paper's λ for ED with labels."
+            "BERT-base, so only differences can be compared with the paper's. Where the paper is silent: AdamW "
+            "without weight decay, a learning rate that falls linearly to 0 without warm-up, clipping at 1, texts cut "
+            "off at 128 tokens, bfloat16 on a GPU, and the score after the last epoch. The weight of R-Drop is its "
+            "authors' 0.5 at a batch of 16, which is 4 for the mean over examples, at every batch size. The weight of "
+            "R3F is its authors' 0.7 for RTE, and its noise of 1e-5 is smaller than the rounding of bfloat16. ED with "
+            "own ends and ED with weights for curvature have the paper's λ for ED with labels."
         ),
         seeds=seeds,
     )
 
 
 def make_methods(paper: Mapping[str, Reported]) -> tuple[Method, ...]:
-    """List what is compared: the paper's three methods, relatives of ED, and what the paper leaves open about ED."""
+    """List the methods: the paper's three, relatives of ED, and variants of ED that the paper leaves open."""
     ed: dict[str, Any] = {"regularizer": "ed"}
     return (
         Method("plain", "Plain", {"regularizer": "plain"}, paper["plain"]),

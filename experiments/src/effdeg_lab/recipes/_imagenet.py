@@ -1,4 +1,4 @@
-"""What the recipes of ViT-S on ImageNet and on Tiny-ImageNet share: the original and the strong way to train it."""
+"""Shared by the recipes of ViT-S on ImageNet and on Tiny-ImageNet: the original and the strong training recipe."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,7 +8,7 @@ from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.methods import Methods
 
-# Of 90 epochs on 1,281,167 images in batches of 1,024.
+# For 90 epochs on 1,281,167 images in batches of 1,024.
 _STEPS, _WARM_UP_STEPS = 90 * (1_281_167 // 1024), 10_000
 PLAIN = {"regularizer": "plain"}
 ED: dict[str, Any] = {
@@ -52,7 +52,7 @@ DEPARTS = (
     "published by ViT's authors, weight decay acts on the weights of layers only, crops cover at least 5% of the area, "
     "pixels are scaled to [-1, 1], and weights are initialized as in big_vision. Unlike theirs, crops that shrink are "
     "antialiased. Not stated in the paper: training runs in bf16; ED pairs different examples, within each process "
-    "where there are several, and damps its fits by 1e-3."
+    "if there are several, and damps its fits by 1e-3."
 )
 make_recipe = partial(Recipe, run=train, check_data=check_training, study=Methods(candidate="ed"), equal_time="ed")
 make_tiny_recipe = partial(
@@ -64,12 +64,12 @@ make_tiny_recipe = partial(
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}),
         Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}),
         Method("ed", "ED", ED),
-        # Of twice as many images per step, so in the time of plain training.
+        # A step computes twice as many images, so this takes about as long as plain training.
         Method("ed-30", "ED, 30 epochs", {**ED, "epochs": 30}),
     ),
     departs=(
         f"Tiny-ImageNet (100,000 images of 64 pixels, 200 classes) instead of ImageNet, with patches of 8 pixels, for "
-        f"60 epochs; the shares of warm-up and of ED's ramp are the same. {DEPARTS} Nothing is tuned: ED has the "
+        f"60 epochs; warm-up and ED's ramp take the same shares of training. {DEPARTS} Nothing is tuned: ED has the "
         "paper's settings for ImageNet, mixup and CutMix have α = 1. A step with ED computes twice as many images, so "
         "30 epochs of it take about as long as plain training."
     ),
@@ -77,7 +77,7 @@ make_tiny_recipe = partial(
 
 
 def shrink(settings: Training) -> Training:
-    """Return the same for Tiny-ImageNet: 64 patches of 8 pixels, 60 epochs, and the same share of warm-up."""
+    """Adapt settings to Tiny-ImageNet: 64 patches of 8 pixels, 60 epochs, and the same share of warm-up."""
     model = settings.model.replace("vit-s16", "vit-s8")
     tiny: dict[str, Any] = {"data": "tiny-imagenet", "pixels": None, "model": model, "epochs": 60}
     return replace(settings, **tiny, warm_up_steps=None, warm_up=_WARM_UP_STEPS / _STEPS)

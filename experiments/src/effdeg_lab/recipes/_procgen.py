@@ -1,4 +1,4 @@
-"""What the recipes of Procgen's games share: the methods, and all settings that do not depend on the game."""
+"""Shared by the recipes of Procgen's games: the methods, and all settings that do not depend on the game."""
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import Spread
@@ -43,13 +43,13 @@ def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
             Method("mixreg-ed", "mixreg and ED", {"mixreg": 0.2, "weight": 0.01}),
         ),
         departs=(
-            "128 games are played side by side, as mixreg's authors do: with cleanrl's 64 a minibatch has 2,048 "
-            "observations, but the paper's 2,048 pairs are half of one. Unseen levels are those numbered 500 to "
-            "100,499, not all that there are, so that none was trained on. Where the paper is silent: actor and "
-            "critic share a trunk, as in cleanrl, and the penalty reaches it through the actor's output alone; paths "
-            "join observations pixel by pixel; the degree is that of the action probabilities; it is penalized in "
-            "every minibatch of every epoch; returns are raw, of the last 100 episodes during training and of at "
-            "least 500 at the end. Networks compute in bfloat16 on a GPU. Mixreg has its authors' 0.2; ED with own "
-            "ends has the paper's λ for ED without."
+            "128 games are played in parallel, as by mixreg's authors: with cleanrl's 64, a minibatch would have 2,048 "
+            "observations, but the paper's 2,048 pairs are half a minibatch. Unseen levels are those numbered 500 to "
+            "100,499, not all levels, so that none was trained on. Where the paper is silent: actor and critic share "
+            "a trunk, as in cleanrl, and the penalty reaches it only through the actor's output; paths connect "
+            "observations pixel by pixel; the degree is that of the action probabilities; it is penalized in every "
+            "minibatch of every epoch; returns are raw, over the last 100 episodes during training and at least 500 "
+            "at the end. Networks run in bfloat16 on a GPU. Mixreg has its authors' 0.2; ED with own ends has the "
+            "paper's λ for ED without."
         ),
     )

@@ -1,4 +1,4 @@
-"""What the recipes of fine-tuning under distribution shifts share: ED as the paper has it for CLIP, and the methods."""
+"""Shared by the recipes of fine-tuning under distribution shifts: the paper's ED for CLIP, and the methods."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,16 +7,16 @@ from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe, Reported
 from effdeg_lab.studies.shifts import Shifts
 
-# Of the paper's appendix F.3: half of the batch as pairs, principal components of the probabilities, and no ramp.
+# From the paper's appendix F.3: half of the batch as pairs, principal components of the probabilities, and no ramp.
 ED: dict[str, Any] = {"regularizer": "ed", "weight": 2.0, "nodes": 4, "degree": 3, "pairs": 0.5, "components": 3}
 ED |= {"ramp": 0.0}
-RATES = {"lr": (1e-4, 3e-5, 3e-4)}  # the first of several that do equally well is taken
-# The paper has no numbers for curves. Its Table 2, by the names of the shifts, and their mean.
+RATES = {"lr": (1e-4, 3e-5, 3e-4)}  # the first wins a tie
+# The columns of the paper's Table 2: the shifts, and their mean. The paper has no numbers for curves.
 COLUMNS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet", "mean")
 
 
 def make_small_methods() -> tuple[Method, ...]:
-    """List what is compared on small data: all from the same probe, but for a random head."""
+    """List the methods for small data; all but the one with a random head start from the same probe."""
     lr = {"lr": 1e-4}
     tuned = {**RATES, "weight": (2.0, 0.5, 8.0)}
     return (
@@ -51,9 +51,8 @@ def make_clip_recipe(
             "Where the paper is silent, settings are those of WiSE-FT, which it follows: zero-shot head, features of "
             "norm 1, random resized crops of 0.9 to 1 of the area without flips, AdamW with weight decay 0.1, 500 "
             "steps of warm-up, clipping at 1. The paper calls its learning rate fixed; here it falls along a cosine, "
-            "as in WiSE-FT. For the other reading, set decay=constant and warm_up_steps=0. ImageNetV2 is the "
+            "as in WiSE-FT. For a constant rate, set decay=constant and warm_up_steps=0. ImageNetV2 is the "
             "matched-frequency set. ImageNet's own images are resized by bilinear interpolation, those of its shifts "
-            "by bicubic. "
-            "Weights between start and end are tested on 2,000 images of each set."
+            "by bicubic. Weights between start and end are tested on 2,000 images of each set."
         ),
     )

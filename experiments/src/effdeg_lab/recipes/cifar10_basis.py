@@ -1,4 +1,4 @@
-"""Table 6 of the paper: ED by Legendre polynomials instead of Chebyshev's, for ViT-Tiny on CIFAR-10."""
+"""Table 6 of the paper: ED with Legendre instead of Chebyshev polynomials, for ViT-Tiny on CIFAR-10."""
 
 from effdeg_lab.recipe import Method, Reported
 from effdeg_lab.recipes.cifar10_methods import ED, make_recipe

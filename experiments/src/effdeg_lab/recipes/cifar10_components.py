@@ -17,6 +17,6 @@ RECIPE = make_recipe(
     ),
     departs=(
         f"{DEPARTS} The paper gives no spread. The mean over few components is larger than that over 10 outputs, so "
-        "the same weight counts for more; the paper does not say whether it changed the weight, and here it stays."
+        "the same weight has more effect; the paper does not say whether it changed the weight, and here it is kept."
     ),
 )

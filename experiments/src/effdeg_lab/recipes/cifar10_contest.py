@@ -1,4 +1,4 @@
-"""The fair contest: ED against what augments images by mixing them, at equal epochs and in about the same time."""
+"""A fair contest: ED against mixup and CutMix, at equal epochs and in about the same time."""
 
 from dataclasses import replace
 
@@ -27,8 +27,8 @@ RECIPE = make_recipe(
     departs=(
         DEPARTS.replace("has a class token,", "averages over its patches instead of a class token; it has")
         + " Nothing is tuned: ED is the efficient configuration with the paper's λ = 7, and mixup and CutMix have "
-        "α = 1. CutMix puts a box of another image, its area uniform, into every image after crops and flips. A step "
-        "with ED takes 1.81 times as long as a plain one (results/benchmarks), so that 166 epochs with ED stand for "
-        "the time of 300 without; warm-up and ramp are the same shares of them."
+        "α = 1. CutMix pastes a box of another image, of uniformly distributed area, into every image after crops and "
+        "flips. A step with ED takes 1.81 times as long as a plain one (results/benchmarks), so 166 epochs with ED "
+        "take as long as 300 without; warm-up and ramp take the same shares of them."
     ),
 )

@@ -1,4 +1,4 @@
-"""What ED costs, which the paper leaves as future work: accuracy against the time of a step, on CIFAR-10."""
+"""The cost of ED, which the paper leaves to future work: accuracy against the time of a step, on CIFAR-10."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ THREE: dict[str, Any] = {"nodes": 3, "degree": 2}
 
 
 def _change_ed(name: str, title: str, **changes: Any) -> Method:
-    """Make a method with its own best weight: fewer nodes, pairs and steps see less, and more degrees weigh more."""
+    """Make a variant of ED with a weight of its own: fewer nodes, pairs or steps need more, higher degrees less."""
     tune = {"weight": (2.0, 7.0, 20.0)} if changes.get("degree", 3) > 3 else WEIGHTS
     return Method(name, title, {**ED, **changes}, tune=tune)
 

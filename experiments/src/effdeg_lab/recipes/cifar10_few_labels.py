@@ -1,4 +1,4 @@
-"""Few labels and many images without: what ED can use and its relatives but ICT cannot."""
+"""Few labels and many unlabeled images, which ED and ICT can use but their other relatives cannot."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ TEACHER: dict[str, Any] = {**UNLABELED, **CURVATURE, "teacher": 0.99, "epochs": 
 RECIPE = make_recipe(
     name="cifar10-few-labels",
     title="250, 1,000 and 4,000 labels, and the other images without",
-    paper="not in the paper, which does not use images without labels",
+    paper="not in the paper, which does not use unlabeled images",
     expects=(
-        "By small trials, ICT is best and ED with a teacher close to it; ED with own ends is a point above the plain "
-        "network, and ED with gradients through its ends collapses."
+        "In small trials, ICT is best and ED with a teacher is close to it; ED with own ends is a point above the "
+        "plain network, and ED with gradients through its ends collapses."
     ),
     cost="7 s per run on one H200, 1.5 min to tune",
     settings=SETTINGS.change({"labeled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
@@ -38,10 +38,10 @@ RECIPE = make_recipe(
     ),
     departs=(
         "ResNet-9, trained for the time that a plain network takes for 18 × 195 steps of 256 labeled images. A step "
-        "of ICT and of ED with images without labels has 128 labeled and 256 other images. ED on these counts "
-        "curvature alone (degrees 2 and 3). One setting of each method is tuned with 1,000 labels on 5,000 held-out "
-        "images, by three runs of 5 epochs, and used for all numbers of labels; the last three methods use the "
-        "values of their recipe. The seed decides which images have labels."
+        "of ICT, and of ED with unlabeled images, has 128 labeled and 256 unlabeled images. ED on these penalizes "
+        "only curvature (degrees 2 and 3). One setting of each method is tuned with 1,000 labels on 5,000 held-out "
+        "images, with three runs of 5 epochs, and used for all numbers of labels; the last three methods use the "
+        "values of the recipe. The seed determines which images have labels."
     ),
     grid={"labeled": (250, 1000, 4000)},
     tuning={"held_out": 5000, "epochs": 5},

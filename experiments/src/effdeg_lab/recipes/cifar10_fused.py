@@ -19,5 +19,5 @@ RECIPE = make_recipe(
         Method("pytorch", "PyTorch's kernels", {**PLAIN, "fused": False}),
         Method("fused", "our kernels", {**PLAIN, "fused": True}),
     ),
-    departs="These are plain runs of cifar10-contest in 30 epochs instead of 300.",
+    departs="These are plain runs of cifar10-contest, with 30 epochs instead of 300.",
 )

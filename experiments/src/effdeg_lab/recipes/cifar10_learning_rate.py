@@ -19,8 +19,8 @@ RECIPE = make_recipe(
         for clip, suffix, words in ((1.0, "", "clipped"), (None, "-no-clip", "not clipped"))
     ),
     departs=(
-        "Accuracies are on 5,000 held-out training images. Runs are shorter than those that the rate is for, but the "
-        "rate rises for the paper's 10 epochs. Clipped gradients have a norm of at most 1."
+        "Accuracies are on 5,000 held-out training images. Runs are shorter than those that the learning rate is used "
+        "for, but warm-up takes the paper's 10 epochs. Clipped gradients have a norm of at most 1."
     ),
     seeds=(0,),
 )

@@ -21,17 +21,17 @@ SETTINGS = Training(
     ramp=100 / 300,
     measure_every=50,
 )
-# The methods that the ablations share, so that their runs are done once.
+# Shared by the ablations, so that these methods are run only once.
 PLAIN = {"regularizer": "plain"}
 ED = {"regularizer": "ed", "weight": 7.0, "nodes": 4, "degree": 3, "pairs": 0.5, "sampling": "cosine"}
 NO_ANCHORS = {**ED, "anchor": "none"}
 MIXUP_ED = {**ED, "regularizer": "mixup+ed", "alpha": 1.0}
-# Taken on a quarter of every fourth batch, without ED's ramp.
+# On a quarter of every fourth batch, without ED's ramp.
 JACOBIAN = {"regularizer": "jacobian", "weight": 0.01, "ramp": 0.0, "jacobian_share": 0.25, "every": 4}
 
 TUNING = {"held_out": 5000, "epochs": 30}
 WEIGHTS = {"weight": (7.0, 20.0, 50.0)}
-# The paper's.
+# The paper's values.
 SAM_RADII = {"rho": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)}
 ASAM_RADII = {"rho": (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)}
 JACOBIAN_WEIGHTS = {"weight": (0.01, 0.05, 0.1, 0.5, 1.0)}
@@ -47,7 +47,7 @@ DEPARTS = (
     f"one seed). {UNSTATED}; ED's fits are damped by 1e-3, and its pairs are of different examples."
 )
 
-# A recipe that trains ViT-Tiny on CIFAR-10 in this way.
+# For recipes that train ViT-Tiny on CIFAR-10 in this way.
 make_recipe = partial(Recipe, settings=SETTINGS, run=train, check_data=check_training, study=Methods(), departs=DEPARTS)
 
 RECIPE = make_recipe(
@@ -68,7 +68,7 @@ RECIPE = make_recipe(
         Method("asam", "ASAM", {"regularizer": "asam", "rho": 0.5}, Reported(87.85, 1.24), ASAM_RADII),
         Method("jacobian", "Jacobian reg.", JACOBIAN, Reported(87.81, 0.17), JACOBIAN_WEIGHTS),
         Method("ed-without-anchors", "ED without anchors", NO_ANCHORS, Reported(90.00, 0.60), {"weight": (2.0, 7.0)}),
-        # The number of Table 10 for this configuration; Table 1 has the precise one.
+        # Table 10's number for this configuration; Table 1 has the precise one.
         Method("ed", "ED", ED, Reported(90.18, 0.14), WEIGHTS),
         Method("ed-cheap", "ED, 3 nodes", {**ED, "nodes": 3, "degree": 2}, tune={"weight": (7.0, 20.0)}),
         Method("mixup+ed", "Mixup + ED", MIXUP_ED, tune={"weight": (2.0, 7.0, 20.0)}),

@@ -1,4 +1,4 @@
-"""CIFAR-10 with labels that people gave it: which method does not learn the wrong ones, and which score finds them?"""
+"""CIFAR-10 with human labels: which method does not learn the wrong ones, and which score finds them?"""
 
 from effdeg_lab.recipe import Method
 from effdeg_lab.recipes.cifar10_relatives import ED, SETTINGS, make_recipe
@@ -8,7 +8,7 @@ RECIPE = make_recipe(
     name="cifar10-noisy-labels",
     title="CIFAR-10 with people's labels, up to 40% of them wrong",
     paper="not in the paper",
-    expects="By small trials with 36% wrong labels, mixup is most accurate, and ED has the best likelihood.",
+    expects="In small trials with 36% wrong labels, mixup is most accurate, and ED has the best likelihood.",
     cost="10 s per run on one H200",
     settings=SETTINGS.change({"data": "cifar10n-worst", "evaluate_every": 3, "suspect": 5000}),
     study=NoisyLabels(candidate="ed"),

@@ -14,11 +14,11 @@ PROXIES = (
     *("parameter_norm", "distance", "margin@10", "margin@50", "mixup_margin"),
     *("confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"),
 )
-"""What is measured on training images; those of the last line on test images as well."""
+"""The proxies measured on training images; those of the last line are also measured on test images."""
 MEASURES: dict[str, Any] = {"proxies": PROXIES, "test_proxies": PROXIES[-6:], "measure_components": (1, 3, 10)}
-# With the 200 nodes of the paper, measuring would take longer than training; 64 determine the same degree.
+# With the paper's 200 nodes, measuring would take longer than training; 64 suffice for the same degree.
 MEASURES |= {"measure_nodes": 64}
-# Wide, but such that most networks should fit their training images.
+# Wide ranges, in which most networks should still fit their training images.
 RATES = {("resnet9", "sgd"): (0.01, 0.5), ("resnet9", "adamw"): (3e-4, 1e-2)}
 RATES |= {("mlp", "sgd"): (0.01, 0.1), ("mlp", "adamw"): (1e-4, 3e-3)}
 
@@ -44,7 +44,7 @@ RECIPE = Recipe(
     paper="not in the paper, whose pools are grids; strata as in Figures 3 and 8",
     expects="In a trial that was not recorded, ED on test images ranked small CNNs best, both with and without mixup.",
     cost="not known yet: no run on a GPU so far",
-    # Networks of many shapes, each trained for seconds: compiling them would take longer.
+    # Compiling networks of many shapes would take longer than training them.
     settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
     run=train,
     check_data=check_training,

@@ -24,9 +24,9 @@ RECIPE = Recipe(
     study=Pool(),
     methods=(Method("plain", "ResNet-18", {"regularizer": "plain"}),),
     departs=(
-        "The paper does not state the following: there are 100 epochs; the rate falls to a tenth after half of them "
-        "and again after three quarters; momentum is 0.9; training runs in bf16, without augmentation, so that every "
-        f"network can open its gap. {MEASURED_ON}"
+        "The paper does not state the following: there are 100 epochs; the learning rate falls to a tenth after half "
+        "of them and again after three quarters; momentum is 0.9; training runs in bf16, without augmentation, so that "
+        f"every network can overfit. {MEASURED_ON}"
     ),
     grid={"batch": (256, 512, 1024), "lr": (0.1, 0.01, 0.001), "weight_decay": (1e-5, 1e-6, 1e-7)},
 )

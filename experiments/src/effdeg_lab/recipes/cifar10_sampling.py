@@ -1,4 +1,4 @@
-"""Table 8 of the paper: where on its paths ED is sampled, for ViT-Tiny on CIFAR-10."""
+"""Table 8 of the paper: where ED samples its paths, for ViT-Tiny on CIFAR-10."""
 
 from effdeg_lab.recipe import Method, Reported
 from effdeg_lab.recipes.cifar10_methods import DEPARTS, ED, make_recipe

@@ -10,7 +10,8 @@ from effdeg_lab.studies.pool import Pool
 POOL = Training(data="cifar10", epochs=100, augment="none", proxies=("all",))
 MEASURED_ON = (
     "The paper does not say on which images it measures ED: here on the same 2,048 training images as the other "
-    "measures and, in columns that end with _test, on 2,000 test images. Sharpness is that on these images, not all."
+    "measures and, in columns that end with _test, on 2,000 test images. Sharpness, too, is that on 2,048 training "
+    "images, not on all."
 )
 
 RECIPE = Recipe(
@@ -31,7 +32,7 @@ RECIPE = Recipe(
     methods=(Method("plain", "ViT-Tiny", {"regularizer": "plain"}),),
     departs=(
         f"{UNSTATED}; there are 100 epochs, 10 of them warm-up as in its table of methods, and no augmentation, so "
-        f"that every network can open its gap. {MEASURED_ON}"
+        f"that every network can overfit. {MEASURED_ON}"
     ),
     grid={"batch": (256, 512, 1024), "lr": (0.005, 0.001, 0.0005), "weight_decay": (1e-3, 1e-4, 1e-5)},
 )

@@ -1,4 +1,4 @@
-"""How well do coarse settings of the estimator track the precise one? Over 48 small networks on embedded digits."""
+"""How well do coarse settings of the estimator track the precise one? Over 48 small networks on the bundled digits."""
 
 from dataclasses import replace
 

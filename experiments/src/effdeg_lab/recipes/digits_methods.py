@@ -1,4 +1,4 @@
-"""The methods of Table 1 on 100 of the embedded digits: the whole lab in minutes, without data or a GPU."""
+"""The methods of Table 1 on 100 of the bundled digits: the whole lab in minutes, without data or a GPU."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Does the estimator tell the truth? Bias and variance on functions whose effective degree is known exactly."""
+"""Is the estimator right? Bias and variance on functions whose effective degree is known exactly."""
 
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.estimator import Estimation, EstimatorStudy, run

@@ -40,7 +40,7 @@ RECIPE = Recipe(
         batch=128,
         epochs=10,
         augment="none",
-        compile=False,  # which would take longer than training, and anew for every smoothing of the labels
+        compile=False,  # takes longer than training, and every label smoothing would compile again
         measure_paths=200,
         **MEASURES,
     ),
@@ -51,7 +51,7 @@ RECIPE = Recipe(
     departs=(
         "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 96 pixels instead of CLIP ViT-B/32 on "
         "ImageNet. The head starts as a logistic regression on its features, as in model soups. Ranges are those of "
-        "model soups, except that learning rates are ten times as high, for there are far fewer steps. Images are not "
+        "model soups, except that learning rates are ten times as high, as there are far fewer steps. Images are not "
         "augmented. `effdeg-lab clip-pool` measures the paper's own pool."
     ),
     seeds=(0,),

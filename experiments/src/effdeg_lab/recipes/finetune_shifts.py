@@ -5,7 +5,7 @@ from effdeg_lab.recipe import Recipe
 from effdeg_lab.recipes._shifts import make_small_methods
 from effdeg_lab.studies.shifts import Shifts
 
-# The protocol that the paper has for CLIP, but for what the size of the data asks for: batch, rate and epochs.
+# The paper's protocol for CLIP, with batch, learning rate and epochs for smaller data.
 SETTINGS = Training(
     data="pacs",
     model="deit-tiny",
@@ -18,17 +18,17 @@ SETTINGS = Training(
     warm_up=0.05,
     augment="resized-crop",
     crop_scale=0.9,
-    compile=False,  # which would take longer than training
+    compile=False,  # takes longer than training
     evaluate_every=5,
     measure_paths=200,
     measure_nodes=64,
     measure_degree=20,
 )
-# Where all of the recipes on small data depart from the paper.
+# Shared by the recipes on small data.
 DEPARTS = (
-    "DeiT-Tiny, trained on ImageNet with labels, takes the place of CLIP, and a logistic regression on its features "
-    "that of CLIP's zero-shot head. All methods start from this probe, so that plain fine-tuning is LP-FT (Kumar et "
-    "al., 2022), except one that starts from a random head, to show what that costs. ED has the paper's settings for "
+    "DeiT-Tiny, trained on ImageNet with labels, replaces CLIP, and a logistic regression on its features replaces "
+    "CLIP's zero-shot head. All methods start from this probe, so that plain fine-tuning is LP-FT (Kumar et al., "
+    "2022), except one that starts from a random head, to show what that costs. ED has the paper's settings for "
     "CLIP: 3 components, λ = 2, 4 nodes, degree 3, half of the batch as pairs, no ramp. Learning rates and ED's λ can "
     "be tuned on held-out training images, never on shifted ones; without tuning, λ is the paper's."
 )

@@ -22,9 +22,9 @@ RECIPE = replace(
     ),
     departs=(
         f"{finetune_shifts.DEPARTS} Images of 32 pixels are enlarged to 96; DeiT was trained on 224. There are two "
-        "shifts, as far as the data folder has them: the test images with 15 corruptions, which count as one by their "
-        "mean, and 525 images with the shape of one of seven classes and the texture of another, classified among all "
-        "ten classes."
+        "shifts, if the data folder has them: the test images with 15 corruptions, whose mean counts as one shift, and "
+        "525 images with the shape of one of seven classes and the texture of another, classified among all ten "
+        "classes."
     ),
     seeds=(0, 1, 2),
     tuning={"held_out": 5000},

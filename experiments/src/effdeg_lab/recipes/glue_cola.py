@@ -1,4 +1,4 @@
-"""CoLA, is a sentence acceptable English? With the paper's hyperparameters."""
+"""CoLA: is a sentence acceptable English? With the paper's hyperparameters."""
 
 from effdeg_lab.recipe import Reported
 from effdeg_lab.recipes._glue import make_recipe

@@ -1,4 +1,4 @@
-"""MRPC, do two sentences mean the same? With the paper's hyperparameters."""
+"""MRPC: do two sentences mean the same? With the paper's hyperparameters."""
 
 from effdeg_lab.recipe import Reported
 from effdeg_lab.recipes._glue import make_recipe

@@ -1,4 +1,4 @@
-"""RTE, does one text follow from another? With the paper's hyperparameters."""
+"""RTE: does one text follow from another? With the paper's hyperparameters."""
 
 from effdeg_lab.recipe import Reported
 from effdeg_lab.recipes._glue import make_recipe

@@ -2,10 +2,10 @@
 
 Expected: ED rises while the network memorizes, peaks near the drop of the validation loss, and then falls; the
 parameter norm rises monotonically, and sharpness decays early or fluctuates.
-Seen: without weight decay no generalization in 100,000 steps. With it ED is highest long before the drop, low at the
-drop, and rises again after.
-Cost on one H200: 200 s of training per run when five share it. On one CPU core 0.13 s per step; docs/grokking.md has a
-smaller one of three minutes.
+Found: without weight decay, no generalization in 100,000 steps. With it, ED is highest long before the drop, low at the
+drop, and rises again afterwards.
+Cost on one H200: 200 s of training per run if five share it. On one CPU core, 0.13 s per step; docs/grokking.md has a
+smaller run of three minutes.
 """
 
 from effdeg_lab.recipe import Method, Recipe
@@ -30,12 +30,13 @@ RECIPE = Recipe(
         Method("half-decay", "50%, weight decay 1", {"fraction": 0.5, "weight_decay": 1.0}),
     ),
     departs=(
-        "The paper names the task, the share, the optimizer, its rate and decay, and the settings of ED; all else is "
-        "that of Power et al. (2022), except for three things: batches that are not full are left out, the network is "
-        "not asked for the end of the line after the answer, and it chooses among numbers only. The paper does not say "
-        "how many steps; Power et al. need close to a million for 50% without weight decay, and find that weight decay "
-        "1 generalizes from least data. The paper does not say between which equations its paths lead: here between "
-        "validation equations. Sharpness is that of the loss on all training equations, in float64."
+        "The paper states the task, the training fraction, the optimizer, its learning rate and weight decay, and the "
+        "settings of ED; everything else is as in Power et al. (2022), with three exceptions: incomplete batches are "
+        "left out, the network does not predict the end of the line after the answer, and it chooses among numbers "
+        "only. The paper does not state the number of steps; Power et al. need close to a million for 50% without "
+        "weight decay, and find that weight decay 1 generalizes from the least data. The paper does not say which "
+        "equations its paths connect: here validation equations. Sharpness is that of the loss on all training "
+        "equations, in float64."
     ),
     study=GrokkingStudy(),
 )

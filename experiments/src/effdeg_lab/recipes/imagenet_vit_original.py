@@ -1,4 +1,4 @@
-"""Table 3 of the paper, first half: ViT-S/16 from scratch on ImageNet as in the paper on ViT, plain and with ED."""
+"""Table 3 of the paper, first half: ViT-S/16 from scratch on ImageNet as in the ViT paper, plain and with ED."""
 
 from effdeg_lab.recipe import Method, Reported
 from effdeg_lab.recipes._imagenet import DEPARTS, ED, ORIGINAL, PLAIN, make_recipe
@@ -16,6 +16,6 @@ RECIPE = make_recipe(
     ),
     departs=(
         f"{DEPARTS} The learning rate (0.003), weight decay (0.3), 10,000 steps of warm-up and dropout of 0.1, which "
-        "also acts at the points of paths, are those of the paper on ViT, which used batches of 4,096."
+        "also acts at the points of paths, are those of the ViT paper, which used batches of 4,096."
     ),
 )

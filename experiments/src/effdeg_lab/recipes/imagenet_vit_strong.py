@@ -1,4 +1,4 @@
-"""Table 3 of the paper, second half: ViT-S/16 from scratch on ImageNet by a stronger recipe, plain and with ED."""
+"""Table 3 of the paper, second half: ViT-S/16 from scratch on ImageNet with a stronger recipe, plain and with ED."""
 
 from effdeg_lab.recipe import Method, Reported
 from effdeg_lab.recipes._imagenet import DEPARTS, ED, PLAIN, STRONG, make_recipe

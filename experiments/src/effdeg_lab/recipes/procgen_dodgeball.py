@@ -1,4 +1,4 @@
-"""Dodgeball: throw balls at enemies, and avoid theirs. With the paper's hyperparameters: λ does not rise from 0."""
+"""Dodgeball: throw balls at enemies, and avoid theirs. With the paper's hyperparameters; λ has no ramp."""
 
 from effdeg_lab.recipes._procgen import make_recipe
 from effdeg_lab.rl.ppo_procgen import PPO

@@ -1,4 +1,4 @@
-"""Fruitbot: collect fruit and nothing else. With the paper's hyperparameters, twice as many steps as elsewhere."""
+"""Fruitbot: collect fruit and nothing else. With the paper's hyperparameters: twice as many steps as other games."""
 
 from effdeg_lab.recipes._procgen import make_recipe
 from effdeg_lab.rl.ppo_procgen import PPO

@@ -1,4 +1,4 @@
-"""Jumper: find the carrot by a compass. With the paper's hyperparameters."""
+"""Jumper: find the carrot with a compass. With the paper's hyperparameters."""
 
 from effdeg_lab.recipes._procgen import make_recipe
 from effdeg_lab.rl.ppo_procgen import PPO

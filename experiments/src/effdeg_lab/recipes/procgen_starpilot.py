@@ -1,4 +1,4 @@
-"""StarPilot: shoot what comes, and avoid its shots. With the paper's hyperparameters."""
+"""StarPilot: shoot enemies, and avoid their shots. With the paper's hyperparameters."""
 
 from effdeg_lab.recipes._procgen import make_recipe
 from effdeg_lab.rl.ppo_procgen import PPO

@@ -1,7 +1,7 @@
-"""What runs say: a study turns the runs of a recipe into a verdict on its claim, tables and figures.
+"""A study turns the runs of a recipe into a verdict on its claim, tables and figures.
 
-One file per study. A study states its claim as a small function: numbers in, verdict and interval out. What that means
-is written by people, in the docs.
+There is one file per study. A study states its claim as a small function from numbers to a verdict with an interval.
+People interpret it, in the docs.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ class StudyFigure:
 
 
 class Study:
-    """What a recipe shows. It is asked only about results in which something was run."""
+    """What a recipe shows. Its methods are called only with results in which something was run."""
 
-    needs: ClassVar[str | None] = None  # a number without which a run went wrong and is left out
+    needs: ClassVar[str | None] = None  # a number that every good run has; runs without it are left out
 
     def claim(self, results: "Results") -> Verdict:
         """Judge the claim."""
@@ -41,7 +41,7 @@ class Study:
         return []
 
     def figures(self, results: "Results") -> list[StudyFigure]:
-        """Return the figures, the most telling first; only their ``draw`` may import matplotlib."""
+        """Return the figures, the most important first; only their ``draw`` may import matplotlib."""
         return []
 
     def headline(self, run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Does the estimator tell the truth? Its bias, variance and warnings on functions that are known exactly."""
+"""Is the estimator right? Its bias, variance and warnings on functions whose effective degree is known exactly."""
 
 import math
 import time
@@ -37,33 +37,33 @@ NODES = (3, 4, 6, 8, 15, 16, 24, 32, 48, 64, 100, 200)
 DEGREES = (2, 3, 5, 7, 10, 14, 20, 40)
 SCHEMES = tuple((sampling, nodes) for sampling in SAMPLINGS for nodes in NODES)
 DEFAULT = ("cosine", 200, 40)  # of effdeg.measure
-# Where the exact value is kept: at all fitted degrees, and beyond, to see whether it keeps growing.
+# Exact values are stored at all fitted degrees, and at higher ones, to see whether they keep growing.
 EXACT_AT = (*range(41), *(round(40 * 2 ** (step / 4)) for step in range(1, 17)))
-TOLERANCE = 0.02  # the standard error that the tables of costs are about
-UNBIASED = 0.01  # a bias that this standard error hides
+TOLERANCE = 0.02  # the relative standard error that the tables of costs aim for
+UNBIASED = 0.01  # a bias that is negligible next to this standard error
 WRONG = 0.05  # an error that a measurement should warn of
-BUDGETS = (1_000, 10_000, 100_000)  # forward passes to be split into paths and nodes
+BUDGETS = (1_000, 10_000, 100_000)  # forward passes to divide into paths and nodes
 
-_DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few per cent
-_SHADES = {"light": (0.75, 0.1), "dark": (0.5, 0.97)}  # of the color map: what stands out from the background
+_DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few percent
+_SHADES = {"light": (0.75, 0.1), "dark": (0.5, 0.97)}  # the part of the color map that contrasts with the background
 _KEYS = ["sampling", "nodes", "degree"]
 
 
 @dataclass(frozen=True)
 class Estimation(Settings):
-    """The settings of one run. The seed decides the function, the examples, the paths and the nodes."""
+    """The settings of one run. The seed determines the function, the examples, the paths and the nodes."""
 
     # A random polynomial map, a sine, or a random ReLU network with one hidden layer, whose kinks on a path are known.
     function: Literal["polynomial", "sine", "kinks"] = "polynomial"
     frequency: float = setting(4.0, above=0, most=400)  # the sine's ω: its exact series must end before degree 640
     units: int = setting(32, least=1)  # hidden units of the network
-    examples: int = setting(2000, scale=True, least=2)  # that the paths join
+    examples: int = setting(2000, scale=True, least=2)  # that the paths connect
     paths: int = setting(2000, scale=True, least=2)  # of every measurement
-    draws: int = setting(8, scale=True, least=2)  # of nodes on the same paths, to see what random nodes alone change
+    draws: int = setting(8, scale=True, least=2)  # of nodes on the same paths, to isolate the effect of random nodes
 
 
 def run(settings: Estimation, job: Job) -> None:
-    """Measure one known function in every way, along the same paths."""
+    """Measure one known function with every setting, along the same paths."""
     subject = Subject(settings, job.device)
     state = job.start() or {"done": 0, "seconds": 0.0}
     begin = time.perf_counter() - state["seconds"]
@@ -81,7 +81,7 @@ def run(settings: Estimation, job: Job) -> None:
 
 
 class Subject:
-    """A known function on its paths. Everything drawn follows from the seed, so a resumed run draws the same again."""
+    """A known function and its paths. All random draws follow from the seed, so a resumed run repeats them."""
 
     def __init__(self, settings: Estimation, device: torch.device) -> None:
         self._settings = settings
@@ -92,21 +92,21 @@ class Subject:
         }
         generator = torch.Generator().manual_seed(settings.seed)
         self.inputs, self.evaluate, self.expand = makers[settings.function](settings.examples, generator, device)
-        # Pairs depend on the seed alone: these are the pairs of every measurement.
+        # Pairs depend only on the seed: these are the pairs of every measurement.
         first, second = self._trace("cosine", nodes=1).pairs.to(device).unbind(1)
         self._first, self._second = self.inputs[first], self.inputs[second]
-        # At every degree K the sum of k |c_k| over k up to K, averaged over outputs.
+        # For every degree K, the sum of k |c_k| over k up to K, averaged over outputs.
         coefficients = self.expand(self._first, self._second, EXACT_AT[-1])
         degrees = torch.arange(coefficients.shape[1], dtype=torch.float64, device=device)
         self.exact = (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1).cpu()
 
     def measure(self, sampling: Sampling, nodes: int) -> list[dict[str, Any]]:
-        """Measure at every degree that the nodes determine, and compare with the exact values path by path."""
+        """Measure at every degree below the number of nodes, and compare with the exact values path by path."""
         trace, degrees, entries = self._trace(sampling, nodes), [each for each in DEGREES if each < nodes], []
         within = self.spread_within_paths(nodes, degrees) if sampling == "cosine" else [0.0] * len(degrees)
         for degree, spread in zip(degrees, within, strict=True):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", IllConditionedFit)  # fits that go wrong are a part of the study
+                warnings.simplefilter("ignore", IllConditionedFit)  # bad fits are part of the study
                 measured = trace.fit(degree=degree, output="identity")
             error, exact = measured.per_path - self.exact[:, degree], float(self.exact[:, degree].mean())
             entry = {"sampling": sampling, "nodes": nodes, "degree": degree, "value": measured.value, "exact": exact}
@@ -118,13 +118,13 @@ class Subject:
                 "bias_stderr": float(error.std()) / math.sqrt(len(error)) / exact,
                 "residual": measured.residual,
                 "upper_half": measured.upper_half,
-                # With as many nodes as coefficients a measurement says that it cannot tell, whatever the residual.
+                # With as many nodes as coefficients, the residual says nothing.
                 "warned": nodes > degree + 1 and measured.residual > measured.RESIDUAL_LIMIT,
             })
         return entries
 
     def spread_within_paths(self, nodes: int, degrees: list[int]) -> list[float]:
-        """Draw the nodes of some paths repeatedly; return the root mean variance of a path's value, for each degree."""
+        """Draw the nodes of some paths repeatedly; return the root mean variance of a path's value at each degree."""
         first, second = self._first[:_DRAWN_PATHS, None], self._second[:_DRAWN_PATHS, None]
         generator = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + nodes)
         found = []
@@ -146,7 +146,7 @@ def read_exact(run: Run) -> "pd.Series[float]":
 
 
 def read_outcomes(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return what every setting gave in every run; ``spread`` and ``within`` are shares of the estimate.
+    """Return the outcome of every setting in every run; ``spread`` and ``within`` are relative to the estimate.
 
     ``bias`` is relative to the exact value at the same degree, ``whole_bias`` to the limit of high degrees. A piecewise
     linear function has no limit; its value at degree 40 is used.
@@ -161,10 +161,10 @@ def read_outcomes(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def average(runs: Iterable[Run]) -> pd.DataFrame:
-    """Average the outcomes over seeds, and add the ``paths`` and forward ``passes`` that the tolerance takes."""
+    """Average the outcomes over seeds, and add the ``paths`` and forward ``passes`` needed to reach the tolerance."""
     groups = read_outcomes(runs).groupby(_KEYS, sort=False)
     found = groups.mean(numeric_only=True).assign(seeds=groups.size()).reset_index()
-    # Every seed has its own function: how much these differ is seen only between seeds.
+    # Every seed has its own function, and only the spread between seeds shows how much these differ.
     between = groups["bias"].std().to_numpy() / np.sqrt(found["seeds"])
     found["bias_stderr"] = found["bias_stderr"].where(found["seeds"] == 1, between)
     found["paths"] = np.ceil((found["spread"] / TOLERANCE) ** 2).astype(int)
@@ -172,27 +172,27 @@ def average(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def find_default(outcomes: pd.DataFrame) -> "pd.Series[Any]":
-    """Find what the defaults of effdeg.measure gave."""
+    """Find the outcome of effdeg.measure's defaults."""
     return outcomes[(outcomes[_KEYS] == list(DEFAULT)).all(axis=1)].iloc[0]
 
 
 def find_cheapest(outcomes: pd.DataFrame, sampling: str) -> "pd.Series[Any] | None":
     """Find the setting that reaches the tolerance with the fewest forward passes; None if all are biased."""
-    # In both ways: a setting is not good because errors of two kinds happen to cancel.
+    # By both measures of bias: two kinds of errors may happen to cancel in one of them.
     unbiased = (outcomes[["bias", "whole_bias"]].abs() <= UNBIASED).all(axis=1)
     good = outcomes[unbiased & (outcomes["sampling"] == sampling)]
     return None if good.empty else good.iloc[good["passes"].argmin()]
 
 
 def find_fewest_nodes(outcomes: pd.DataFrame) -> "pd.Series[int]":
-    """Find the number of nodes from which on the bias is small, by sampling and degree, where there is one."""
+    """Find the smallest number of nodes from which the bias stays small, by sampling and degree, if there is one."""
     down = outcomes.set_index(["sampling", "degree"]).sort_values("nodes", ascending=False)
     unbiased = (down["bias"].abs() <= UNBIASED).groupby(level=[0, 1]).cummin()
     return down.loc[unbiased, "nodes"].groupby(level=[0, 1]).min()
 
 
 def compute_errors(outcomes: pd.DataFrame, passes: int) -> "pd.Series[float]":
-    """Return the root mean square errors that a number of forward passes leaves; nan for fewer than two paths."""
+    """Return the root mean square errors with a number of forward passes; nan for fewer than two paths."""
     bias = outcomes[["bias", "whole_bias"]].abs().max(axis=1)
     deviation = (1 + outcomes["whole_bias"]) * outcomes["spread"] * np.sqrt(outcomes["nodes"] / passes)
     errors: pd.Series[float] = np.hypot(bias, deviation).where(2 * outcomes["nodes"] <= passes)
@@ -203,11 +203,11 @@ class EstimatorStudy(Study):
     """The estimator against exact values. It claims that the defaults of effdeg.measure have a bias of at most 1%."""
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the bias of the defaults at their degree for every function; the largest comes first."""
+        """Judge the bias of the defaults at their degree for every function, the largest first."""
         parts = []
         for each in results.done:
             found = find_default(average(each.runs))
-            # With one seed the standard error is that over paths.
+            # With one seed, the standard error is over paths.
             count = found["seeds"] if found["seeds"] > 1 else each.runs[0].settings["paths"]
             bias, margin = float(found["bias"]), float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
             quantity = f"relative bias of the defaults, {each.method.title}"
@@ -221,7 +221,7 @@ class EstimatorStudy(Study):
         return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the figures."""
+        """Plot bias, degrees, splits of forward passes, and warnings."""
         bias = "Bias relative to the exact value at the same degree, by number of nodes. Gray: within 1%."
         degrees = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
         split = "Error (root of bias² + variance) of a number of forward passes, by cosine nodes, at their best degree."

@@ -34,35 +34,34 @@ if TYPE_CHECKING:
 Operation = Literal["add", "subtract", "multiply", "divide", "quadratic", "by-parity"]
 
 _WARM_UP, _BETAS = 10, (0.9, 0.98)  # Power et al.'s
-_AT_ONCE = 8192  # enough equations to fill a GPU, with room left on a small one
+_AT_ONCE = 8192  # equations per batch: enough to fill a GPU, and not too many for a small one
 
 DEGREE = "validation_effective_degree"
-"""The effective degree that is shown and judged: along paths between equations that are not trained on, as the loss
-that it is compared with is theirs. Along paths between the others it takes the same course, within a third."""
+"""The effective degree that is shown and judged: along paths between validation equations, because it is compared with
+the validation loss. Along paths between training equations it takes the same course, within a third."""
 _PROXIES = ("parameter_norm", "sharpness@0.05", "adaptive_sharpness@0.05")
 _PROXY_NAMES = tuple(name.partition("@")[0] for name in _PROXIES)
 
 
 @dataclass(frozen=True)
 class Grokking(Settings):
-    """The settings of one run; the defaults are the paper's, and where it is silent those of Power et al. (2022)."""
+    """The settings of one run; the defaults are the paper's or, where it is silent, those of Power et al. (2022)."""
 
-    # What is done with two numbers modulo the prime: "quadratic" is x² + xy + y², "by-parity" x / y if y is odd, else
-    # x - y.
+    # Of two numbers modulo the prime: "quadratic" is x² + xy + y², "by-parity" is x / y if y is odd, else x - y.
     operation: Operation = "divide"
     prime: int = 97
     fraction: float = setting(0.3, above=0)  # of all equations, to train on; the rest validates
     weight_decay: float = setting(0.0, least=0)
     lr: float = setting(1e-3, above=0)  # reached after ten steps and kept
-    # Of the loss that is trained. In float32, what is memorized so well that its loss rounds to 0 has no gradient any
-    # more (Prieto et al., 2025).
+    # Of the training loss. In float32, equations memorized so well that their loss rounds to 0 have no gradient (Prieto
+    # et al., 2025).
     softmax: Literal["float32", "float64"] = "float32"
-    batch: int = setting(512, least=1)  # equations per step, at most half of those that are trained on
+    batch: int = setting(512, least=1)  # equations per step, at most half of the training equations
     width: int = setting(128, least=1)
     heads: int = setting(4, least=1)
     depth: int = setting(2, least=1)
     steps: int = setting(100_000, scale=True, least=1)
-    # Half of them evenly in the logarithm of the step, half in the step.
+    # Half of them evenly spaced in the logarithm of the step, half in the step.
     evaluations: int = setting(200, scale=True, named=False, least=2)
     measure_paths: int = setting(200, scale=True, named=False, least=2)
     measure_nodes: int = setting(64, scale=True, named=False)
@@ -72,11 +71,11 @@ class Grokking(Settings):
         """Raise ``ValueError`` if the values do not fit together."""
         check_fit(self.measure_nodes, self.measure_degree, prefix="measure_")
         if self.prime < 2 or not all(self.prime % divisor for divisor in range(2, math.isqrt(self.prime) + 1)):
-            raise ValueError(f"prime={self.prime} is not a prime number: dividing by it is not always possible.")
+            raise ValueError(f"prime={self.prime} is not a prime number: division modulo it is not always possible.")
         if self.width % (2 * self.heads):
             raise ValueError(
-                f"width={self.width} cannot be shared evenly by {self.heads} heads, each of an even width: use a "
-                f"multiple of {2 * self.heads}."
+                f"width={self.width} cannot be divided among {self.heads} heads of equal, even width: use a multiple "
+                f"of {2 * self.heads}."
             )
         if min(self.train_equations, self.equations - self.train_equations) < 2:
             raise ValueError(
@@ -91,25 +90,25 @@ class Grokking(Settings):
 
     @property
     def train_equations(self) -> int:
-        """The number of equations that are trained on."""
+        """The number of training equations."""
         return round(self.fraction * self.equations)
 
     @property
     def batch_size(self) -> int:
-        """The number of equations in a step: Power et al. take half where there are few."""
+        """The number of equations per step: at most half of them, as in Power et al."""
         return min(self.batch, math.ceil(self.train_equations / 2))
 
 
 def list_equations(operation: Operation, prime: int) -> Split:
-    """List all equations, every x with every y except division by zero, and their answers.
+    """List all equations, for every x and y except division by zero, and their answers.
 
-    The tokens of an equation are x, the operation, y and the equals sign. Numbers are their own tokens; the operation
-    and the equals sign are the two that follow them.
+    The tokens of an equation are x, the operation, y and the equals sign. Numbers are their own tokens; the next two
+    are the operation and the equals sign.
     """
     x, y = torch.cartesian_prod(torch.arange(prime), torch.arange(prime)).unbind(1)
     if operation == "divide":
         x, y = x[y > 0], y[y > 0]
-    # 0 has no inverse; it is divided by nowhere, being even.
+    # 0 has no inverse, and nothing is divided by it: "by-parity" subtracts even numbers.
     inverses = torch.tensor([0, *(pow(number, -1, prime) for number in range(1, prime))])
     answers = {
         "add": lambda: x + y,
@@ -124,7 +123,7 @@ def list_equations(operation: Operation, prime: int) -> Split:
 
 
 def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Split]:
-    """Return the equations to train on, which the seed decides, and the others, which validate."""
+    """Split the equations at random, by the seed, into training and validation equations."""
     equations, count = list_equations(settings.operation, settings.prime), settings.train_equations
     order = torch.randperm(len(equations), generator=torch.Generator().manual_seed(settings.seed))
     inputs, labels = equations.inputs[order].to(device), equations.labels[order].to(device)
@@ -133,9 +132,9 @@ def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Sp
 
 def train(settings: Grokking, job: Job) -> None:
     """Carry out a run, or continue it."""
-    # In float32 throughout, without TF32: without weight decay the loss falls so low that digits matter.
+    # In float32 without TF32: without weight decay, the loss falls so low that precision matters.
     equations, validation = split_equations(settings, job.device)
-    # Drawn on the CPU, so that a seed means the same network on every device.
+    # Initialized on the CPU, so that a seed gives the same network on every device.
     torch.manual_seed(settings.seed)
     model = Decoder(prime=settings.prime, width=settings.width, heads=settings.heads, depth=settings.depth)
     model = model.to(job.device)
@@ -170,8 +169,8 @@ def train(settings: Grokking, job: Job) -> None:
 
 
 def choose_evaluation_steps(steps: int, evaluations: int) -> list[int]:
-    """Choose the steps after which a network is evaluated, half of them evenly in the logarithm, half in the step."""
-    # Memorizing takes hundreds of steps, and generalizing may take hundreds of thousands.
+    """Choose the steps to evaluate at, half of them evenly spaced in the logarithm of the step, half in the step."""
+    # Memorizing takes hundreds of steps, while generalizing may take hundreds of thousands.
     half = max(2, evaluations // 2)
     rest = max(1, evaluations - half)
     by_factor = (round(math.exp(math.log(steps) * number / (half - 1))) for number in range(half))
@@ -179,7 +178,7 @@ def choose_evaluation_steps(steps: int, evaluations: int) -> list[int]:
 
 
 def compute_precise_loss(outputs: Tensor, answers: Tensor) -> Tensor:
-    """Return the mean cross entropy in float64: in float32 what is memorized well has a loss of 0, and no gradient."""
+    """Return the mean cross entropy in float64; in float32, well memorized equations have zero loss and no gradient."""
     return cross_entropy(outputs.double(), answers)
 
 
@@ -192,7 +191,7 @@ def evaluate(model: nn.Module, equations: Split, validation: Split, settings: Gr
             raise ValueError(
                 f"the {name} loss is no longer a number: training diverged. Try a smaller lr than {settings.lr:g}."
             )
-        # Token ids cannot be interpolated: paths live where they have become vectors.
+        # Token ids cannot be interpolated, but their embeddings can.
         paths, nodes = settings.measure_paths, settings.measure_nodes
         trace = effdeg.trace(model, part.inputs, paths=paths, nodes=nodes, at="embed")
         found[f"{name}_effective_degree"] = fit_trace(trace, settings.measure_degree)
@@ -212,7 +211,7 @@ def _score(model: nn.Module, equations: Split) -> tuple[float, float]:
 
 
 class Course:
-    """What was found at each evaluation of a run; a moment is the index of an evaluation, None if it did not come."""
+    """The evaluations of a run, and its moments: indices of evaluations, None for those that were not reached."""
 
     def __init__(self, run: Run) -> None:
         self.run, self._found = run, pd.json_normalize(run.metrics)
@@ -222,15 +221,15 @@ class Course:
         self.transition = None if start is None or end is None else (start, end)
         self.loss_peak, self.drop = None, None
         if end is not None:
-            # The loss drops where it has halved since its highest before the end of the transition; later are spikes.
+            # The drop is where the loss has halved since its maximum by the end of the transition; later are spikes.
             loss = self["validation_loss"]
             self.loss_peak = int(loss[: end + 1].argmax())
             later = range(self.loss_peak, len(loss))
             self.drop = next((at for at in later if loss[at] <= loss[self.loss_peak] / 2), None)
         self.peak = int(self.degrees.argmax())
         self.peak_before_drop = None if self.drop is None else int(self.degrees[: self.drop + 1].argmax())
-        # The end is the one of the last five evaluations with the highest value: spikes of the loss, of which training
-        # with Adam has some, lower the effective degree for a moment, and must not pass for a fall.
+        # The end is the evaluation with the highest value among the last five: training with Adam has spikes of the
+        # loss, which briefly lower the effective degree and must not count as a fall.
         first = max(0, len(self.steps) - 5)
         self.end = first + int(self.degrees[first:].argmax())
 
@@ -238,7 +237,7 @@ class Course:
         return self._found[name].to_numpy(dtype=float)
 
     def reaches(self, name: str, least: float) -> int | None:
-        """Return the first evaluation at which a measure is at least this large."""
+        """Return the first evaluation at which a measure is at least ``least``."""
         return next((at for at, value in enumerate(self[name]) if value >= least), None)
 
 
@@ -248,12 +247,12 @@ def judge_course(course: Course) -> Verdict | None:
         return None
     values, errors, peak = course.degrees, course.errors, course.peak
 
-    # Two standard errors on either side, taken as independent: cautious, as all are measured along the same paths.
+    # Two standard errors, treated as independent: conservative, as all evaluations use the same paths.
     def compare(quantity: str, one: int, other: int) -> Verdict:
         difference, margin = values[one] - values[other], 2 * math.hypot(errors[one], errors[other])
         return judge(quantity, float(difference), (difference - margin, difference + margin), above=0)
 
-    # The peak may be at any evaluation that is not below it by more than the error bars.
+    # The peak may be at any evaluation that is lower by no more than the error bars.
     highest = values[peak] - values <= 2 * np.hypot(errors, errors[peak])
     leads = course.steps / course.steps[course.drop]
     memorized = course.drop if course.memorized is None else min(course.memorized, course.drop)
@@ -271,7 +270,7 @@ def judge_course(course: Course) -> Verdict | None:
 
 
 def judge_runs(runs: Iterable[Run]) -> Verdict:
-    """Judge the claim on the seeds whose validation loss drops: not decided if there are none, or if they disagree."""
+    """Judge the claim on the seeds whose validation loss drops; not decided if there are none or they disagree."""
     found = [verdict for run in runs if (verdict := judge_course(Course(run))) is not None]
     if not found:
         return Verdict("not decided", "runs in the paper's setting whose validation loss drops", 0.0)
@@ -300,14 +299,14 @@ _DEGREES: dict[str, Moment] = {
 
 
 class GrokkingStudy(Study):
-    """Measures of networks on their way from memorizing to generalizing; the first method is the paper's setting."""
+    """Follows measures as networks go from memorizing to generalizing; the first method is the paper's setting."""
 
     def claim(self, results: Results) -> Verdict:
         """Judge the claim in the paper's setting."""
         return judge_runs(results.methods[0].runs)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return when it happened, and the effective degree then."""
+        """Return the steps of all moments, and the effective degree at them."""
         steps, degrees = [], []
         for each in results.methods:
             title, courses = each.method.title, [Course(run) for run in each.runs]
@@ -349,7 +348,7 @@ class GrokkingStudy(Study):
 
 
 def _format_steps(courses: Sequence[Course], moment: Moment) -> str:
-    """Format the steps of a moment, the least and the largest, and of how many seeds if it did not come in all."""
+    """Write the smallest and the largest step of a moment, and the number of seeds if not all reached it."""
     found = sorted(course.steps[at] for course in courses if (at := moment(course)) is not None)
     if not found:
         return "never"
@@ -366,16 +365,16 @@ def _format_degrees(courses: Sequence[Course], moment: Moment) -> str:
 
 
 def draw_courses(methods: Sequence[MethodRuns], theme: str) -> "Figure":
-    """Draw what happened along training: a column for each method, its first seed thick and the others thin."""
+    """Plot training, with a column for each method, its first seed thick and the others thin."""
     with open_figure(theme, (1.0 + 3.2 * len(methods), 8.6)) as (colors, figure):
         grid = figure.subplots(5, len(methods), sharex="col", squeeze=False, height_ratios=[1.3, 1.3, 1, 1, 1])
         for column, each in zip(grid.T, methods, strict=True):
-            # Not the mean over seeds, which generalize at different steps: it would show no peak where each has one.
-            for run in reversed(each.runs):  # the first on top
+            # Not the mean over seeds: they generalize at different steps, so it would hide their peaks.
+            for run in reversed(each.runs):  # the first seed on top
                 course = Course(run)
                 style: dict[str, Any] = {"lw": 0.6, "alpha": 0.6} if run is not each.runs[0] else {"lw": 1.5}
                 for name, color in (("train", colors.simple), ("validation", colors.complex)):
-                    # How well equations are memorized whose loss is below this does not matter here.
+                    # Differences among smaller losses do not matter here.
                     column[0].plot(course.steps, course[f"{name}_loss"].clip(1e-4), color=color, **style)
                 for axes, name in zip(column[1:], (f"{DEGREE}.value", *_PROXY_NAMES), strict=True):
                     axes.plot(course.steps, course[name], color=colors.ink, **style)
@@ -389,7 +388,7 @@ def draw_courses(methods: Sequence[MethodRuns], theme: str) -> "Figure":
 
 
 def _mark(column: Any, course: Course, colors: Any) -> None:
-    """Set the axes, and mark where a run memorized and generalized, and its highest effective degree with its error."""
+    """Set up the axes, and mark where a run memorized and generalized, and its highest effective degree."""
     top, degree, *_ = column
     steps, values, peak = course.steps, course.degrees, course.peak
     margin = stats.t.ppf(0.975, int(course.run.settings["measure_paths"]) - 1) * course.errors
@@ -410,7 +409,7 @@ def _mark(column: Any, course: Course, colors: Any) -> None:
     ):
         axes.text(0.03, height, text, color=color, fontsize=8, transform=axes.transAxes)
     for axes in column:
-        # In the first ten steps the learning rate rises, and hardly anything else.
+        # In the first ten steps, during warm-up, hardly anything changes.
         axes.set(xscale="log", xlim=(10, max(20, float(steps[-1]))))
         add_grid(axes, colors)
         if axes is not top:

@@ -13,17 +13,17 @@ _OUTPUTS = 3
 
 
 class KnownFunction(NamedTuple):
-    """A function, examples to join by paths, and its coefficients along such paths."""
+    """A function, examples to connect by paths, and the function's coefficients along such paths."""
 
     inputs: Tensor  # of shape (examples, variables)
     evaluate: Callable[[Tensor], Tensor]
-    # From the first ends of paths (t = 1), the second ends (t = -1) and a degree to the coefficients of T_k(t), of
+    # Maps the first ends of paths (t = 1), the second ends (t = -1) and a degree to the coefficients of T_k(t), of
     # shape (paths, degree + 1, outputs).
     expand: Callable[[Tensor, Tensor, int], Tensor]
 
 
 def make_polynomial(examples: int, generator: Generator, device: torch.device) -> KnownFunction:
-    """Make a random map of three variables between -1 and 1, of total degree 5."""
+    """Make a random polynomial map of total degree 5, of three variables between -1 and 1."""
     highest = 5
     monomials = sorted((each for each in product(range(highest + 1), repeat=3) if sum(each) <= highest), key=sum)
     weights = torch.randn(len(monomials), _OUTPUTS, dtype=torch.float64, generator=generator).to(device)
@@ -35,7 +35,7 @@ def make_polynomial(examples: int, generator: Generator, device: torch.device) -
         return (one * two * three).T @ weights
 
     def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
-        # Variables are linear in t along a path: multiply by one after the other.
+        # Along a path, variables are linear in t: build monomials by multiplying by one variable at a time.
         center, half = (first + second) / 2, (first - second) / 2
         one = torch.eye(1, highest + 1, dtype=torch.float64, device=device).expand(len(first), -1)
         series: dict[tuple[int, ...], Tensor] = {(0, 0, 0): one}
@@ -58,11 +58,11 @@ def _multiply_by_linear(series: Tensor, constant: Tensor, slope: Tensor) -> Tens
 
 
 def make_sine(examples: int, generator: Generator, device: torch.device, *, frequency: float) -> KnownFunction:
-    """Make sin(ω x) of one variable between -1 and 1; sin(a + b t) is expanded by the formula of Jacobi and Anger.
+    """Make sin(ω x) of one variable between -1 and 1; sin(a + b t) has the Jacobi–Anger expansion.
 
-    It says that c_0 = J_0(b) sin a, and c_k = 2 J_k(b) sin(a + k π / 2).
+    Its coefficients are c_0 = J_0(b) sin a, and c_k = 2 J_k(b) sin(a + k π / 2).
     """
-    # |b| is at most ω, and J_k(b) vanishes beyond about k = |b|: 60 orders more leave nothing of it.
+    # |b| is at most ω, and J_k(b) vanishes beyond about k = |b|; with 60 more orders the rest is negligible.
     order = 2 * math.ceil((frequency + 60) / 2)
 
     def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
@@ -91,7 +91,7 @@ def _bessel(x: Tensor, order: int) -> Tensor:
 
 
 def make_kinks(examples: int, generator: Generator, device: torch.device, *, units: int) -> KnownFunction:
-    """Make a random ReLU network of ten normal variables with one hidden layer: along a path, each unit has a kink."""
+    """Make a random ReLU network with one hidden layer on ten normal variables: along a line, each unit has a kink."""
     shapes = ((10, units), (units,), (units, _OUTPUTS), (examples, 10))
     drawn = [torch.randn(shape, dtype=torch.float64, generator=generator).to(device) for shape in shapes]
     hidden, bias, output, inputs = drawn[0] / math.sqrt(10), drawn[1], drawn[2] / math.sqrt(units), drawn[3]
@@ -99,7 +99,7 @@ def make_kinks(examples: int, generator: Generator, device: torch.device, *, uni
     def expand(first: Tensor, second: Tensor, degree: int) -> Tensor:
         center, half = (first + second) / 2 @ hidden + bias, (first - second) / 2 @ hidden
         found = torch.zeros(len(first), degree + 1, _OUTPUTS, dtype=torch.float64, device=device)
-        # Unit by unit, so that memory does not grow with the units.
+        # One unit at a time, so that memory does not grow with the number of units.
         for constant, slope, weights in zip(center.T, half.T, output, strict=True):
             found += expand_relu(constant, slope, degree)[..., None] * weights
         return found
@@ -108,15 +108,15 @@ def make_kinks(examples: int, generator: Generator, device: torch.device, *, uni
 
 
 def expand_relu(constant: Tensor, slope: Tensor, degree: int) -> Tensor:
-    """Expand max(0, u + w t), with a slope w that is not zero, for each path; returns ``(paths, degree + 1)``.
+    """Expand max(0, u + w t) with a nonzero slope w, for each path; returns ``(paths, degree + 1)``.
 
     For w > 0 it is positive for t above s = -u / w, that is, with t = cos φ, for φ below θ = arccos s (s clipped to
-    [-1, 1]). With S_j = ∫ cos(jφ) dφ from 0 to θ, which is sin(jθ) / j and S_0 = θ,
+    [-1, 1]). With S_j = ∫ cos(jφ) dφ from 0 to θ, which is sin(jθ) / j for j > 0 and θ for j = 0,
 
         c_k = (2/π) ∫ (u + w cos φ) cos kφ dφ = (2/π) (u S_k + w (S_{k-1} + S_{k+1}) / 2),
 
-    and half of it for k = 0, where S_{-1} = S_1. For w < 0, t changes its sign, and T_k(-t) = (-1)^k T_k(t). For a
-    kink inside the path, c_k falls only as k⁻², so that the sum of k |c_k| grows as log K and has no limit.
+    and half of that for k = 0, where S_{-1} = S_1. For w < 0, replace t by -t, where T_k(-t) = (-1)^k T_k(t). For a
+    kink inside the path, c_k decays only as k⁻², so the sum of k |c_k| grows as log K without limit.
     """
     size = slope.abs()
     angle = torch.arccos((-constant / size).clamp(-1, 1))[:, None]

@@ -1,4 +1,4 @@
-"""Methods by their accuracy: at equal epochs, at equal time, and in the paper's order."""
+"""Compare methods by their accuracy, at equal epochs and at equal time, with the paper's order."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # The paper's letters.
 _SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ", "eta": "η"}
-# Where the paper gives no spread, it does not distinguish methods that are closer than this many points: the spreads it
+# If the paper gives no spread, methods closer than this many points count as not distinguished: the spreads that it
 # does give for such networks range from 0.1 to 1.5 points.
 _UNSTATED_SPREAD = 1.0
 _DEGREE = "effective_degree.value"
@@ -35,12 +35,12 @@ ROUGH = "Times on a CPU are rough: other work on it slows some runs more than ot
 class Methods(Study):
     """Compares methods by their accuracy.
 
-    The claim is the paper's order: of every two methods that the paper's numbers distinguish by more than their spread,
-    the same one must be ahead here. Where the paper distinguishes none, none may be further apart than its spread.
+    The claim is the paper's order: of any two methods that differ by more than their spread in the paper, the same one
+    must be ahead here. If no two do, none may differ by more than that spread here.
 
     Attributes:
-        candidate: The method of interest, whose gain over the first is the number that is shown; by default the one
-            that the paper has highest.
+        candidate: The method of interest, whose gain over the first method is shown; by default the best one in the
+            paper.
         within: If given, the claim is instead that the candidate and the first method differ by less than this many
             points.
     """
@@ -59,7 +59,7 @@ class Methods(Study):
         if len(done) < 2:
             gain = judge_difference(results, candidate, results.methods[0])
             return replace(gain, word="not decided" if reported else "no claim")
-        # The first of several undecided pairs is the one that is shown.
+        # The first of several undecided pairs is shown.
         pairs = sorted(combinations(done, 2), key=lambda pair: {*pair} != {candidate, results.methods[0]})
         apart = [pair for pair in pairs if _reported_mean(pair[0]) - _reported_mean(pair[1]) > _reported_spread(*pair)]
         if apart:
@@ -73,12 +73,12 @@ class Methods(Study):
         return replace(verdict, word="not decided") if incomplete else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return accuracies at equal epochs, what each method costs and reaches at equal time, and other scores."""
+        """Return accuracies at equal epochs, costs and accuracies at equal time, and other scores."""
         times = [_list_times(results)] if _is_timed(results) else []
         return [_list_accuracies(results), *times, *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return accuracy and effective degree during training, and scores at the end."""
+        """Plot accuracy and effective degree during training, and scores at the end."""
         scores = draw_scores(results)
         curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
@@ -99,7 +99,7 @@ class Methods(Study):
 def judge_difference(
     results: Results, one: MethodRuns, other: MethodRuns, *, key: str = "test_accuracy", name: str = "", **bounds: float
 ) -> Verdict:
-    """Judge how many points of accuracy one method is above another; a ``name`` tells which if it is not the test's."""
+    """Judge the difference between two methods in points of accuracy; ``name`` says which, if not on the test set."""
     difference = results.difference(one, other, key=key)
     if difference is None:
         return Verdict("not decided")
@@ -114,13 +114,13 @@ def _reported_mean(each: MethodRuns) -> float:
 
 
 def _reported_spread(one: MethodRuns, other: MethodRuns) -> float:
-    """Return the spread of a difference in the paper, in points of percent, or what replaces it."""
+    """Return the spread of a difference in the paper, in percentage points, or a substitute if it gives none."""
     stds = [each.method.paper and each.method.paper.std for each in (one, other)]
     return _UNSTATED_SPREAD if None in stds else math.hypot(*(std or 0.0 for std in stds))
 
 
 def _is_timed(results: Results) -> bool:
-    """Return whether runs have times, which they do not have if they shared a device."""
+    """Return whether any runs have times; those that shared a device do not."""
     return any(each.time() is not None for each in results.done)
 
 
@@ -130,20 +130,20 @@ def _is_tracked(results: Results) -> bool:
 
 
 def tested_on(results: Results) -> str:
-    """Return what accuracies are of: the ``test`` set, or ``held-out`` training examples."""
+    """Return which examples accuracies are on: ``test``, or ``held-out`` training examples."""
     held_out = any(run.settings.get("held_out") for each in results.methods for run in each.runs)
     return "held-out" if held_out else "test"
 
 
 def measure_price(results: Results, each: MethodRuns, key: str = "milliseconds_per_step") -> float | None:
-    """Return the time of a step, or a speed, relative to the first method's; None where the machines differ."""
+    """Return the time of a step, or a speed, relative to the first method's; None if their machines differ."""
     first = results.methods[0]
     step, plain = each.time(key), first.time(key)
     return None if step is None or plain is None or each.machines != first.machines else step / plain
 
 
 def read_degree(each: MethodRuns) -> tuple[float, float] | None:
-    """Return the mean effective degree and its standard error by the paths measured; None if it was not measured."""
+    """Return the mean effective degree and its standard error over paths; None if it was not measured."""
     value = each.spread(_DEGREE)
     if value is None:
         return None
@@ -152,12 +152,12 @@ def read_degree(each: MethodRuns) -> tuple[float, float] | None:
 
 
 def is_rough(results: Results) -> bool:
-    """Return whether times are those of a CPU, which others may have used as well."""
+    """Return whether times were measured on a CPU, which other work may have slowed down."""
     return any("CPU" in machine for machine in results.machines)
 
 
 def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> str:
-    """Write an accuracy in points of percent, as the paper's tables do."""
+    """Write an accuracy in percent, as the paper's tables do."""
     if spread is None:
         return nothing
     scale = 1 if isinstance(spread, Reported) else 100
@@ -165,7 +165,7 @@ def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> s
 
 
 def format_difference(difference: Difference | None, factor: float = 100) -> str:
-    """Write a difference, by default in points of percent, with its interval, and a star if that excludes zero."""
+    """Write a difference, by default in percentage points, with its interval and a star if that excludes zero."""
     if difference is None or difference.interval is None:
         return NOTHING if difference is None else f"{factor * difference.value:+.2f}"
     low, high = (factor * end for end in difference.interval)
@@ -173,7 +173,7 @@ def format_difference(difference: Difference | None, factor: float = 100) -> str
 
 
 def format_degree(found: tuple[float, float] | None) -> str:
-    """Write an effective degree with its standard error, to two decimals or as many as show the error."""
+    """Write an effective degree with its standard error, to two decimals or more if the error needs them."""
     if found is None:
         return NOTHING
     value, error = found
@@ -183,12 +183,12 @@ def format_degree(found: tuple[float, float] | None) -> str:
 
 
 def format_price(price: float | None) -> str:
-    """Write the time of a step in plain steps."""
+    """Write the time of a step as a multiple of the plain step."""
     return NOTHING if price is None else f"{price:.2f}×"
 
 
 def format_duration(seconds: float | None) -> str:
-    """Write a time in the unit that suits it."""
+    """Write a time in a suitable unit."""
     if seconds is None or math.isnan(seconds):
         return NOTHING
     if seconds < 90:
@@ -197,25 +197,25 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_values(values: Mapping[str, Any]) -> str:
-    """Write settings by the paper's letters."""
+    """Write settings with the paper's letters."""
     return ", ".join(f"{_SIGNS.get(key, key)} = {format_setting(value)}" for key, value in values.items()) or NOTHING
 
 
 def list_values(results: Results, each: MethodRuns) -> str:
-    """Write the settings that a method is known by: those that are tuned, and those that have a letter in the paper."""
+    """Write the characteristic settings of a method: those tuned, and those that have a letter in the paper."""
     own = results.recipe.resolve(each.method).to_dict()
     fixed = {key: own[key] for key in _SIGNS if key in each.method.changes and key not in each.method.tune}
     return format_values({**(each.values_used or {}), **fixed}) if each.runs else NOTHING
 
 
 def count_seeds(results: Results) -> str:
-    """Return how many seeds the methods have: one number, or the least and the most."""
+    """Write the number of seeds of the methods: one number, or the fewest and the most."""
     counts = sorted({len(each.runs) for each in results.done})
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def list_seeds(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
-    """Return the column of seeds; none where all methods have the same, which the heading names."""
+    """Return the column of seeds; none if all methods have the same, which are in the heading."""
     if all([run.seed for run in each.runs] == results.seeds for each in results.done):
         return {}
     return {"seeds": [str(len(each.runs) or NOTHING) for each in methods]}
@@ -231,7 +231,7 @@ def list_notes(results: Results) -> list[str]:
 
 
 def list_accuracies(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
-    """Return the column of accuracies; a method without one says why."""
+    """Return the column of accuracies, with the state of methods that have none."""
     head = "here, %" if tested_on(results) == "test" else "here, held-out, %"
     return {head: [format_points(each.spread(), each.state) for each in methods]}
 
@@ -239,12 +239,12 @@ def list_accuracies(results: Results, methods: Sequence[MethodRuns]) -> dict[str
 def make_table(
     title: str, columns: Mapping[str, Sequence[str]], notes: Iterable[str], bold: Iterable[Any] = ()
 ) -> Table:
-    """Make a table of named columns."""
+    """Make a table from named columns."""
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), tuple(notes), frozenset(bold))
 
 
 def list_all_scores(results: Results) -> list[Table]:
-    """Return the scores of probabilities and on corrupted images, and those at equal time where they are others."""
+    """Return the scores of probabilities and on corrupted images, also at equal time if those differ."""
     title = f"Probabilities and shifts, {tested_on(results)} examples: {results.heading}"
     tables, at = list_scores(title, results.done), results.equal_time
     if at is not None and any(epochs != results.epochs for _, epochs in at.found.values()):
@@ -298,7 +298,7 @@ def _list_times(results: Results) -> Table:
         columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in found]
         steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
         missing = [step for name, step in steps.items() if name not in at.found]
-        # Nothing is the best while a cheaper method was not given the time.
+        # No method is the best as long as a cheaper one was not run at equal time.
         if not rough and min(missing, default=math.inf) >= steps[at.reference.name]:
             bold = bold_largest(reached, 5)
         if missing:
@@ -315,13 +315,13 @@ def _name_paper(results: Results) -> str:
 
 
 def write_sweep_command(recipe: Recipe) -> str:
-    """Write the command that runs a recipe; the digits come with a package, all other data from a folder."""
+    """Write the command that runs a recipe; all data except the digits needs a folder."""
     needs_data = recipe.settings.to_dict().get("data", "digits") != "digits"
     return f"effdeg-lab sweep {recipe.name}{' --data DIR' if needs_data else ''}"
 
 
 def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
-    """Return what was logged during training, seeds × evaluations × 2; None if it was only at the end."""
+    """Return the values logged during training, seeds × evaluations × 2; None if there are none before the end."""
     logs = [pd.json_normalize(run.metrics).reindex(columns=[along, what]).dropna().to_numpy(float) for run in each.runs]
     shared = min(map(len, logs))
     return np.stack([log[-shared:] for log in logs]) if shared > 1 else None
@@ -347,7 +347,7 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
                     labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
                     if what == "test_accuracy" and each.method.paper and _name_paper(results) == "paper":
                         axes.plot(x, each.method.paper.mean, "s", mec=style.color, mfc=look.ground, zorder=3)
-            if what == "test_accuracy" and labels:  # show where training ends, not the rise from nothing
+            if what == "test_accuracy" and labels:  # zoom in on the end of training
                 low, high = min(label.y for label in labels), max(label.y for label in labels)
                 axes.set_ylim(max(axes.get_ylim()[0], low - max(2.5 * (high - low), 4.0)))
             axes.set(title=title, xlabel=x_title)

@@ -1,4 +1,4 @@
-"""Which half of an image networks rely on, the simple one (MNIST) or the complex one (CIFAR), and what changes that."""
+"""Which half of an image do networks rely on, the simple one (MNIST) or the complex one (CIFAR)? What changes that?"""
 
 import math
 from collections.abc import Mapping
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 TEST, SIMPLE, COMPLEX = "test", "MNIST randomized", "CIFAR randomized"
 _KEYS = {TEST: "test_accuracy", SIMPLE: f"further_tests.{SIMPLE}", COMPLEX: f"further_tests.{COMPLEX}"}
-# All in percent: with two classes, with a network that has learned, and with one that ignores CIFAR.
+# In percent: chance accuracy, the least accuracy of a network that has learned, the largest distance from chance of one
+# that ignores CIFAR, and the most that it may lose without CIFAR.
 _CHANCE, _LEARNED, _NEAR_CHANCE, _LOSS = 50.0, 95.0, 5.0, 1.0
 
 
 class Accuracies(NamedTuple):
-    """What the paper reports for a method, in percent: on the test images, and with either half of them randomized."""
+    """The paper's accuracies of a method, in percent: on the test images, and with either half of them randomized."""
 
     test: float
     mnist_randomized: float
@@ -46,16 +47,16 @@ class Accuracies(NamedTuple):
 class MnistCifar(Study):
     """Compares accuracies with either half of the images randomized.
 
-    The claim is that networks rely on MNIST almost entirely: of all methods that the paper reports, accuracy with MNIST
-    randomized is within 5 points of chance, and with CIFAR randomized no more than a point below that without. Nothing
-    is decided where one of these methods was not run, or a run has not learned (less than 95% of the test images).
+    The claim is that networks rely almost entirely on MNIST: for all methods that the paper reports, accuracy is within
+    5 points of chance with MNIST randomized, and falls by no more than one point with CIFAR randomized. It is not
+    decided if one of these methods was not run, or a run has not learned (less than 95% test accuracy).
     """
 
-    paper: Mapping[str, Accuracies]  # what the paper reports, by the names of the methods
+    paper: Mapping[str, Accuracies]  # by the names of the methods
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether networks rely on MNIST almost entirely."""
+        """Judge whether networks rely almost entirely on MNIST."""
         parts = []
         for each in (each for each in results.methods if each.method.name in self.paper):
             if not each.runs:
@@ -75,8 +76,8 @@ class MnistCifar(Study):
         return [self._list_accuracies(results), _list_gains(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the accuracies with either half randomized, and what less reliance on the simple half costs."""
-        if not any(each.spread(_KEYS[SIMPLE]) for each in results.done):  # held-out images have no other tests
+        """Plot the accuracies with either half randomized, and the cost of relying less on the simple half."""
+        if not any(each.spread(_KEYS[SIMPLE]) for each in results.done):  # held-out images have no further tests
             return []
         halves = "Accuracy with either half randomized; bars: standard deviations over seeds, hollow dots: the paper's."
         cost = "Methods at the lower right rely on MNIST alone, those on the diagonal on CIFAR alone."
@@ -127,7 +128,7 @@ class MnistCifar(Study):
 
 
 def _judge(quantity: str, values: "pd.Series[float]", **bounds: float) -> Verdict:
-    """Judge the mean over seeds; seeds that agree exactly give an interval without width."""
+    """Judge the mean over seeds; if all seeds agree exactly, the interval has zero width."""
     mean, count = float(values.mean()), len(values)
     if count < 2:
         return judge(quantity, mean, None, **bounds)

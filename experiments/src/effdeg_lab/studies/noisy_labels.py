@@ -46,10 +46,10 @@ SCORES = {
 
 @dataclass(frozen=True)
 class NoisyLabels(Study):
-    """Compares methods that are trained with wrong labels, and scores that are to find these.
+    """Compares methods that are trained with wrong labels, and scores that should find these labels.
 
-    The recipe's grid has the label sets, as ``data``. The claim is that on every one of them the candidate ends more
-    accurate than the best of the other methods.
+    The recipe's grid has the label sets, as ``data``. The claim is that the candidate is more accurate at the end of
+    training than the best of the other methods, on every label set.
     """
 
     candidate: str  # the method of interest
@@ -77,7 +77,7 @@ class NoisyLabels(Study):
         return accuracies + [table for table in areas if table is not None]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return accuracy during training: where wrong labels are learned, it falls."""
+        """Plot accuracy during training, which falls when wrong labels are learned."""
         parts = {name: part for name, part in _split(results).items() if _has_curves(part)}
         if not parts:
             return []
@@ -86,7 +86,7 @@ class NoisyLabels(Study):
         return [StudyFigure("accuracy", caption, lambda theme: _plot_accuracies(parts, theme))]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy at the end and, if it is known, that of the best epoch."""
+        """Return the accuracy at the end and, if known, that of the best epoch."""
         last, best = 100 * run.value(LAST), 100 * run.value(BEST)
         return f"{last:.2f}%" + (f" (best epoch {best:.2f}%)" if best >= 0 else "")
 
@@ -122,7 +122,7 @@ def _list_accuracies(results: Results) -> Table:
 
 
 def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
-    """Return how well scores find wrong labels with the networks of one method; None if none were scored."""
+    """Tabulate how well scores find wrong labels with the networks of one method; None if none were scored."""
     scored = {name: each for name, part in parts.items() if _read_area(each := part.find(method), AREA_UNDER_MARGIN)}
     if not scored:
         return None

@@ -1,4 +1,4 @@
-"""Theorem 3.1 of the paper: random polynomials along random paths. Is their degree the total degree?"""
+"""Theorem 3.1 of the paper: is the degree of a random polynomial along a random path its total degree?"""
 
 import math
 import time
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _THRESHOLD = 1e-13  # coefficients below this share of the largest count as rounding errors
-_COARSE = 1e-2  # a threshold that would ignore noise, too
-_ROUNDING = 1e-14  # sums of this many times their terms' sizes, or less, are rounding errors of zero
+_COARSE = 1e-2  # a threshold that would also ignore noise
+_ROUNDING = 1e-14  # a sum of at most this share of its terms' absolute values counts as zero
 _NOISE = {f"{size:.0e}": size for size in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}  # in standard deviations of the polynomials
 _KINDS = ("effective_degree", "normalized")
 
@@ -41,20 +41,20 @@ class PathDegrees(Settings):
     """The settings of one run: random polynomials of every total degree, each followed along random paths."""
 
     variables: int = setting(3, least=1)
-    terms: int | None = setting(None, least=1)  # random monomials of each; by default all of its degree and below
+    terms: int | None = setting(None, least=1)  # random monomials per polynomial; by default all up to its degree
     # Uniform on [-1, 1] in every variable, normal, or on the lattice of the values -1, 0 and 1, which has no density.
     inputs: Literal["uniform", "normal", "lattice"] = "uniform"
-    highest: int = setting(10, scale=True, least=1)  # total degree; all from 1 on are tried
+    highest: int = setting(10, scale=True, least=1)  # total degree; all from 1 up to it are tried
     polynomials: int = setting(20, scale=True, least=2)  # of each total degree
-    paths: int = setting(1000, scale=True, least=2)  # along which all polynomials of a total degree are followed
+    paths: int = setting(1000, scale=True, least=2)  # shared by all polynomials of one total degree
     nodes: int = setting(64, scale=True)
-    degree: int = setting(16, scale=True)  # the highest of the fits
+    degree: int = setting(16, scale=True)  # of the fits
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
         if self.degree <= self.highest:
             raise ValueError(
-                f"degree={self.degree} leaves no room above the polynomials' own, up to highest={self.highest}: a "
+                f"degree={self.degree} is not above the polynomials' own degrees, up to highest={self.highest}: a "
                 f"degree that is found too high would not be seen. Use degree={self.highest + 1} or more."
             )
         check_fit(self.nodes, self.degree)
@@ -62,7 +62,7 @@ class PathDegrees(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Polynomials:
-    """Polynomials of one total degree, as a map with an output for each.
+    """Polynomials of one total degree, as a map with one output per polynomial.
 
     Exponents have the shape (polynomials or 1, terms, variables), coefficients (polynomials, terms).
     """
@@ -72,7 +72,7 @@ class Polynomials:
     degree: int
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Compute all polynomials at every point, on the device of the points."""
+        """Evaluate all polynomials at every point, on the device of the points."""
         exponents = self.exponents.to(inputs.device)
         powers = torch.stack([torch.ones_like(inputs), *[inputs] * self.degree], dim=-1).cumprod(-1)
         monomials = powers[:, 0, exponents[..., 0]]
@@ -83,8 +83,8 @@ class Polynomials:
     def compute_leading_coefficients(self, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the Chebyshev coefficient of the total degree D along paths, and whether it vanishes.
 
-        Along x + t v/2, t from -1 to 1, the power t^D has the factor P_D(v/2) with the leading part P_D (the paper's
-        Lemma), and t^D is T_D/2^(D-1) but for lower degrees. The directions v are the differences of the ends.
+        Along x + t v/2, t from -1 to 1, the coefficient of t^D is P_D(v/2), with the leading part P_D (the paper's
+        Lemma), and t^D is T_D/2^(D-1) plus lower degrees. The directions v are the differences of the ends.
         """
         leading = torch.where(self.exponents.sum(-1) == self.degree, self.coefficients, 0.0)
         values, sizes = (replace(self, coefficients=each)(directions / 2) for each in (leading, leading.abs()))
@@ -92,11 +92,11 @@ class Polynomials:
 
 
 def draw_polynomials(settings: PathDegrees, degree: int, generator: torch.Generator) -> Polynomials:
-    """Draw polynomials with normal coefficients: all monomials up to the degree, or random ones, one of the degree."""
+    """Draw polynomials with normal coefficients, with all monomials up to the degree or random ones, one of it."""
     count, variables = settings.polynomials, settings.variables
 
     def read_exponents(bars: Iterable[int]) -> list[int]:
-        """Count the stars between bars among stars: every monomial is one way to place them."""
+        """Read exponents as the numbers of stars between bars: each monomial is one way to place the bars."""
         return [int(gap) - 1 for gap in np.diff(sorted(bars), prepend=-1)]
 
     def draw_exponents(variables: int) -> list[int]:
@@ -124,7 +124,7 @@ def _draw_examples(settings: PathDegrees, generator: torch.Generator) -> Tensor:
 
 
 def find_degrees(coefficients: Tensor, threshold: float) -> Tensor:
-    """Find the highest degree whose coefficient exceeds a share of the largest one; 0 where there is none."""
+    """Find the highest degree whose coefficient exceeds a share of the largest one; 0 if there is none."""
     sizes = coefficients.abs()
     degrees = torch.arange(sizes.shape[-2], device=sizes.device)
     return (degrees[:, None] * (sizes > threshold * sizes.amax(-2, keepdim=True))).amax(-2)
@@ -148,7 +148,7 @@ def run_paths(settings: PathDegrees, job: Job) -> None:
 
 def follow_polynomials(settings: PathDegrees, degree: int, device: torch.device) -> dict[str, Any]:
     """Follow random polynomials of one total degree along paths: the degrees found, why they drop, and ED."""
-    # Drawn from seed and degree alone, so that a resumed run needs no memory of it.
+    # The random state depends only on the seed and the degree, so that a resumed run draws the same.
     seed = settings.seed * 1_000_003 + degree
     generator = torch.Generator().manual_seed(seed)
     examples = _draw_examples(settings, generator)
@@ -162,7 +162,7 @@ def follow_polynomials(settings: PathDegrees, degree: int, device: torch.device)
     leading, vanishing = polynomials.compute_leading_coefficients(first - second)
     found = find_degrees(coefficients, _THRESHOLD)
     dropped = found < degree
-    # Twice the threshold: a coefficient at its very edge may fall on either side.
+    # Twice the threshold: a coefficient at the threshold may fall on either side.
     visible = leading.abs() > 2 * _THRESHOLD * coefficients.abs().amax(1)
     noises, noisy = torch.randn(values.shape, dtype=torch.float64, generator=generator), []
     for size in _NOISE.values():
@@ -185,7 +185,7 @@ def follow_polynomials(settings: PathDegrees, degree: int, device: torch.device)
 
 
 def _average(coefficients: Tensor, *, normalized: bool) -> dict[str, float]:
-    """Average the effective degree; both the polynomials and the paths, which they share, are draws."""
+    """Average the effective degree; its error includes the draw of polynomials and that of paths, which they share."""
     each = effective_degree(coefficients.movedim(-1, 0)[..., None], normalized=normalized)
     over_polynomials, over_paths = estimate_mean(each.mean(1)), estimate_mean(each.mean(0))
     return over_polynomials | {"stderr": math.hypot(over_polynomials["stderr"], over_paths["stderr"])}
@@ -195,9 +195,9 @@ class DegreesAlongPaths(Study):
     """Theorem 3.1 in numbers, and what it does not say."""
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether paths keep the total degree, where the examples have a density.
+        """Judge whether paths keep the total degree, for examples with a density.
 
-        No leading coefficient may vanish, no degree be wrong except where the leading coefficient is too small for
+        No leading coefficient may vanish, no degree may be wrong unless the leading coefficient is too small for
         float64, and the mean degree found must rise with the total degree.
         """
         dense = [_combine_seeds(each) for each in results.done if each.runs[0].settings["inputs"] != "lattice"]
@@ -211,7 +211,7 @@ class DegreesAlongPaths(Study):
         ])
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the degrees found, what noise does to them, and effective degrees."""
+        """Return the degrees found, without and with noise, and effective degrees."""
         last = results.scale["highest"]
         middle, shown = last // 2 + 1, [degree for degree in range(1, last + 1) if degree in {1, 2, 3, 5, 7, last}]
         counts = ("polynomials × paths", "leading coefficient zero", "too small for float64")
@@ -258,7 +258,7 @@ class DegreesAlongPaths(Study):
 
 
 def _combine_seeds(method: MethodRuns) -> pd.DataFrame:
-    """Combine what the seeds of a method found, one row for each total degree: counts are sums, the rest are means."""
+    """Combine the seeds of a method, in one row for each total degree: sums of counts, and means of the rest."""
     entries = pd.json_normalize([
         entry | dict(zip(_NOISE, entry["noise"], strict=True))
         for run in method.runs
@@ -290,7 +290,7 @@ def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[s
 
 
 def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figure":
-    """Draw quantities against the total degree, a panel for each and a line for each method."""
+    """Plot quantities against the total degree, with a panel for each and a curve for each method."""
     with open_figure(theme, (12, 3.9)) as (look, figure):
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []
         for axes, (title, name) in zip(panels, quantities.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Appendix I of the paper: networks that are polynomials learn six polynomial maps, whose effective degree is known."""
+"""Appendix I of the paper: polynomial networks learn six polynomial maps, whose effective degree is known."""
 
 import math
 import time
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 DEGREES = {1: 1, 2: 2, 3: 5, 4: 1, 5: 2, 6: 5}
 """The total degree of each map, by task."""
 EXAMPLES_PER_PATH = 10
-"""Error bars take paths to be independent: with this many examples for each path, few examples lie on two paths."""
+"""Error bars treat paths as independent: with this many examples per path, few examples are on two paths."""
 
 _HALF_SIDE = 2.0  # inputs are uniform on [-2, 2]³: the paper does not say so, but its numbers follow from it
-_SCRAMBLINGS = 16  # of Sobol points, independent, whose spread shows how accurate their mean is
-_LARGEST_ERROR = 0.01  # a network that misses its map by more says nothing about the map
+_SCRAMBLINGS = 16  # independent ones, of Sobol points; their spread gives the error of the mean
+_LARGEST_ERROR = 0.01  # a network with a larger error says nothing about its map
 _HALF_INTERVAL = 1.96  # half the width of a 95% interval, in standard errors of means over thousands of paths
-_FEW_PATHS = 100  # about as many as the paper may have taken, judging by the scatter of its numbers
+_FEW_PATHS = 100  # about as many as the paper may have used, judging by the scatter of its numbers
 
 
 class Column(NamedTuple):
@@ -49,18 +49,18 @@ class Column(NamedTuple):
     name: str
     title: str
     paper: tuple[float, ...]  # the paper's numbers for tasks 1 to 6
-    closed: tuple[float, ...]  # what can be integrated by hand of tasks 1 and 2: docs/polynomials.md derives it
+    closed: tuple[float, ...]  # closed forms for the first tasks, where known; docs/polynomials.md derives them
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
     components: int | None = None
-    factor: int = 2  # what doubling the outputs multiplies it by: 1 if it is normalized
+    factor: int = 2  # by which it grows if the outputs are doubled; 1 if it is normalized
 
     def get_closed_form(self, task: int) -> float | None:
-        """Return the exact value of a task, if it is known in closed form."""
+        """Return the exact value for a task if it is known in closed form."""
         place, factor = (task - 1, 1) if task <= 3 else (task - 4, self.factor)
         return factor * self.closed[place] if place < len(self.closed) else None
 
 
-# Half the mean distance between two inputs: that in a unit cube is Robbins' constant.
+# Half the mean distance between two inputs; in a unit cube, that distance is Robbins' constant.
 _LENGTH = 2 * 0.6617071822671762
 COLUMNS = (
     Column("chebyshev", "ED (Chebyshev)", (0.72, 1.17, 2.92, 1.34, 2.33, 5.30), (2 / 3, 32 / 27)),
@@ -73,16 +73,16 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class PolynomialFit(Settings):
-    """The settings of one run: a network is fitted to a map, then both are measured along the same paths."""
+    """The settings of one run, which fits a network to a map, then measures both along the same paths."""
 
     task: int = setting(1, least=1, most=6)  # which of the six maps
     width: int = setting(16, least=1)  # units in each of the three hidden layers
     examples: int = setting(1000, scale=True, least=2)  # inputs to train on
-    steps: int = setting(100, scale=True, least=1)  # of Levenberg and Marquardt's method
+    steps: int = setting(100, scale=True, least=1)  # of the Levenberg–Marquardt method
     paths: int = setting(20_000, scale=True, least=2)
     nodes: int = setting(16, scale=True)
-    degree: int = setting(10, scale=True, least=8)  # of the fits; a network, which squares three times, has degree 8
-    pairs: int = setting(2**18, scale=True, least=2)  # of inputs, over which the map's exact values are integrated
+    degree: int = setting(10, scale=True, least=8)  # of the fits; networks square three times, so they have degree 8
+    pairs: int = setting(2**18, scale=True, least=2)  # of inputs, to integrate the map's exact values over
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
@@ -107,12 +107,12 @@ def draw_inputs(count: int, generator: torch.Generator) -> Tensor:
 
 
 def estimate_mean(sample: Tensor) -> dict[str, float]:
-    """Return the mean of independent draws and its standard error."""
+    """Return the mean of independent values and its standard error."""
     return {"value": float(sample.mean()), "stderr": float(sample.std()) / math.sqrt(len(sample))}
 
 
 def integrate_columns(task: int, *, pairs: int, seed: int) -> dict[str, dict[str, float]]:
-    """Average the exact columns over scrambled Sobol points in the space of pairs."""
+    """Average the exact columns over scrambled Sobol points, which are pairs of inputs."""
     means = []
     for number in range(_SCRAMBLINGS * seed, _SCRAMBLINGS * (seed + 1)):
         points = torch.quasirandom.SobolEngine(6, scramble=True, seed=number)  # type: ignore[no-untyped-call]
@@ -124,7 +124,7 @@ def integrate_columns(task: int, *, pairs: int, seed: int) -> dict[str, dict[str
 
 
 def compute_columns(task: int, first: Tensor, second: Tensor) -> dict[str, Tensor]:
-    """Compute every column of a map along every path: exactly, by interpolation, without the fits of effdeg."""
+    """Compute every column for a map along every path, exactly by interpolation, without effdeg's fits."""
     count = max(DEGREES.values()) + 1
     degrees = torch.arange(count, dtype=torch.float64)[:, None]
     angles = math.pi * (degrees[:, 0] + 0.5) / count
@@ -133,7 +133,7 @@ def compute_columns(task: int, first: Tensor, second: Tensor) -> dict[str, Tenso
     to_legendre = torch.zeros(count, count, dtype=torch.float64)
     for degree, unit in enumerate(np.eye(count)):
         to_legendre[: degree + 1, degree] = torch.tensor(poly2leg(cheb2poly(unit)))
-    # The scores of principal components vary by what is not constant. In the Chebyshev measure all T_k vary alike.
+    # Principal components ignore the constant term. In the Chebyshev measure all other T_k have equal variance.
     _, _, directions = torch.linalg.svd(chebyshev[:, 1:], full_matrices=False)
     coefficients = (chebyshev, to_legendre @ chebyshev, chebyshev @ directions.mT)
     raw, legendre, scores = ((degrees * each.abs()).sum(1) for each in coefficients)
@@ -155,24 +155,24 @@ class PolynomialNetwork(nn.Module):
         super().__init__()
         layers = [nn.Linear(*pair) for pair in pairwise([3, *[width] * 3, 3])]
         self.layers = nn.ModuleList(layers)
-        # What the outputs are multiplied by, so that weights of ordinary size reach outputs of any size.
+        # Multiplies the outputs, so that weights of ordinary size can produce outputs of any size.
         self.register_buffer("scale", torch.ones(3))
         for number, layer in enumerate(layers):
-            # Squares of small numbers vanish and those of large ones explode: every unit begins at a size around one.
+            # Squares of small numbers vanish and those of large ones explode, so all units start around size one.
             size = 1 / math.sqrt(layer.in_features)
             nn.init.normal_(layer.weight, std=size / _HALF_SIDE if number == 0 else size)
             nn.init.normal_(layer.bias, std=0.5)
         self.double()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute the polynomial."""
+        """Evaluate the polynomials."""
         *hidden, last = self.layers
         for layer in hidden:
             inputs = layer(inputs).square()
         return torch.mul(self.scale, last(inputs))
 
     def jacobian(self, inputs: Tensor) -> Tensor:
-        """Differentiate the outputs by all weights, in the order of ``parameters()``: (points, 3, weights)."""
+        """Differentiate the outputs with respect to all weights, ordered as ``parameters()``: (points, 3, weights)."""
         weights = {name: weight.detach() for name, weight in self.named_parameters()}
         differentiate = jacrev(lambda weights, point: functional_call(self, weights, (point,)))
         parts = vmap(differentiate, in_dims=(None, 0))(weights, inputs)
@@ -182,11 +182,11 @@ class PolynomialNetwork(nn.Module):
 def take_levenberg_marquardt_step(
     residuals: Callable[[Tensor], Tensor], jacobian: Tensor, weights: Tensor, damping: float
 ) -> tuple[Tensor, float]:
-    """Return weights with a lower sum of squared residuals r, if 20 attempts find some, and the next damping.
+    """Return weights with a lower sum of squared residuals r, if 20 attempts find any, and the next damping.
 
-    The step solves (JᵀJ + damping) d = -Jᵀr with the Jacobian J of r at these weights. Half of what r's curvature along
-    d asks for in the same equation is added to it: this "geodesic acceleration" (Transtrum and Sethna 2012, as is the
-    bound on it) lets steps follow bent valleys.
+    The step d solves (JᵀJ + damping) d = -Jᵀr with the Jacobian J of r at the weights. "Geodesic acceleration"
+    (Transtrum and Sethna 2012, also for the bound on it) adds half the solution of the same equation with r's second
+    derivative along d in place of r, so that steps follow curved valleys.
     """
     look, most_curvature = 0.1, 0.75
     now = residuals(weights)
@@ -210,8 +210,8 @@ def take_levenberg_marquardt_step(
 @torch.no_grad()
 def run_fit(settings: PolynomialFit, job: Job) -> None:
     """Fit a network to a map, then measure both along the same paths."""
-    # Tasks 4 to 6 are learned from other weights and inputs than 1 to 3: that their values are twice as large is then a
-    # result. The paths are the same for all tasks, which makes it a sharp one.
+    # Tasks 4 to 6 start from other weights and inputs than tasks 1 to 3, so that values twice as large are a result.
+    # All tasks share their paths, which makes the comparison precise.
     own = torch.Generator().manual_seed(len(DEGREES) * settings.seed + settings.task)
     inputs, fresh = (draw_inputs(count, own).to(job.device) for count in (settings.examples, 10_000))
     ends = draw_inputs(EXAMPLES_PER_PATH * settings.paths, torch.Generator().manual_seed(settings.seed))
@@ -248,7 +248,7 @@ def run_fit(settings: PolynomialFit, job: Job) -> None:
 
 def _take_step(network: PolynomialNetwork, task: int, inputs: Tensor, damping: float) -> float:
     targets = compute_map(task, inputs)
-    # Divided by the root of their number, the residuals have their mean square for a sum of squares.
+    # The root of the number of residuals turns their sum of squares into the mean square.
     size = network.scale * math.sqrt(targets.numel())
 
     def compute_residuals(weights: Tensor) -> Tensor:
@@ -264,7 +264,7 @@ def _take_step(network: PolynomialNetwork, task: int, inputs: Tensor, damping: f
 
 
 def _compute_error(network: PolynomialNetwork, task: int, inputs: Tensor) -> float:
-    """Return the root mean square error, relative to the output's standard deviation, of the worst output."""
+    """Return the root mean square error of the worst output, relative to the output's standard deviation."""
     wanted = compute_map(task, inputs)
     return float(((network(inputs) - wanted).square().mean(0).sqrt() / wanted.std(0)).max())
 
@@ -272,7 +272,7 @@ def _compute_error(network: PolynomialNetwork, task: int, inputs: Tensor) -> flo
 def _measure_columns(
     model: Callable[[Tensor], Tensor], ends: Tensor, settings: PolynomialFit, device: torch.device
 ) -> dict[str, dict[str, float]]:
-    # At Chebyshev nodes, principal components are those of the Chebyshev measure, whatever the number of nodes.
+    # At Chebyshev nodes, principal components are those of the Chebyshev measure for any number of nodes.
     options: dict[str, Any] = {"paths": settings.paths, "nodes": settings.nodes, "seed": settings.seed}
     trace = effdeg.trace(model, ends, sampling="chebyshev", device=device, **options)
     found = {}
@@ -286,11 +286,11 @@ class PolynomialNetworks(Study):
     """The paper's table next to exact values and those of networks."""
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether, in every column, ED rises with the degree and is multiplied by the factor (within 1%)."""
+        """Judge whether, in every column, ED rises with the degree and grows by the factor (within 1%)."""
         if len(results.done) < len(results.methods):
             return Verdict("not decided")
         worst = float(np.max([run.value("test_error") for each in results.done for run in each.runs]))
-        if not worst <= _LARGEST_ERROR:  # which nan is not, either
+        if not worst <= _LARGEST_ERROR:  # true for nan, too
             return Verdict("not decided", "relative error of the worst fit", worst, wanted=(-math.inf, _LARGEST_ERROR))
         rises, ratios = [], []
         for column, (lower, higher) in product(COLUMNS, ((1, 2), (2, 3), (4, 5), (5, 6))):
@@ -299,12 +299,12 @@ class PolynomialNetworks(Study):
             name = f"{column.title}, task {higher} minus task {lower}"
             rises.append((rise / margin, judge(name, rise, (rise - margin, rise + margin), above=0.0)))
         for column, task in product(COLUMNS, (1, 2, 3)):
-            # A map and its double are measured along the same paths, so that their ratio has no noise from paths.
+            # A map and its double are measured along the same paths, which therefore add no noise to their ratio.
             once, twice = (each.values(f"network.{column.name}.value") for each in results.methods[task - 1 :: 3])
             name = f"{column.title}, doubled outputs over outputs"
             bounds = {"above": 0.99 * column.factor, "below": 1.01 * column.factor}
             ratios += [judge(name, ratio, (ratio, ratio), **bounds) for ratio in (twice / once).dropna()]
-        rises.sort(key=lambda rise: rise[0])  # the least certain decides
+        rises.sort(key=lambda rise: rise[0])  # the least certain first
         return judge_all([*(verdict for _, verdict in rises), *ratios])
 
     def tables(self, results: Results) -> list[Table]:
@@ -330,7 +330,7 @@ class PolynomialNetworks(Study):
         ]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the columns as panels, and the fits along training."""
+        """Plot the columns, and the errors of the fits during training."""
         values = "The columns of the table, and below, differences from the exact values; bars are 95% intervals."
         fits = "The error of the fits, relative to the outputs' standard deviation; dashed, doubled maps."
         return [
@@ -339,13 +339,13 @@ class PolynomialNetworks(Study):
         ]
 
     def headline(self, run: Run) -> str:
-        """Return how well a network fits, and its effective degree next to the map's."""
+        """Return the error of a network, and its effective degree next to the map's."""
         network, exact = (run.value(f"{name}.chebyshev.value") for name in ("network", "exact"))
         return f"relative error {run.value('test_error'):.1e}, ED {network:.3f}, exact {exact:.3f}"
 
 
 def _read_cell(results: Results, task: int, column: Column) -> tuple[float, float, float]:
-    """Return the exact value, that of the networks and its standard error."""
+    """Return the exact value, and that of the networks with its standard error."""
     runs, closed = results.methods[task - 1], column.get_closed_form(task)
     exact, value = (float(runs.values(f"{name}.{column.name}.value").mean()) for name in ("exact", "network"))
     stderrs = runs.values(f"network.{column.name}.stderr")
@@ -370,7 +370,7 @@ def _tabulate_cells(results: Results, columns: Sequence[Column], title: str) -> 
 
 def _plot_values(results: Results, theme: str) -> "Figure":
     tasks = np.array([task for task, method in zip(DEGREES, results.methods, strict=True) if method.runs])
-    # From the spread of means over all paths to that of means over a few.
+    # The ratio of standard errors over a few paths to those over all paths.
     growth = math.sqrt(len(results.seeds) * results.scale["paths"] / _FEW_PATHS)
     with open_figure(theme, (11, 4.8)) as (look, figure):
         panels = figure.subplots(2, len(COLUMNS), sharex=True, sharey="row", height_ratios=[1.3, 1])

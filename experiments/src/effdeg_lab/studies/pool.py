@@ -18,21 +18,21 @@ from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.tables import NOTHING, Table, to_sentence
 from effdeg_lab.verdicts import Verdict, judge
 
-# The effective degree, raw and normalized: on the training images that all other measures see, on test images, and
+# The effective degree, raw and normalized: on the training images that all other measures use, on test images, and
 # between random pixels.
 DEGREES = ("effective_degree", "effective_degree_normalized")
 TEST_DEGREES = ("effective_degree_test", "effective_degree_normalized_test")
 RANDOM_PIXELS = ("effective_degree_random_pixels", "effective_degree_normalized_random_pixels")
-# The paper's other measures, each at the radius that does best, as the paper has them.
-RIVALS = ("sharpness", "adaptive_sharpness", "parameter_norm")
-# Not a measure of complexity, but a measure that follows the gap no closer than this says little.
+# The paper's other measures, each at its best radius, as in the paper.
+_OTHER_MEASURES = ("sharpness", "adaptive_sharpness", "parameter_norm")
+# Not a measure of complexity; but a measure that follows the gap no more closely than this says little.
 REFERENCE = "train_accuracy"
 EXPLAINED = "no evidence for the effective degree, as training accuracy alone follows the gap at least as closely"
 TARGET = "gap"
 STRATA = ("recipe", "architecture")
-"""The columns that say how a model was trained and what it is: those that differ are not compared."""
+"""The columns with a model's kind of training and architecture: models that differ in them are not compared."""
 _PANELS = 12
-# A setting with less than this share of the gap's variance counts as one that does nothing.
+# A setting that explains less than this share of the gap's variance counts as having no effect.
 _INERT = 0.01
 _NOTES = (
     "Bold: the paper's four measures, each in the variant and at the radius with the highest Pearson correlation.",
@@ -45,8 +45,8 @@ _NOTES = (
 class ModelPool:
     """The models of a pool, one row each, and how measures and training accuracy rank them.
 
-    Measures are larger where the gap is larger: margins, confidence and the like have a leading minus. Models that
-    differ only in ``inert`` axes of the grid, which hardly move the gap, are resampled together.
+    Measures should be larger where the gap is larger: margins, confidence and the like have a leading minus. Models
+    that differ only in ``inert`` axes of the grid, which hardly affect the gap, are resampled together.
     """
 
     models: Sequence[Mapping[str, Any]]
@@ -62,13 +62,13 @@ class ModelPool:
 
     @cached_property
     def papers(self) -> list[Score]:
-        """The paper's four measures, the effective degree first, each as the variant with the highest correlation."""
+        """The paper's four measures, the effective degree first, each in the variant with the highest correlation."""
         degrees = DEGREES if DEGREES[0] in self.measures else TEST_DEGREES
-        found = [self.find_highest(own) for own in (degrees, *((name,) for name in RIVALS))]
+        found = [self.find_highest(own) for own in (degrees, *((name,) for name in _OTHER_MEASURES))]
         return [score for score in found if score] if found[0] else []
 
     def find_highest(self, names: Iterable[str]) -> Score | None:
-        """Find the measure with the highest Pearson correlation among those with certain names, at any radius."""
+        """Find the measure with the highest Pearson correlation among those with the given names, at any radius."""
         wanted = {name.partition("@")[0] for name in names}
         known = [score for name, score in self.scores.items() if name.partition("@")[0] in wanted and score.pearson]
         return max(known, key=_pearson, default=None)
@@ -79,11 +79,11 @@ class Pool(Study):
     """Ranks measures by how closely they follow the generalization gap over a pool of models.
 
     The claim: the effective degree has the highest Pearson correlation of the paper's four measures. It is not decided
-    where training accuracy, which is no measure of complexity, follows the gap at least as closely.
+    if training accuracy, which is not a measure of complexity, follows the gap at least as closely.
     """
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of the effective degree over the closest of the paper's other measures."""
+        """Judge the lead of the effective degree over the best of the paper's other measures."""
         pool = read_pool(results)
         if pool.ranking is None or len(pool.papers) < 2:
             return Verdict("not decided")
@@ -102,11 +102,11 @@ class Pool(Study):
         return [_list_scores(pool, results), *_list_tests(pool)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the gap against the measures: the paper's four first, then those for reference, then the best."""
+        """Plot the gap against measures: the paper's four first, then those for reference, then the best others."""
         pool = read_pool(results)
         first = [*pool.papers, pool.find_highest(RANDOM_PIXELS), pool.find_highest([REFERENCE])]
         names = [score.measure for score in first if score]
-        # Shortened, the names of the two variants along random pixels look alike: the better one is enough.
+        # Only the better variant along random pixels: the titles of the two would be shortened to the same.
         names += [name for name, score in pool.scores.items() if score.kendall and name not in RANDOM_PIXELS]
         shown, ranking = list(dict.fromkeys(names))[:_PANELS], pool.ranking
         if ranking is None or not shown:
@@ -138,25 +138,25 @@ def read_pool(results: Results) -> ModelPool:
 
 
 def count_models(number: int) -> str:
-    """Return how many models there are, in words."""
+    """Write a number of models."""
     return f"{number} model{'' if number == 1 else 's'}"
 
 
 def read_models(results: Results) -> list[dict[str, Any]]:
-    """Return a row for each run: its settings, its stratum, its accuracies and what was measured on it."""
+    """Return a row for each run, with its settings, stratum, accuracies and measures."""
     runs = [(each.method.name, run) for each in results.methods for run in each.runs]
-    # Resampling numbers configurations in order of appearance: runs that were moved keep the order of their old names.
+    # Resampling depends on the order of configurations, so runs that were moved keep the order of their old names.
     runs.sort(key=lambda pair: str(pair[1].environment.get("moved_from", pair[1].name)))
     return [_describe_model(results.recipe, name, run) for name, run in runs]
 
 
 def name_columns(axes: Iterable[str]) -> list[str]:
-    """Return what the columns of some settings are called: the column ``model`` has the names of models."""
+    """Return the names of columns for settings; ``model`` is called ``network``, as another column has that name."""
     return ["network" if axis == "model" else axis for axis in axes]
 
 
 def list_measures(models: Sequence[Mapping[str, Any]], axes: Iterable[str]) -> list[str]:
-    """List what was measured on the models of a pool; large margins are good and have a leading minus."""
+    """List the measures of a pool, with a leading minus for those that are good if large, such as margins."""
     known = {"model", *axes, "seed", *STRATA, REFERENCE, "test_accuracy", TARGET}
     columns = dict.fromkeys(name for model in models for name in model if name not in known)
     return [f"-{name}" if _is_good(name) else name for name in columns]
@@ -174,7 +174,7 @@ def _describe_model(recipe: Recipe, name: str, run: Run) -> dict[str, Any]:
     outcome = {key: run.value(key) for key in (REFERENCE, "test_accuracy", TARGET)}
     measured = {proxy: found["value"] for proxy, found in (summary.get("proxies") or {}).items()}
     measured |= {f"{proxy}_test": found["value"] for proxy, found in (summary.get("test_proxies") or {}).items()}
-    # A summary's own effective degree is of test images.
+    # The effective degree in a summary is measured on test images.
     degrees = [
         (TEST_DEGREES, "", summary.get("effective_degree")),
         (RANDOM_PIXELS, "", summary.get("effective_degree_random_pixels")),
@@ -185,13 +185,13 @@ def _describe_model(recipe: Recipe, name: str, run: Run) -> dict[str, Any]:
             measured |= {f"{raw}{after}": found["value"], f"{normalized}{after}": found["normalized"]}
     title = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
     mixes = "mixup" in complete.get("regularizer", "").split("+")
-    # The width of a network makes it no other architecture.
+    # Networks of different widths count as one architecture.
     strata = ("with mixup" if mixes else "without mixup", re.sub(r"-\d+$", "", complete.get("model", "")))
     return {"model": title, **settings, **dict(zip(STRATA, strata, strict=True)), **outcome, **measured}
 
 
 def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]:
-    """Find the axes with less than a hundredth of the gap's variance: models that differ only there are replicates."""
+    """Find the axes that explain less than 1% of the gap's variance: models that differ only there are replicates."""
     frame, found = pd.DataFrame(models), []
     for axis in axes:
         others = [other for other in axes if other != axis]
@@ -203,7 +203,7 @@ def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> lis
 
 
 def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) -> float | None:
-    """Return Pearson's correlation of what linear fits on a third quantity leave of two; None if one leaves nothing."""
+    """Return the partial correlation of two quantities given a third; None if a linear fit on it leaves no residual."""
     residuals = []
     for each in (values, targets):
         each, known = (part / (np.abs(part).max() or 1.0) for part in (each, given))  # so that no square overflows
@@ -211,7 +211,7 @@ def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) 
         rest = each - known * (known @ each) / (known @ known)
         size = float(np.linalg.norm(rest))
         if size <= 1e-9 * float(np.linalg.norm(each)):
-            return None  # what is left is rounding
+            return None  # only rounding errors are left
         residuals.append(rest / size)
     return float(np.clip(residuals[0] @ residuals[1], -1.0, 1.0))
 
@@ -235,7 +235,7 @@ def _list_scores(pool: ModelPool, results: Results) -> Table:
 
 
 def _list_tests(pool: ModelPool) -> Iterable[Table]:
-    """Compare the effective degree with the paper's other measures, and with the best that is no effective degree."""
+    """Compare the effective degree with the paper's other measures, and with the best of all others."""
     if pool.ranking and len(pool.papers) > 1:
         degree, *others = pool.papers
         best = pool.find_highest(name for name in pool.measures if not name.startswith("effective_degree"))
@@ -248,7 +248,7 @@ def _list_tests(pool: ModelPool) -> Iterable[Table]:
 def compare_with(
     ranking: Ranking, measure: str, others: Iterable[str], statistic: Literal["pearson", "kendall"]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return a row of a table for each other measure: by how much the measure is ahead of it, and the p-value."""
+    """Return a table row for each other measure: how far the measure is ahead of it, and the p-value."""
     tests = {name: ranking.compare(measure, name, statistic) for name in others}
     return tuple(
         (

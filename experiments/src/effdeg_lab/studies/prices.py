@@ -1,4 +1,4 @@
-"""What settings cost, and how much of the full gain in accuracy each of them keeps."""
+"""The cost of settings, and how much of the full gain in accuracy each of them keeps."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from effdeg_lab.verdicts import Verdict, judge
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What is looked for: most of the full gain, for little more than a plain step.
+# The goal: most of the full gain, for little more than the time of a plain step.
 LIMIT, SHARE = 1.25, 0.95
 
 
 @dataclass(frozen=True)
 class Prices(m.Methods):
-    """Compares methods by what a step costs, relative to the first method's, and what share of the full gain it keeps.
+    """Compares methods by the cost of a step, relative to the first method's, and by their share of the full gain.
 
-    The claim: the most accurate method at 1.25 times the plain step or less keeps 95% of the gain of the full setting.
+    The claim: the most accurate method that takes at most 1.25 times the plain step keeps 95% of the full gain.
 
     Attributes:
-        full: The method whose gain over the first is the full one.
+        full: The method whose gain over the first is the full gain.
     """
 
     full: str = field(kw_only=True)
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether the best cheap method keeps enough of the full gain, seed by seed where they share seeds."""
+        """Judge whether the best cheap method keeps enough of the full gain, paired by seed where possible."""
         best, full = _find_best(results), results.find(self.full)
         whole = results.difference(full)
         if whole is None:
@@ -67,7 +67,7 @@ class Prices(m.Methods):
         return [m.make_table(f"By price: {results.heading}", columns, notes, bold), *m.list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return accuracy against price."""
+        """Plot accuracy against price."""
         if len(results.done) < 2 or m.measure_price(results, results.methods[0]) is None:
             return []
         tested = m.tested_on(results).capitalize()
@@ -77,7 +77,7 @@ class Prices(m.Methods):
         return [StudyFigure("prices", caption, lambda theme: self._plot(results, theme))]
 
     def _full_gain(self, results: Results) -> float | None:
-        """Return the full gain; None if there is none, or a single seed, which does not show how much is chance."""
+        """Return the full gain; None if there is none, or only one seed, which does not show how much is chance."""
         whole = results.difference(results.find(self.full))
         return whole.value if whole and whole.interval and whole.value > 0 else None
 

@@ -1,4 +1,4 @@
-"""Predicted probabilities and corrupted images: how methods score, in a table and a figure."""
+"""A table and a figure of scores: of predicted probabilities, and on corrupted images."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Measure(NamedTuple):
-    """A number of the summaries, and how it is written."""
+    """A number in the summaries, and how to write it."""
 
     title: str
     key: str
@@ -25,7 +25,7 @@ class Measure(NamedTuple):
     higher_is_better: bool = False
 
     def write(self, spread: Spread | None) -> str:
-        """Write the mean over seeds and their standard deviation in the measure's unit."""
+        """Write the mean and the standard deviation over seeds in the measure's unit."""
         if spread is None:
             return NOTHING
         std = "" if spread.std is None else f" ± {spread.std / self.unit:.{self.decimals}f}"
@@ -40,10 +40,10 @@ _AURC = Measure("AURC × 1000", "test_aurc", 0.001, 2)
 _CORRUPTED = Measure("corrupted, %", "corrupted_accuracy", 0.01, 2, higher_is_better=True)
 _COLUMNS = (_NLL, _NLL_SCALED, _BRIER, _ECE, _ECE_SCALED, _AURC, _CORRUPTED)
 MEASURES = (Measure("accuracy, %", "test_accuracy", 0.01, 2, higher_is_better=True), *_COLUMNS)
-"""What a classifier is judged by."""
+"""The measures by which classifiers are judged."""
 # Further images of Tiny-ImageNet's classes.
 _VAL5 = Measure("val5, %", "shifted.val5", 0.01, 2, higher_is_better=True)
-# The lower row has what scaling makes of the upper one; the last two have nothing to do with each other.
+# The lower row shows the scores of the upper one after scaling, except in the last column.
 _PANELS = ((_NLL, _BRIER, _ECE, _AURC), (_NLL_SCALED, _BRIER_SCALED, _ECE_SCALED, _CORRUPTED))
 _NOTES = (
     "NLL: negative log-likelihood. ECE: expected calibration error, 15 bins. AURC: area under the risk–coverage curve. "
@@ -54,7 +54,7 @@ _NOTES = (
 
 
 def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
-    """Return the table of scores under a title; none if no run has them, as those of earlier versions do not."""
+    """Return the table of scores; none if no run has them, as in earlier versions."""
     if not any(_BRIER.key in (run.summary or {}) for each in methods for run in each.runs):
         return []
     used = _describe_corrupted(methods)
@@ -77,7 +77,7 @@ def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
 
 
 def draw_scores(results: Results) -> list[StudyFigure]:
-    """Return the figure of scores; none if no two methods have them."""
+    """Return the figure of scores; none if fewer than two methods have them."""
     methods = [each for each in results.done if each.spread(_BRIER.key)]
     if len(methods) < 2:
         return []
@@ -96,7 +96,7 @@ def find_best(measure: Measure, methods: Sequence[MethodRuns]) -> MethodRuns:
 
 
 def _format(measure: Measure, each: MethodRuns, compared: Sequence[MethodRuns]) -> str:
-    """Write a score, and a mark if it differs from that of the best of the other methods beyond chance."""
+    """Write a score, with a mark if it differs significantly from the best of the other methods."""
     text = measure.write(each.spread(measure.key))
     others = [other for other in compared if other is not each]
     if text == NOTHING or not others:

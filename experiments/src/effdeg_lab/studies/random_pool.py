@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEGREE = "effective degree"
-# The measures of which the best of several variants counts, and the patterns of these, of which the first that finds
-# several counts: radii; raw and normalized with several numbers of components, or else without.
+# Measures of which the best of several variants counts, with patterns of the variants' names; the first pattern that
+# matches several is used. Variants are radii, or raw and normalized, with several numbers of components or without.
 FAMILIES: Mapping[str, Sequence[str]] = {
     "sharpness": ["sharpness@*"],
     "adaptive sharpness": ["adaptive_sharpness@*"],
@@ -56,10 +56,10 @@ def rank_within(
     """Rank measures of the gap within strata of models, and correct the best variants of the paper's for the choice.
 
     Args:
-        models: A row for each.
+        models: One row per model.
         measures: The columns to rank, with a leading minus where larger is better.
-        strata: The columns whose combinations are not compared; none to compare all models.
-        axes: Settings; models that share them all, such as seeds, are resampled together.
+        strata: Columns; only models that agree in all of them are compared. Empty to compare all models.
+        axes: Settings; models that agree in all of them, such as seeds, are resampled together.
     """
     found = {
         family: next((names for each in patterns if len(names := _match(measures, each)) > 1), None)
@@ -74,21 +74,21 @@ def _match(names: Sequence[str], pattern: str) -> list[str]:
 
 
 def plot_panels(ranking: Ranking, stratum: str, theme: str) -> "Figure":
-    """Plot the gap against the paper's four measures in one stratum, each by its best variant."""
+    """Plot the gap against the paper's four measures in one stratum, each in its best variant."""
     known = [name for name in PANELS if name in ranking.best or name in ranking.scores]
     return ranking.plot_strata(known, theme=theme)[stratum]
 
 
 @dataclass(frozen=True)
 class RandomPool(Pool):
-    """Ranks measures by how closely they follow the gap within strata of a pool, given that models fit.
+    """Ranks measures by how closely they follow the gap within strata of a pool, among models that fit their data.
 
-    The claim: within strata, the effective degree of test images rises with the gap, by the best of its variants and
-    corrected for that choice. It is not decided where training accuracy follows the gap at least as closely.
+    The claim: within strata, the effective degree on test images correlates positively with the gap, in its best
+    variant and corrected for that choice. It is not decided if training accuracy follows the gap at least as closely.
     """
 
-    strata: tuple[str, ...] = ("recipe",)  # columns whose combinations are not compared
-    fit: float = 0.0  # the training accuracy from which on models count
+    strata: tuple[str, ...] = ("recipe",)  # columns; only models that agree in all of them are compared
+    fit: float = 0.0  # the least training accuracy of a model that counts
 
     def claim(self, results: Results) -> Verdict:
         """Judge Pearson's correlation of the effective degree with the gap, combined over strata."""
@@ -104,7 +104,7 @@ class RandomPool(Pool):
         return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the correlations among the models that fit, the best variants, tests, and those among all."""
+        """Return the correlations among models that fit, the best variants, tests, and correlations among all."""
         count, ranking = len(read_models(results)), _rank(results, self.strata, self.fit)
         if isinstance(ranking, str):
             title = f"{count_models(count)}: {results.heading}"
@@ -116,7 +116,7 @@ class RandomPool(Pool):
         return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the gap against the paper's four measures, a figure for each stratum."""
+        """Plot the gap against the paper's four measures, in a figure for each stratum."""
         ranking = _rank(results, self.strata, self.fit)
         if isinstance(ranking, str):
             return []
@@ -133,7 +133,7 @@ class RandomPool(Pool):
 
 @lru_cache(maxsize=8)  # the resamples take a while
 def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | str:
-    """Rank the measures of the models that fit; return why if that is not possible."""
+    """Rank the measures of the models that fit; return the reason if that is not possible."""
     models = [model for model in read_models(results) if model[REFERENCE] >= fit]
     if not models:
         return f"no model has a training accuracy of {fit:.0%} or more"
@@ -148,7 +148,7 @@ def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | st
 
 
 def list_tables(ranking: Ranking, title: str, note: str) -> list[Table]:
-    """Return the correlations, the best variants, and tests of the effective degree; the note says what names mean."""
+    """Return the correlations, the best variants, and tests of the effective degree; the note explains the names."""
     return [_list_scores(ranking, title, note), *_list_best(ranking), *_list_tests(ranking)]
 
 
@@ -169,7 +169,7 @@ def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
 def correlate_given_training(ranking: Ranking, name: str) -> float | None:
     """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
 
-    Strata of n models weigh n - 1, as in :func:`effdeg.ranking.rank`; None where no stratum has a value.
+    A stratum of n models has the weight n - 1, as in :func:`effdeg.ranking.rank`. None if no stratum has a value.
     """
     values, weights = [], []
     for inside in ranking.strata.values():
@@ -183,7 +183,7 @@ def correlate_given_training(ranking: Ranking, name: str) -> float | None:
 
 
 def _list_best(ranking: Ranking) -> list[Table]:
-    """Tabulate the best variants, before and after the correction, over all strata and in each."""
+    """Tabulate the best variants, before and after the correction, over all strata and in each stratum."""
     parts = {"within strata": ranking, **ranking.strata}
     rows = []
     for family, found in ranking.best.items():

@@ -1,4 +1,4 @@
-"""ED and its relatives: a map of where a method built on ED is ahead of the best that is not."""
+"""ED and its relatives: where is a method that is built on ED ahead of the best one that is not?"""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Along an axis of the grid: accuracy, and the likelihood after scaling.
+# Plotted along an axis of the grid: accuracy, and likelihood after scaling.
 _ALONG = (MEASURES[0], MEASURES[2])
 _AXIS_TITLES = {"labeled": "labeled training examples"}
 
@@ -29,14 +29,14 @@ _AXIS_TITLES = {"labeled": "labeled training examples"}
 class Relatives(Methods):
     """Compares methods that are built on ED with all others, in accuracy, probabilities and shifts.
 
-    The claim is that in at least one of these, at one point of the grid at least, the best method with ED is ahead of
-    the best without, by an interval above zero, which is the wider the more comparisons there are.
+    The claim is that the best method with ED is ahead of the best without in at least one of these, at one or more
+    points of the grid, with an interval above zero that is corrected for the number of comparisons.
     """
 
     with_ed: tuple[str, ...] = field(kw_only=True)  # the methods that are built on ED
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead that ED has somewhere, by intervals that all hold at once: the one that is clearest."""
+        """Judge the clearest lead of ED, with intervals that hold for all comparisons at once."""
         pairs = [
             (part, measure, *pair)
             for part in results.split()
@@ -53,7 +53,7 @@ class Relatives(Methods):
         return [*self._map_leads(parts), *own]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return scores along the grid and the leads of ED, then accuracy during training and all scores by point."""
+        """Plot scores along the grid and the leads of ED, then accuracy during training and all scores by point."""
         parts = results.split()
         own = [(part, figure) for part in parts for figure in super(Relatives, self).figures(part)]
         if len(parts) > 1:
@@ -61,7 +61,7 @@ class Relatives(Methods):
         return [*self._draw_along(parts), *self._draw_leads(parts), *(figure for _, figure in own)]
 
     def _find_best(self, results: Results, measure: Measure) -> tuple[MethodRuns, MethodRuns] | None:
-        """Return the best method with ED and the best without; None if there are no two."""
+        """Return the best method with ED and the best without; None if either is missing."""
         scored = [each for each in results.done if each.spread(measure.key)]
         ours = [each for each in scored if each.method.name in self.with_ed]
         others = [each for each in scored if each.method.name not in self.with_ed]
@@ -71,7 +71,7 @@ class Relatives(Methods):
         return [each.name for each in results.recipe.methods if each.name not in self.with_ed]
 
     def _draw_along(self, parts: list[Results]) -> list[StudyFigure]:
-        """Return scores against the axis of the grid; none if it has several axes or one that has no numbers."""
+        """Plot scores against the axis of the grid; no figure if it has several axes or one without numbers."""
         axes = list(parts[0].recipe.grid.items())
         if len(parts) < 2 or len(axes) > 1 or not all(isinstance(value, int | float) for value in axes[0][1]):
             return []
@@ -102,14 +102,14 @@ class Relatives(Methods):
                 ticks = [_read_axis(part, axis) for part in parts]
                 axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
                 axes.minorticks_off()
-                axes.invert_xaxis()  # methods differ most where there is least, and there they are named
+                axes.invert_xaxis()  # labels are at the end where methods differ most, that of the smallest values
                 axes.set(title=measure.title, xlabel=_AXIS_TITLES.get(axis, axis))
                 add_grid(axes, look)
                 label_ends(axes, labels)
         return figure
 
     def _draw_leads(self, parts: list[Results]) -> list[StudyFigure]:
-        """Return the lead of every method with ED over the best without; none if there are no two to compare."""
+        """Plot the lead of every method with ED over the best without; no figure if there is nothing to compare."""
         if not any(self._find_best(part, measure) for part in parts for measure in MEASURES):
             return []
         caption = (
@@ -167,25 +167,25 @@ class Relatives(Methods):
 
 
 def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons: int = 1) -> Difference:
-    """Return by how much a method is better than another, in the measure's unit."""
+    """Return how much better a method is than another, in the measure's unit."""
     sign = 1 if measure.higher_is_better else -1
     values = (dict(sign * each.values(measure.key) / measure.unit) for each in (one, other))
     return Difference.of(*values, comparisons=comparisons)
 
 
 def _rename(figure: StudyFigure, point: str) -> StudyFigure:
-    """Name a figure and its caption after the point of the grid that it shows."""
+    """Add the point of the grid that a figure shows to its name and caption."""
     return replace(figure, name=f"{figure.name}-{point.replace(' ', '-')}", caption=f"{point}: {figure.caption}")
 
 
 def _read_axis(results: Results, axis: str) -> float:
-    """Return where on an axis of the grid the runs at one of its points are."""
+    """Return the value of the grid's axis at the point of these results."""
     found: float = next(each.runs[0].settings[axis] for each in results.done)
     return found
 
 
 def _plot_panel(axes: "Axes", shown: Sequence[tuple[int, str, Difference]], ground: str) -> None:
-    """Plot leads by row; limits are those of the means, since intervals of two seeds are as wide as all of them."""
+    """Plot leads by row; the means set the limits, because intervals from two seeds are very wide."""
     ends = np.array([0.0, *(lead.value for *_, lead in shown)])
     reach = 0.35 * float(np.ptp(ends)) or 1.0
     axes.set_xlim(ends.min() - reach, ends.max() + reach)
@@ -204,7 +204,7 @@ def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRun
 
 
 def _rank(verdict: Verdict) -> tuple[int, float]:
-    """Sort by the verdict, then by how far the lower end of the interval is up, in widths of the interval."""
+    """Sort by the verdict, then by the lower end of the interval, in widths of the interval."""
     low, high = verdict.interval or (-math.inf, math.inf)
     return get_args(Word).index(verdict.word), low / (high - low) if math.isfinite(low) else low
 

@@ -1,4 +1,4 @@
-"""Returns of agents on levels that they were trained on and on unseen levels, along training and at its end."""
+"""Returns of agents on training levels and on unseen levels, during training and at the end."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Returns(Study):
     """Compares agents by their returns on unseen levels, paired by seed. It claims that ED is ahead of the first."""
 
     game: str  # as the paper calls it
-    # What plain PPO was published to reach on unseen and on training levels, by millions of steps.
+    # Published returns of plain PPO on unseen and on training levels, by millions of steps.
     references: Mapping[float, tuple[Spread, Spread]] = field(default_factory=dict)
     needs: ClassVar[str | None] = "test_return"
 
@@ -54,11 +54,11 @@ class Returns(Study):
         return judge(quantity, difference.value, difference.interval, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the returns at the end of training, and how fast it was."""
+        """Return the returns at the end of training, and its speed."""
         return [self._list_returns(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the returns along training, if they were logged."""
+        """Plot the returns during training, if they were logged."""
         logged = any(read_curve(each, "step", "test_return") is not None for each in results.done)
         return [make_figure([results])] if logged else []
 
@@ -104,7 +104,7 @@ class Returns(Study):
 
 
 def make_figure(several: Sequence[Results]) -> StudyFigure:
-    """Return the returns of several games along training, one panel for each."""
+    """Return the figure of returns during training, with a panel for each game."""
     games, episodes = [name_game(each) for each in several], min(each.scale["episodes"] for each in several)
     caption = (
         f"{', '.join(games)}: returns during training, solid on unseen levels, with bands of one standard error over "
@@ -140,7 +140,7 @@ def _read_millions(results: Results) -> tuple[float, float]:
 
 
 def smoothen(curves: np.ndarray) -> np.ndarray:
-    """Return running means of curves, points last: over a tenth of the points around each, fewer at the ends."""
+    """Return running means of curves, points last, over a tenth of the points, and fewer at the ends."""
     window = curves.shape[-1] // 10 // 2 * 2 + 1
     return pd.DataFrame(curves.T).rolling(window, center=True, min_periods=1).mean().to_numpy().T
 

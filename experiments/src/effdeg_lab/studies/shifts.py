@@ -1,4 +1,4 @@
-"""Fine-tuned networks under shifts: the paper's Table 2, and Figure 5, the weights between start and end."""
+"""Fine-tuned networks under distribution shifts: the paper's Table 2, and Figure 5 on weights between start and end."""
 
 import json
 from collections.abc import Mapping
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 MEAN = "shifted_accuracy"
 SOUPS = "soups.json"
-"""The file, in the folder of a recipe's runs, with what ``effdeg-lab soup`` found."""
-# WiSE-FT's advice where nothing can be tuned.
+"""The file with the results of ``effdeg-lab soup``, in the folder of a recipe's runs."""
+# WiSE-FT recommends this if nothing can be tuned.
 _HALFWAY = 0.5
 Relation = Literal["above", "below", "crosses", "level"]
 
 
 @dataclass(frozen=True)
 class Shifts(Study):
-    """Compares fine-tuned networks on the test set and on shifted images, at the end and on the way there.
+    """Compares fine-tuned networks on the test set and on shifted images, with weights from the start to the end.
 
-    The claim has three parts: a method is ahead of the first on the test set; it is ahead on the mean over shifts; and
-    its curve, through the accuracies of the weights between start and end, lies above that of the first.
+    The claim has three parts: the candidate is ahead of the first method on the test set; it is ahead on the mean over
+    shifts; and its curve, of the accuracies of weights between start and end, lies above that of the first.
 
     Attributes:
         candidate: The method of interest.
-        paper: What the paper reports under shifts, by method and by shift; that of their mean is under ``mean``.
+        paper: The paper's accuracies under shifts, by method and by shift, with their mean under ``mean``.
     """
 
     candidate: str = "ed"
@@ -71,7 +71,7 @@ class Shifts(Study):
         return judge_all(parts)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the accuracies at the end, those on the way, how the curves lie, and soups if there are any."""
+        """Return the accuracies at the end, those in between, comparisons of the curves, and soups if there are any."""
         tables = [self._list_accuracies(results)]
         if _get_curved(results):
             tables.append(_list_between(results))
@@ -80,7 +80,7 @@ class Shifts(Study):
         return tables + _list_soups(results)
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the curves of all methods, if there are shifts."""
+        """Plot the curves of all methods, if there are shifts."""
         if not list_shifts(results) or not _get_curved(results):
             return []
         caption = (
@@ -151,7 +151,7 @@ class Shifts(Study):
 
 
 def list_shifts(results: Results) -> list[str]:
-    """List the shifts that all runs were tested on, in their order."""
+    """List the shifts that all runs were tested on, in order."""
     found = [list((run.summary or {}).get("shifted", {})) for each in results.done for run in each.runs]
     return [name for name in (found[0] if found else []) if all(name in each for each in found)]
 
@@ -163,7 +163,7 @@ def read_curves(each: MethodRuns) -> np.ndarray:
 
 
 def relate(curve: np.ndarray, other: np.ndarray, margin: float = 0.0) -> Relation:
-    """Return how one curve, α × 2, lies to another: whether each covers the other to within a margin."""
+    """Compare two curves, α × 2 each, by whether one covers the other to within a margin."""
     points: list[list[Point]] = [[(float(x), float(y)) for x, y in each] for each in (curve, other)]
     there, back = covers(*points, margin=margin), covers(*points[::-1], margin=margin)
     if there and back:
@@ -174,7 +174,7 @@ def relate(curve: np.ndarray, other: np.ndarray, margin: float = 0.0) -> Relatio
 def judge_curves(one: MethodRuns, other: MethodRuns) -> Verdict:
     """Judge whether the curve of one method lies above that of another.
 
-    It does if the mean curve covers that of the other, and is somewhere above it by more than the error. It does not if
+    It does if its mean curve covers that of the other and is somewhere above it by more than the error. It does not if
     it is somewhere below by more than the error.
     """
     found = _compare_curves(one, other)
@@ -193,14 +193,14 @@ def judge_curves(one: MethodRuns, other: MethodRuns) -> Verdict:
 
 @dataclass(frozen=True)
 class _Comparison:
-    seeds: list[Relation]  # of the two curves with each seed
+    seeds: list[Relation]  # of the two curves, for each seed
     mean: Relation  # of the mean curves
-    error: float | None  # the largest half-width of 95% intervals, of paired differences at any α; None for one seed
+    error: float | None  # the largest half-width of 95% intervals of paired differences at any α; None for one seed
     beyond_error: Relation | None  # of the mean curves, to within this error
 
 
 def _compare_curves(one: MethodRuns, other: MethodRuns) -> _Comparison | None:
-    """Compare the curves of two methods by the seeds that they share; None if there are none."""
+    """Compare the curves of two methods on the seeds that they share; None if there are none."""
     curves = [
         dict(zip((run.seed for run in each.runs), read_curves(each), strict=True)) if _is_curved(each) else {}
         for each in (one, other)
@@ -234,13 +234,13 @@ def _starts(each: MethodRuns) -> str:
 
 
 def _describe_images(results: Results) -> str:
-    """Describe the images on which curves were measured."""
+    """Describe the images that curves were measured on."""
     counts = (_get_curved(results)[0].runs[0].summary or {}).get("interpolated_images", {})
     return f"On some images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
 
 
 def _list_between(results: Results) -> Table:
-    """Tabulate the start, halfway and the end of all curves."""
+    """Tabulate the start, the middle and the end of all curves."""
     methods, shifts = _get_curved(results), list_shifts(results)
     columns: dict[str, list[str]] = {"": [each.method.title for each in methods]}
     for place, title in ((0, "start"), (5, f"α = {_HALFWAY:g}"), (-1, "end")):
@@ -253,7 +253,7 @@ def _list_between(results: Results) -> Table:
 
 
 def _list_relations(results: Results) -> Table:
-    """Tabulate how each curve lies to that of the first method."""
+    """Tabulate how each curve compares with that of the first method."""
     first, *others = _get_curved(results)
     found = {each.method.title: _compare_curves(each, first) for each in others}
     known = {title: each for title, each in found.items() if each is not None}
@@ -275,7 +275,7 @@ def _list_relations(results: Results) -> Table:
 
 
 def _list_soups(results: Results) -> list[Table]:
-    """Tabulate the soups of the recipe's sweep, if they were made of runs with these settings."""
+    """Tabulate the soups of the recipe's sweep, if they were made from runs with these settings."""
     folders = (RunFolder(run.file.parent.parent) for each in results.done for run in each.runs)
     file = next((folder.locate(results.recipe.name) / SOUPS for folder in folders), Path())
     found = json.loads(file.read_text()) if file.is_file() else None
@@ -283,7 +283,7 @@ def _list_soups(results: Results) -> list[Table]:
 
 
 def tabulate_soups(found: Mapping[str, Any]) -> Table:
-    """Tabulate what ``effdeg-lab soup`` found: the best model of each sweep, and its soups."""
+    """Tabulate the results of ``effdeg-lab soup``: the best model of each sweep, and its soups."""
     rows = found["rows"]
     shifts = list(rows[0].get("shifted", {})) if rows else []
     columns: dict[str, list[str]] = {

@@ -1,4 +1,4 @@
-"""Fine-tuned text classifiers: scores over many seeds, on all of dev and on the half that nothing was chosen by."""
+"""Fine-tuned text classifiers: scores over many seeds, on all of dev and on the half not used to choose epochs."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 class FineTuned(Study):
     """Compares methods by the score of fine-tuned classifiers, paired by seed.
 
-    The claim is that the method that the paper has first is ahead of every other that it reports, by 95% intervals that
-    are above zero.
+    The claim is that the best method in the paper is ahead of all others that it reports, with 95% intervals above
+    zero.
     """
 
     task: str  # as the paper calls it
-    metric: str  # what the score is
+    metric: str  # the name of the score
     needs: ClassVar[str | None] = "score"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of the method that the paper has first."""
+        """Judge the lead of the best method in the paper."""
         reported = [(each.method.paper.mean, each) for each in results.methods if each.method.paper]
         reported.sort(key=lambda pair: -pair[0])
         (_, first), *others = reported
         return judge_all(judge_difference(results, first, other, above=0.0) for _, other in others)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return scores on all examples, with costs, and on the half of them that nothing was chosen by."""
+        """Return scores on all examples, with costs, and on the half not used to choose epochs."""
         return [self._list_scores(results), self._list_halves(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the scores of all seeds, and the differences from the first method."""
+        """Plot the scores of all seeds, and the differences from the first method."""
         first = results.methods[0].method.title
         caption = (
             f"{self._name(results)}: {self.metric} on {_name_examples(results)}. Left: small dots are seeds, sorted "
@@ -89,7 +89,7 @@ class FineTuned(Study):
                 format_difference(results.difference(each, key="score")) for each in methods
             ],
         }
-        # The recipe does not say how many seeds are planned with other settings than its own.
+        # The recipe's number of seeds is only for its own settings.
         planned = "" if results.changes else f"of the recipe's {len(results.recipe.seeds)} "
         notes = [
             f"After the last epoch, on {_name_examples(results)}; {count_seeds(results)} {planned}seeds. ±: standard "
@@ -158,9 +158,9 @@ class FineTuned(Study):
 
 
 def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tuple[int, int, int]:
-    """Count differences from the first method: all of them, those above zero, and those below, by 95% intervals.
+    """Count the differences from the first method: all, those above zero, and those below, by 95% intervals.
 
-    Each interval holds by itself, or all of them do at once.
+    With ``at_once``, intervals hold for all differences at once (Bonferroni); otherwise for each by itself.
     """
     pairs = [
         [dict(each.values("score")), dict(results.methods[0].values("score"))]
@@ -174,7 +174,7 @@ def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tu
 
 
 def read_chosen(run: Run) -> float:
-    """Return the score on the half to report after the epoch that was best on the half to choose by."""
+    """Return the score on the half to report, after the epoch that was best on the half to choose by."""
     scored = [entry for entry in _last_stage(run) if entry.get("score_to_choose") is not None]
     return max(scored, key=lambda entry: entry["score_to_choose"])["score_to_report"] if scored else math.nan
 
@@ -188,13 +188,13 @@ def _last_stage(run: Run) -> list[dict[str, Any]]:
 
 
 def _read_all(each: MethodRuns, read: Callable[[Run], float]) -> dict[int, float]:
-    """Read a number of every run by seed; nothing if a run lacks it."""
+    """Read a number from every run, by seed; empty if a run lacks it."""
     found = {run.seed: read(run) for run in each.runs}
     return {} if any(map(math.isnan, found.values())) else found
 
 
 def _count_failed(each: MethodRuns) -> int:
-    """Count the runs that are not above the most frequent class; none that predicts one class only is."""
+    """Count the runs that score no better than predicting the most frequent class."""
     return sum(run.value("score") <= run.value("dev_majority") for run in each.runs)
 
 
@@ -230,7 +230,7 @@ def _format_step(results: Results, each: MethodRuns) -> str:
 
 
 def _keep_complete(spreads: Sequence[Spread | None]) -> list[Spread | None]:
-    """Leave out means over fewer seeds than others have: they may be the largest for the seeds that they lack."""
+    """Leave out means over fewer seeds than others have: they may be the largest only because seeds are missing."""
     most = max((spread.count for spread in spreads if spread), default=0)
     return [spread if spread and spread.count == most else None for spread in spreads]
 
@@ -240,7 +240,7 @@ def _name_examples(results: Results) -> str:
 
 
 def _plot_mean(axes: "Axes", place: int, found: Difference, color: str, fill: str) -> None:
-    """Plot a mean in points of percent with its interval, if it has one."""
+    """Plot a mean in percentage points, with its interval if it has one."""
     if found.interval:
         axes.plot([100 * end for end in found.interval], [place] * 2, color=color, lw=1.6)
     axes.plot(100 * found.value, place, "o", ms=6.5, color=color, mfc=fill)

@@ -17,26 +17,26 @@ from effdeg_lab.studies.pool import format_score
 from effdeg_lab.tables import NOTHING, Table
 from effdeg_lab.verdicts import Verdict, judge
 
-# Nodes/degree: cheap and efficient penalties, two in between, the precise penalty, two that measure nearly in full.
+# Nodes/degree: a cheap penalty, the efficient one, one in between, the precise one, and two that measure well.
 ALSO = ("3/2", "4/3", "8/5", "15/7", "32/20", "64/40")
 EFFICIENT = "4/3"  # the paper's efficient penalty, which the claim is about
-TRACKS = 0.9  # a setting tracks the precise value if the rank correlation, with its interval, lies above this
+TRACKS = 0.9  # a setting tracks the precise value if the interval of the rank correlation lies above this
 FEWEST = 5  # the rank correlation of fewer models means nothing
 VARIANTS = {"value": "raw, on probabilities", "normalized": "normalized, on logits"}
 
 
 def read_models(results: Results) -> pd.DataFrame:
-    """Return what every setting measured: a row for each model, setting and variant, the precise setting last.
+    """Return a row for each model, setting and variant, the precise setting last.
 
     A ``configuration`` may have several seeds. ``ratio_at_degree`` is relative to the fit of the same degree on the
-    nodes of the precise measurement; ``paths`` bring the standard error down to the tolerance.
+    nodes of the precise measurement; ``paths`` is the number needed for a standard error at the tolerance.
     """
     points = [tuple(point.values()) for point in results.recipe.points()]
     precise_name = f"{results.scale['measure_nodes']}/{results.scale['measure_degree']}"
     rows: list[dict[str, Any]] = []
     for each in results.done:
         by_point = [(tuple(run.settings[key] for key in results.recipe.axes), run) for run in each.runs]
-        # A user may have run points that the recipe does not have.
+        # The user may have run points that are not in the recipe.
         for point, run in sorted(by_point, key=lambda found: [*points, found[0]].index(found[0])):
             summary: dict[str, Any] = run.summary or {}
             precise = summary["effective_degree"]
@@ -66,7 +66,7 @@ def _split(models: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
 
 
 def score_settings(models: pd.DataFrame) -> dict[str, Score]:
-    """Return how well each coarse setting ranks the models as the precise one does; empty for too few models."""
+    """Score how closely each coarse setting ranks the models as the precise one does; empty for too few models."""
     table = models.pivot_table("value", ["model", "configuration"], "setting", sort=False).reset_index()
     if len(table) < FEWEST:
         return {}
@@ -82,7 +82,7 @@ def score_settings(models: pd.DataFrame) -> dict[str, Score]:
 
 
 class TrackingStudy(Study):
-    """Coarse settings against the precise one. It claims that 4 nodes and degree 3 rank models as the precise one."""
+    """Compares coarse settings with the precise one. It claims that 4 nodes and degree 3 rank models as it does."""
 
     needs: ClassVar[str | None] = f"measured_also.{EFFICIENT}.value"
 
@@ -96,7 +96,7 @@ class TrackingStudy(Study):
         return judge(quantity, score.spearman.value, score.spearman.interval, above=TRACKS)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return how the settings rank the models, overall and among models trained alike, and what they cost."""
+        """Return how the settings rank the models, overall and among models trained alike, and their costs."""
         variants = _split(read_models(results), "variant")
         correlations = [_make_correlations(results, *variant) for variant in variants.items()]
         return [*correlations, *_make_groups(variants), _make_costs(variants)]
@@ -108,7 +108,7 @@ class TrackingStudy(Study):
         return [figure] if results.size >= FEWEST else []
 
     def headline(self, run: Run) -> str:
-        """Return what the precise and the efficient setting found."""
+        """Return the values of the precise and the efficient setting."""
         precise, efficient = (run.value(f"{key}.value") for key in ("effective_degree", f"measured_also.{EFFICIENT}"))
         return f"ED {precise:.3f}, with {EFFICIENT} {efficient:.3f}"
 
@@ -135,7 +135,7 @@ def _make_correlations(results: Results, variant: str, models: pd.DataFrame) -> 
 
 
 def _make_groups(variants: dict[str, pd.DataFrame]) -> list[Table]:
-    """Return the rank correlations among models trained alike; nothing unless there are several groups."""
+    """Return the rank correlations among models trained alike; no table unless there are several groups."""
     rows = []
     for variant, models in variants.items():
         names = models["setting"].unique()[:-1]
