@@ -16,7 +16,7 @@ from effdeg_lab.recipe import find_recipe
 from effdeg_lab.results import collect
 from effdeg_lab.search import draw_points
 from effdeg_lab.studies.pool import read_models
-from effdeg_lab.studies.random_pool import RandomPool, correlate_given_training
+from effdeg_lab.studies.random_pool import Comparison, RandomPool, correlate_given_training
 
 VARIANTS = [f"effective_degree{kind}_test@{m}" for m in (1, 3, 10) for kind in ("", "_normalized")]
 
@@ -83,6 +83,21 @@ def test_measures_are_ranked_within_strata_among_models_that_fit(results):
     assert best.rows[1][1].endswith("effective_degree_test@3")
     assert tests.title.startswith("Advantage of effective_degree_test@3")
     assert {row[0] for row in tests.rows} > {"parameter_norm", "-confidence_test"}
+
+
+def test_measures_are_also_ranked_by_other_comparisons(results):
+    study = replace(RECIPE.study, also=(Comparison("all together", ()), Comparison("perfect", (), 1.1)))
+    (table,) = [each for each in study.tables(results) if "by which models are compared" in each.title]
+    assert table.columns == ("measure", "within strata (44 models)", "all together (48 models)")  # none is perfect
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert {"effective_degree_test@3", "-confidence_test", "parameter_norm"} < rows.keys()
+    models = read_models(results)
+    fitted = [model for model in models if model["train_accuracy"] >= 0.9]
+    for name in ("effective_degree_test@3", "parameter_norm"):
+        within = rank(fitted, measures=[name], strata=["recipe"]).scores[name].kendall
+        together = rank(models, measures=[name]).scores[name].kendall
+        found = [float(cell.split(" ")[0]) for cell in rows[name]]
+        assert found == pytest.approx([within.value, together.value], abs=0.006)
 
 
 def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):

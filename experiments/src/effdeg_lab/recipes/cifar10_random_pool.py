@@ -5,7 +5,7 @@ from typing import Any
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.search import Draws, draw_points
-from effdeg_lab.studies.random_pool import RandomPool
+from effdeg_lab.studies.random_pool import Comparison, RandomPool
 
 RADII = (0.01, 0.05, 0.1)
 PROXIES = (
@@ -48,7 +48,11 @@ RECIPE = Recipe(
     settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
     run=train,
     check_data=check_training,
-    study=RandomPool(strata=("architecture", "recipe"), fit=0.99),
+    study=RandomPool(
+        strata=("architecture", "recipe"),
+        fit=0.99,
+        also=(Comparison("all together", (), 0.99), Comparison("within one width", ("network", "recipe"), 0.99)),
+    ),
     methods=(Method("random", "Random search"),),
     departs="64 ResNet-9s of four widths and 32 MLPs, on 5,000 images without augmentation, which most networks fit.",
     seeds=(0,),

@@ -6,7 +6,7 @@ from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.recipes.cifar10_random_pool import MEASURES
 from effdeg_lab.search import Draws, draw_points
-from effdeg_lab.studies.random_pool import RandomPool
+from effdeg_lab.studies.random_pool import Comparison, RandomPool
 
 
 def draw(draws: Draws) -> dict[str, Any]:
@@ -46,7 +46,10 @@ RECIPE = Recipe(
     ),
     run=train,
     check_data=check_training,
-    study=RandomPool(strata=("recipe",)),
+    study=RandomPool(
+        strata=("recipe",),
+        also=(Comparison("all together", ()), Comparison("within strata, those that fit", ("recipe",), 0.99)),
+    ),
     methods=(Method("random", "Random search"),),
     departs=(
         "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 96 pixels instead of CLIP ViT-B/32 on "

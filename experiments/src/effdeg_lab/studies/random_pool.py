@@ -80,6 +80,15 @@ def plot_panels(ranking: Ranking, stratum: str, theme: str) -> "Figure":
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Which models of a pool are compared with each other."""
+
+    title: str
+    strata: tuple[str, ...]  # columns; only models that agree in all of them are compared
+    fit: float = 0.0  # the least training accuracy of a model that counts
+
+
+@dataclass(frozen=True)
 class RandomPool(Pool):
     """Ranks measures by how closely they follow the gap within strata of a pool, among models that fit their data.
 
@@ -89,6 +98,7 @@ class RandomPool(Pool):
 
     strata: tuple[str, ...] = ("recipe",)  # columns; only models that agree in all of them are compared
     fit: float = 0.0  # the least training accuracy of a model that counts
+    also: tuple[Comparison, ...] = ()  # further comparisons, which the claim does not use
 
     def claim(self, results: Results) -> Verdict:
         """Judge Pearson's correlation of the effective degree with the gap, combined over strata."""
@@ -112,6 +122,10 @@ class RandomPool(Pool):
         fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
         title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
         found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
+        others = {each.title: _rank(results, each.strata, each.fit) for each in self.also}
+        known = {title: other for title, other in others.items() if not isinstance(other, str)}
+        if known:
+            found.append(_list_comparisons({"within strata": ranking, **known}))
         every = _rank(results, self.strata, 0.0) if fitted < count else ""
         return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
 
@@ -200,14 +214,32 @@ def _list_best(ranking: Ranking) -> list[Table]:
     return [Table(title, ("measure", *parts), tuple(rows))] if rows else []
 
 
+def _list_comparisons(rankings: Mapping[str, Ranking]) -> Table:
+    """Tabulate Kendall's τ by which models are compared, the first ranking being that of the claim."""
+    first = next(iter(rankings.values()))
+    best = [found["kendall"].variant for found in first.best.values()]
+    rows = [
+        (name, *(format_score(each.scores[name].kendall if name in each.scores else None) for each in rankings.values()))
+        for name in first.scores
+        if name in best or _is_alone(name)
+    ]
+    columns = [f"{title} ({count_models(len(each.pool))})" for title, each in rankings.items()]
+    return Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))
+
+
+def _is_alone(name: str) -> bool:
+    """Return whether a measure without variants is shown beside the best of those that have some."""
+    return name in ("parameter_norm", "distance") or name.endswith("_test")
+
+
 def _list_tests(ranking: Ranking) -> list[Table]:
     """Compare the best effective degree with the best of every other family, and with measures without labels."""
     if DEGREE not in ranking.best:
         return []
     degree = ranking.best[DEGREE]["kendall"].variant
     families = [found["kendall"].variant for family, found in ranking.best.items() if family != DEGREE]
-    alone = [name for name in ranking.scores if name == "parameter_norm" or name.endswith("_test")]
-    names = [name for name in (*families, *alone) if "effective_degree" not in name and ranking.scores[name].kendall]
+    names = [*families, *filter(_is_alone, ranking.scores)]
+    names = [name for name in names if "effective_degree" not in name and ranking.scores[name].kendall]
     rows = compare_with(ranking, degree, names, "kendall")
     note = "Variants are the best ones, and tests are not corrected for that, nor for their number."
     columns = ("over", "by Kendall's τ", "one-sided p")
