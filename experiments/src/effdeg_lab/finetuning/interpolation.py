@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
     return mixed
 
 
-def check_same(first: State, second: State) -> None:
+def check_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     """Raise unless two state dicts have the same keys, and tensors of the same shapes and kinds under them."""
     for name, value in (*first.items(), *second.items()):
         if not isinstance(value, Tensor):
