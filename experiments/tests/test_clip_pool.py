@@ -187,3 +187,5 @@ def test_what_is_missing_is_named(soups, tmp_path):
         measure_clip_pool(tmp_path / "pool.csv", tmp_path, tmp_path, tmp_path)
     shown = CliRunner().invoke(app, ["clip-pool", "pool.csv", "--checkpoints", str(soups)])
     assert "needs --clip DIR and --data DIR as well" in str(shown.exception)
+    shown = CliRunner().invoke(app, ["clip-pool", str(tmp_path / "pool.csv")])
+    assert "pool.csv does not exist: to measure it, add --checkpoints DIR" in str(shown.exception)

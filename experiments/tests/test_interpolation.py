@@ -44,6 +44,13 @@ def test_the_ends_are_exact_and_no_memory_is_shared():
         assert all(torch.equal(before[name], expected[name]) for name in expected)
 
 
+def test_equal_infinities_stay_as_they_are():
+    mask = {"mask": torch.full((2, 2), -math.inf).triu(1)}
+    for alpha in (0.0, 0.5, 1.0):
+        assert torch.equal(interpolate(mask, mask, alpha)["mask"], mask["mask"])
+    assert torch.equal(uniform_soup([mask] * 3)["mask"], mask["mask"])
+
+
 def test_half_precision_is_interpolated_in_float32():
     start, end = (
         {"w": torch.tensor([1.0], dtype=torch.bfloat16)},
@@ -63,6 +70,9 @@ def test_state_dicts_of_different_models_are_refused_by_name():
         interpolate(start, end | {"0.weight": end["0.weight"].T}, 0.5)
     with pytest.raises(ValueError, match=r"0\.weight is torch\.float32 and torch\.int64"):
         interpolate(start, end | {"0.weight": end["0.weight"].long()}, 0.5)
+    for pair in (({"model": start, "epoch": 1}, end), (start, {"model": end, "epoch": 1})):
+        with pytest.raises(ValueError, match="model is of type OrderedDict, not a tensor: give the state dict, not"):
+            interpolate(*pair, 0.5)
     with pytest.raises(ValueError, match="and 4 more"):
         interpolate(start, {}, 0.5)
     for alpha in (-0.1, 1.1, math.nan):

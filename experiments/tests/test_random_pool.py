@@ -116,6 +116,19 @@ def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):
     assert str(verdict).endswith("as training accuracy alone follows the gap at least as closely")
 
 
+def test_the_best_variant_of_few_models_is_not_called_corrected():
+    counts, runs = {"plain": 7, "mixup": 9}, []
+    for run in make_runs():
+        counts[run.settings["regularizer"]] -= 1
+        runs += [run] if counts[run.settings["regularizer"]] >= 0 else []
+    (few,) = collect(replace(RECIPE, study=RandomPool()), runs)
+    assert few.recipe.study.claim(few).quantity.endswith("effective degrees, not corrected for the choice")
+    best = next(table for table in few.recipe.study.tables(few) if table.title.startswith("The best variant"))
+    cells = dict(zip(best.columns, best.rows[-1], strict=True))
+    assert ", not corrected, " in cells["without mixup"]
+    assert " → " in cells["with mixup"]
+
+
 def test_correlations_given_training_accuracy_are_means_over_strata():
     rng = np.random.default_rng(0)
     rows = [

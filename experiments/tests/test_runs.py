@@ -283,8 +283,8 @@ def test_a_full_disk_leaves_no_half_line_no_half_file_and_the_last_good_checkpoi
     files = list_checkpoints(job)
     with full_disk(monkeypatch, stage, room=job.file.stat().st_size + 5):
         for write, message in (
-            (lambda: job.log({"epoch": 2, "more": "than there is room for"}), ""),
-            (lambda: job.finish({"test_accuracy": 0.5}, {"w": torch.zeros(2000)}), ""),
+            (lambda: job.log({"epoch": 2, "more": "than there is room for"}), r".*\.jsonl'$"),
+            (lambda: job.finish({"test_accuracy": 0.5}, {"w": torch.zeros(2000)}), r".*weights\.pt'$"),
             (
                 lambda: job.save(STATE | {"epoch": 2}),
                 r".*checkpoint-000002-.*\. Free some space, and start the run again\.$",

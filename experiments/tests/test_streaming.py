@@ -399,11 +399,16 @@ def test_many_broken_images_are_refused(tmp_path, folder):
     files = [*break_images(folder, "empty", "torn", "text")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        with pytest.raises(ValueError, match=r"[23] images cannot be read, which is more than 1% of them: .*JPEG"):
+        # All of them are named.
+        with pytest.raises(
+            ValueError, match=r"[23] images cannot be read, which is more than 1% of them: .*JPEG\. Rem"
+        ):
             carry_out(tmp_path, small(), data=folder)
     assert all(file.exists() for file in files)
     assert [Broken(total).most for total in (10, 150, 1000)] == [1, 1, 10]
     data = load("imagenet", folder)
+    at = next(index for index in range(len(data.train)) if data.train.describe(index) == str(files[2]))
+    assert Crops(data.train, 8)[0, at][2] == [(str(files[2]), "it is in no known format")]
     shutil.rmtree(folder)
     with pytest.raises(ValueError, match=r"100 images in a row cannot be read; the first is .*No such file"):
         Crops(data.train, 8)[0, 5]

@@ -306,7 +306,7 @@ def test_a_figure_for_each_stratum_with_the_same_four_measures(theme, tmp_path):
         assert [axes.get_title("left").split("\n")[0] for axes in figure.axes] == [best.variant, *others]
         assert f"r = {inside.scores[best.variant].pearson}" in figure.axes[0].get_title("left")
         assert figure.get_suptitle() == f"recipe {name} (20 models)"
-        assert f"{best.variant} is the best of 3, not corrected for" in figure.get_supxlabel().replace("\n", " ")
+        assert f"not corrected for the choice: {best.variant} (best of 3)" in figure.get_supxlabel().replace("\n", " ")
         rows = [index for index, recipe in enumerate(table["recipe"]) if recipe == name]
         points = figure.axes[0].collections[-1].get_offsets()
         expected = [[table[best.variant][row], table["gap"][row]] for row in rows]

@@ -410,8 +410,9 @@ def _append(file: Path, entry: Mapping[str, Any]) -> None:
             if stream.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(stream.fileno())
-        except OSError:
+        except OSError as error:
             stream.truncate(start)  # half a line would corrupt the next one
+            error.filename = str(file)
             raise
 
 

@@ -23,7 +23,7 @@ def write_atomically(file: Path, content: bytes) -> None:
         content: What it should hold.
 
     Raises:
-        OSError: If it cannot be written, as on a full disk. The old file is then unchanged.
+        OSError: If it cannot be written, as on a full disk; the error names the file. The old file is then unchanged.
 
     Example:
         >>> import tempfile
@@ -42,8 +42,10 @@ def write_atomically(file: Path, content: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(file)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # as on a full disk
+            error.filename = str(file)
         raise
     if os.name == "posix":  # make the new name survive a power cut; on Windows folders cannot be opened for that
         handle = os.open(file.parent, os.O_RDONLY)

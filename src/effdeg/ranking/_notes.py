@@ -34,7 +34,7 @@ def list_notes(ranking: "Ranking") -> list[str]:
             f"no measures or hyperparameters were named, so every column of numbers is ranked: {columns}. Name those "
             "that describe how a model was trained with hyperparameters=…, to leave them out"
         )
-    return [*found, *_describe_neighbors(ranking), *_describe_few(ranking)]
+    return [*found, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
 
 
 def _describe_undefined(ranking: "Ranking") -> list[str]:
@@ -88,3 +88,11 @@ def _describe_few(ranking: "Ranking") -> list[str]:
     elif count < MIN_RESAMPLED:
         found.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
     return found
+
+
+def _describe_uncorrected(ranking: "Ranking") -> list[str]:
+    """Describe why the best of several variants has no corrected value."""
+    chosen = [best for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
+    if all(best["pearson"].corrected is not None for best in chosen):
+        return []
+    return [f"the best of several variants is corrected for the choice only with {FEW_CLUSTERS} configurations or more"]

@@ -74,7 +74,8 @@ def _caption(ranking: Ranking, names: Sequence[str], *, by_default: bool) -> str
     alone = " if models were independent" if ranking.pool.clustered else ""
     shown = f"; {len(names)} best of {count}" if by_default and len(names) < count else ""
     chosen = [best["pearson"] for best in ranking.best.values() if best["pearson"].variant in names]
-    shown += "".join(f"; {best.variant} is the best of {len(best.variants)}, not corrected for" for best in chosen)
+    variants = ", ".join(f"{best.variant} (best of {len(best.variants)})" for best in chosen)
+    shown += f"; not corrected for the choice: {variants}" if chosen else ""
     return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
 
 

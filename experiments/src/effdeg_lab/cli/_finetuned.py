@@ -37,6 +37,10 @@ def clip_pool(
             raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
         where = device if ray else str(pick_device(device))  # on Ray, it is on other machines
         measure_clip_pool(out, checkpoints, clip, data, workers=workers, ray=ray, device=where, progress=True)
+    elif not out.is_file():
+        raise FileNotFoundError(
+            f"{out} does not exist: to measure it, add --checkpoints DIR, --clip DIR and --data DIR."
+        )
     ranking = rank_clip_pool(out)
     console = Console(highlight=False)
     for stratum in ranking.strata:

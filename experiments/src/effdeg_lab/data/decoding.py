@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -141,6 +141,9 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         while len(broken) < min(_MOST_IN_A_ROW, len(self)):
             try:
                 return self._read(epoch, index), int(self.images.labels[index]), broken
+            except UnidentifiedImageError:  # its message is about an object in memory
+                broken.append((self.images.describe(index), "it is in no known format"))
+                index = (index + 1) % len(self)
             except Exception as error:  # files can be broken in many ways
                 broken.append((self.images.describe(index), str(error) or type(error).__name__))
                 index = (index + 1) % len(self)
@@ -175,7 +178,7 @@ class Broken:
         if len(self.names) > self.most:
             raise ValueError(
                 f"{len(self.names)} images cannot be read, which is more than {_MOST_BROKEN:.0%} of them: "
-                f"{', '.join(self.names[:5])}, …. Remove them, or download the data again."
+                f"{', '.join([*self.names[:5], *['…'] * (len(self.names) > 5)])}. Remove them, or download them again."
             )
 
 

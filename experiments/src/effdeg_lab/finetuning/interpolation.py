@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +18,13 @@ ALPHAS = tuple(step / 10 for step in range(11))
 def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
     """Return (1 − α) start + α end, of state dicts of one model (WiSE-FT; Wortsman et al., 2022).
 
-    Floats are interpolated and returned in float32, or in float64 if either is float64; both ends are exact. Integers
-    and booleans, such as the number of batches that BatchNorm has seen, are those of ``end``, the fine-tuned model; the
-    running statistics of BatchNorm are interpolated.
+    Floats are interpolated and returned in float32, or in float64 if either is float64; both ends are exact, and so are
+    values that are equal in both, even infinite ones. Integers and booleans, such as the number of batches that
+    BatchNorm has seen, are those of ``end``, the fine-tuned model; the running statistics of BatchNorm are
+    interpolated.
 
     Raises:
-        ValueError: If the state dicts differ in keys, shapes or kinds, or α is not in [0, 1].
+        ValueError: If the state dicts differ in keys, shapes or kinds or hold more than tensors, or α is not in [0, 1].
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha}: expected a number from 0, the start, to 1, the fine-tuned model.")
@@ -31,15 +33,20 @@ def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
     for name, fine_tuned in end.items():
         if _is_mixed(fine_tuned):
             kind = torch.promote_types(torch.promote_types(start[name].dtype, fine_tuned.dtype), torch.float32)
-            first = start[name].detach().to(fine_tuned.device, kind)
-            mixed[name] = (1 - alpha) * first + alpha * fine_tuned.detach().to(kind)
+            first, last = start[name].detach().to(fine_tuned.device, kind), fine_tuned.detach().to(kind)
+            # Infinities, as in masks of attention, would become NaN.
+            mixed[name] = torch.where(first == last, last, (1 - alpha) * first + alpha * last)
         else:
             mixed[name] = fine_tuned.detach().clone()
     return mixed
 
 
-def check_same(first: State, second: State) -> None:
+def check_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     """Raise unless two state dicts have the same keys, and tensors of the same shapes and kinds under them."""
+    for name, value in (*first.items(), *second.items()):
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise ValueError(f"{name} is of type {kind}, not a tensor: give the state dict, not the whole checkpoint.")
     problems = [f"{name} is only in the first" for name in first if name not in second]
     problems += [f"{name} is only in the second" for name in second if name not in first]
     for name in first.keys() & second.keys():

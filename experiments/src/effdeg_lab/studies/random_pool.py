@@ -107,7 +107,8 @@ class RandomPool(Pool):
             return Verdict("not decided")
         best = ranking.best[DEGREE]["pearson"]
         value = best.value if best.corrected is None else best.corrected
-        quantity = f"Pearson's r of the best of {len(best.variants)} effective degrees, corrected for the choice"
+        choice = "not corrected" if best.corrected is None else "corrected"
+        quantity = f"Pearson's r of the best of {len(best.variants)} effective degrees, {choice} for the choice"
         verdict = judge(quantity, value, best.interval, above=0.0)
         reference = ranking.scores.get(REFERENCE)
         explained = reference is not None and reference.pearson is not None and reference.pearson.value >= value
@@ -206,9 +207,11 @@ def _list_best(ranking: Ranking) -> list[Table]:
             best = inside.best.get(family, {}).get("pearson")
             if best is None:
                 cells.append(NOTHING)
+            elif best.corrected is None:
+                cells.append(f"{format_score(Statistic(best.value, best.interval))}, not corrected, {best.variant}")
             else:
-                corrected = best.value if best.corrected is None else best.corrected
-                cells.append(f"{best.value:z.2f} → {format_score(Statistic(corrected, best.interval))}, {best.variant}")
+                corrected = format_score(Statistic(best.corrected, best.interval))
+                cells.append(f"{best.value:z.2f} → {corrected}, {best.variant}")
         rows.append((f"{family} ({len(found['pearson'].variants)} variants)", *cells))
     title = "The best variant by Pearson's r → corrected for the choice, with its interval"
     return [Table(title, ("measure", *parts), tuple(rows))] if rows else []
