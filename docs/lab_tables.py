@@ -30,7 +30,6 @@ from effdeg_lab.studies.pool import (
     read_pool,
 )
 from effdeg_lab.studies.probabilities import MEASURES
-from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.studies.shifts import Shifts
@@ -76,7 +75,8 @@ def fill(mark: str) -> str:
 
     Args:
         mark: ``tables RECIPE``, with ``; N`` only the first N, with ``RECIPE@EPOCHS`` or ``RECIPE@SETTING=VALUE,…`` as
-            in :func:`results`; ``verdict RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
+            in :func:`results`; ``table RECIPE; N``, the N-th alone;
+            ``verdict RECIPE``, ``caption RECIPE-FIGURE`` or ``along-training RECIPE``; or
             ``number RECIPE; TABLE; ROW; COLUMN``, a cell by the number of its table, from 1, the name of its row and
             the number of its column, from 1 after the name; or ``number RECIPE; MEASURE``, the correlation of a measure
             with the gap of a pool, with ``; fit`` among the models that fit; or
@@ -92,6 +92,9 @@ def fill(mark: str) -> str:
     kind, _, rest = mark.partition(" ")
     if kind == "tables":
         return format_tables(*rest.split("; "))
+    if kind == "table":
+        name, number = rest.split("; ")
+        return to_markdown(tables(name)[int(number) - 1])
     if kind == "verdict":
         return judge(rest).word
     if kind == "caption":
@@ -103,7 +106,7 @@ def fill(mark: str) -> str:
     blocks = {
         "results": make_results,
         "recipes": make_recipe_table,
-        "finetuning": lambda: format_run(Shifts),
+        "finetuning": format_shifts,
         "procgen": lambda: "\n".join(format_tables(each.recipe.name) for each in read_games()) or "Not run yet.\n",
         "text": lambda: text_results.make_table(read_texts()),
         "text-steps": lambda: text_results.make_step_table(read_texts()),
@@ -113,7 +116,6 @@ def fill(mark: str) -> str:
         "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
         "which-model choice": lambda: which_model.make_choice_table(read_grids()),
-        "random-pools": lambda: format_run(RandomPool),
     }
     return blocks[mark]()
 
@@ -134,10 +136,10 @@ def list_run(study: type) -> list[str]:
     return [name for name, recipe in all_recipes().items() if isinstance(recipe.study, study) and was_run(name)]
 
 
-def format_run(study: type) -> str:
-    """Return the tables and the figures, with captions, of every recipe with a kind of study that was run."""
+def format_shifts() -> str:
+    """Return the tables and the figures, with captions, of every recipe that was tested under shifts and was run."""
     parts = []
-    for name in list_run(study):
+    for name in list_run(Shifts):
         found = results(name)
         parts += [f"**`{name}`: {found.recipe.title}**\n", format_tables(name)]
         for figure in found.recipe.study.figures(found):
@@ -286,7 +288,8 @@ def make_results() -> str:
     gap = "Pearson correlation with the generalization gap (train − test accuracy)"
     networks, transformers = pool("cifar10-resnet18-pool"), pool("cifar10-vit-pool")
     fitted = keep_fitted(transformers.models)
-    lines.append(_format_pool(f"{gap}, {len(networks.models)} ResNet-18s, CIFAR-10", networks.models))
+    lines.append(_format_search(f"{gap} of CIFAR-10", "cifar10-random-pool"))
+    lines.append(_format_pool(f"the same, {len(networks.models)} ResNet-18s, training images", networks.models))
     lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted))
     seeds = len(results("cifar10-contest").seeds)
     setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
@@ -316,6 +319,20 @@ def _format_pool(setting: str, rows: Sequence[Mapping[str, Any]]) -> str:
     others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
     raw, normalized = (_signed(_correlate(rows, f"effective_degree{kind}")) for kind in ("", "_normalized"))
     return f"| {setting} | {raw}; normalized {normalized} | {others} |"
+
+
+def _format_search(setting: str, name: str) -> str:
+    """Return the row of a random search: Pearson's correlations within strata, ED's on unlabeled test images."""
+    found = {row[0]: float(row[1].split(" ")[0]) for row in tables(name)[0].rows}
+    best = {
+        label: max(value for each, value in found.items() if each.startswith(f"{kind}@"))
+        for label, kind in BY_VARIANT.items()
+    }
+    best["confidence"] = found["-confidence_test"]
+    others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
+    raw, normalized = (_signed(found[f"effective_degree{kind}_test"]) for kind in ("", "_normalized"))
+    count = len(pool(name).models)
+    return f"| {setting}, {count} small networks, unlabeled test images | {raw}; normalized {normalized} | {others} |"
 
 
 def _format_accuracies(setting: str, name: str, table: int, column: int) -> str:

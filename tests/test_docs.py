@@ -545,6 +545,58 @@ def test_what_the_pages_say_of_text_is_what_was_found(docs):
     assert said in (ROOT / "docs" / "findings" / "table-4.md").read_text()
 
 
+def read_interval(cell):
+    """Read the interval of a cell such as ``0.85 (0.77…0.92)`` or ``+2.75 (+0.40 to +5.09)\\*``."""
+    low, high = re.search(r"\((.+?)(?:…| to )(.+?)\)", cell).groups()
+    return float(low), float(high)
+
+
+def find_sign(cell):
+    """Return the side of zero on which a whole interval lies, 0 if on neither."""
+    low, high = read_interval(cell)
+    return (low > 0) - (high < 0)
+
+
+def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
+    """Where this changes, so must the sentences of which-model.md."""
+    tables = docs("lab_tables").tables
+    compared = tables("cifar10-random-pool")[3]
+    rows = {row[0]: row[1:] for row in compared.rows}
+    assert {*list(rows)[:2]} == {"effective_degree_normalized_test@1", "decision_regions_test"}
+    within, together, one_width = rows["effective_degree_normalized_test@1"]
+    assert read_interval(within)[0] > max(
+        read_interval(rows[name][0])[1] for name in ("-confidence_test", "entropy_test")
+    )
+    assert read_interval(together)[0] > max(
+        read_interval(rows[name][1])[1] for name in ("total_variation_test", "effective_degree_test")
+    )
+    assert find_sign(one_width) == 1
+    assert read_interval(one_width)[0] < read_interval(within)[0]
+    assert find_sign(rows["parameter_norm"][0]) == find_sign(rows["distance"][0]) == -1
+
+    pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
+    names = ("effective_degree_normalized_test@1", "sharpness@0.1", "parameter_norm")
+    assert [pearson[name] for name in names] == [1, -1, 0]
+    rows = {row[0]: row[1:] for row in tables("finetune-pool")[3].rows}
+    assert next(iter(rows)) == "distance"
+    fitted = {name: find_sign(cells[2]) for name, cells in rows.items() if "degree" in name or "sharpness" in name}
+    assert len(fitted) == 5
+    assert not any(fitted.values())
+    assert docs("lab_tables").judge("finetune-pool").reason is not None  # training accuracy explains as much
+
+
+def test_what_the_pages_say_of_fine_tuning_is_what_was_found(docs):
+    """Where this changes, so must the sentences of fine-tuning.md."""
+    table, _, curves, soups = docs("lab_tables").tables("finetune-shifts")
+    signs = {row[0]: (find_sign(row[6]), find_sign(row[7])) for row in table.rows[1:]}
+    assert signs == {"Plain, random head": (-1, 0), "Mixup": (0, 1), "ED": (-1, 1), "ED, own ends": (0, 1)}
+    shifted = {row[0]: float(row[5].split(" ")[0]) for row in table.rows}
+    assert max(shifted, key=shifted.get) == "Mixup"
+    assert {row[0] for row in curves.rows if row[2] == "above"} == {"Mixup", "ED", "ED, own ends"}
+    best = max(soups.rows, key=lambda row: float(row[-1]))
+    assert best[0] == "Mixup: uniform soup"
+
+
 def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
     """Epochs of 10 steps that take 20, 20 and 50 ms each, for four runs; alone 6 ms; evaluation is in neither.
 

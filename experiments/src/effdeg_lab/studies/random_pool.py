@@ -43,6 +43,8 @@ FAMILIES: Mapping[str, Sequence[str]] = {
 }
 PANELS = ("sharpness", "adaptive sharpness", "parameter_norm", DEGREE)
 """The panels of the paper's Figures 3 and 8."""
+FITS = 0.99
+"""The training accuracy from which on a model fits, where all models count for the claim."""
 _NOTES = (
     "Models are compared within strata only; the first columns combine the strata.",
     "Given training: Pearson's correlation given training accuracy.",
@@ -80,15 +82,6 @@ def plot_panels(ranking: Ranking, stratum: str, theme: str) -> "Figure":
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Which models of a pool are compared with each other."""
-
-    title: str
-    strata: tuple[str, ...]  # columns; only models that agree in all of them are compared
-    fit: float = 0.0  # the least training accuracy of a model that counts
-
-
-@dataclass(frozen=True)
 class RandomPool(Pool):
     """Ranks measures by how closely they follow the gap within strata of a pool, among models that fit their data.
 
@@ -98,7 +91,7 @@ class RandomPool(Pool):
 
     strata: tuple[str, ...] = ("recipe",)  # columns; only models that agree in all of them are compared
     fit: float = 0.0  # the least training accuracy of a model that counts
-    also: tuple[Comparison, ...] = ()  # further comparisons, which the claim does not use
+    finer: tuple[str, ...] = ()  # columns of finer strata, which the claim does not use
 
     def claim(self, results: Results) -> Verdict:
         """Judge Pearson's correlation of the effective degree with the gap, combined over strata."""
@@ -123,12 +116,26 @@ class RandomPool(Pool):
         fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
         title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
         found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
-        others = {each.title: _rank(results, each.strata, each.fit) for each in self.also}
-        known = {title: other for title, other in others.items() if not isinstance(other, str)}
-        if known:
-            found.append(_list_comparisons({"within strata": ranking, **known}))
+        found += self._list_comparisons(results, ranking)
         every = _rank(results, self.strata, 0.0) if fitted < count else ""
         return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
+
+    def _list_comparisons(self, results: Results, ranking: Ranking) -> list[Table]:
+        """Tabulate Kendall's τ by which models are compared with each other."""
+        others = {"all together": _rank(results, (), self.fit)}
+        if self.finer:
+            others[f"within {' and '.join(self.finer)}"] = _rank(results, self.finer, self.fit)
+        if self.fit < FITS:
+            others[f"within strata, those that fit ({FITS:.0%})"] = _rank(results, self.strata, FITS)
+        rankings = {"within strata": ranking}
+        rankings |= {title: other for title, other in others.items() if not isinstance(other, str)}
+        best = [found["kendall"].variant for found in ranking.best.values()]
+        rows = []
+        for name in [name for name in ranking.scores if name in best or _is_alone(name)]:
+            scores = [each.scores.get(name) for each in rankings.values()]
+            rows.append((name, *(format_score(None if score is None else score.kendall) for score in scores)))
+        columns = [f"{title}: {count_models(len(each.pool))}" for title, each in rankings.items()]
+        return [Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Plot the gap against the paper's four measures, in a figure for each stratum."""
@@ -215,19 +222,6 @@ def _list_best(ranking: Ranking) -> list[Table]:
         rows.append((f"{family} ({len(found['pearson'].variants)} variants)", *cells))
     title = "The best variant by Pearson's r → corrected for the choice, with its interval"
     return [Table(title, ("measure", *parts), tuple(rows))] if rows else []
-
-
-def _list_comparisons(rankings: Mapping[str, Ranking]) -> Table:
-    """Tabulate Kendall's τ by which models are compared, the first ranking being that of the claim."""
-    first = next(iter(rankings.values()))
-    best = [found["kendall"].variant for found in first.best.values()]
-    rows = [
-        (name, *(format_score(each.scores[name].kendall if name in each.scores else None) for each in rankings.values()))
-        for name in first.scores
-        if name in best or _is_alone(name)
-    ]
-    columns = [f"{title} ({count_models(len(each.pool))})" for title, each in rankings.items()]
-    return Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))
 
 
 def _is_alone(name: str) -> bool:
