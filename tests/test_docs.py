@@ -572,6 +572,7 @@ def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
     )
     assert find_sign(one_width) == 1
     assert read_interval(one_width)[0] < read_interval(within)[0]
+    assert all(read_interval(rows[name][2])[1] > 0.6 for name in ("sharpness@0.01", "-confidence_test", "entropy_test"))
     assert find_sign(rows["parameter_norm"][0]) == find_sign(rows["distance"][0]) == -1
 
     pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
