@@ -121,6 +121,22 @@ def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_pa
     assert lost == "one" or kept.read_bytes() == predictions
 
 
+def test_a_table_from_before_disagreement_is_continued(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    lines = [line.split(",") for line in out.read_text().splitlines()]
+    place = lines[0].index("disagreement")
+    out.write_text("".join(",".join(line[:place] + line[place + 1 :]) + "\n" for line in lines))
+    (tmp_path / "pool.predictions.npz").unlink()
+    (folder / "c.pt").unlink()
+    with pytest.warns(UserWarning, match="lacks their predictions: a, b$"):
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert rows == measure_pool(mlp(), [folder], data, **FAST)
+    table = ranking.read_table(out)
+    assert list(table) == lines[0]
+    assert table["disagreement"] == [*(row["disagreement"] for row in rows), None]
+
+
 def test_disagreement_is_with_all_rows_of_the_table(folder, data, tmp_path):
     out = tmp_path / "pool.csv"
     expected = measure_pool(mlp(), [folder], data, out=out, **FAST)
