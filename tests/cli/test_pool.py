@@ -50,7 +50,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     table = ranking.read_table(out)
     names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
-    names += ["confidence", "entropy", "nuclear_norm"]
+    names += ["confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
     data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labeled]
     rows = effdeg.measure_pool(
@@ -78,6 +78,23 @@ def test_names_that_begin_alike_are_not_cut_off(run, labeled, weights, tmp_path)
     assert code == 0
     assert "…" not in printed
     assert all(name in printed for name in ("scale1", "scale4", "scale8"))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_all_measures_are_shown_or_named(run, labeled, weights, tmp_path, width):
+    test, train = labeled
+    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", test, "--train", train, "--labeled", train]
+    command += ["--proxy", "sharpness@0.05", "--proxy", "disagreement", "--components", 2, "--out", tmp_path / "p.csv"]
+    code, printed, _ = run(*command, *FAST, "--quiet", width=width)
+    assert code == 0
+    table, _, named = printed.partition("not shown: ")
+    assert max(map(len, printed.splitlines())) <= width
+    names = ["disagreement", "thresholded_confidence", "confidence", "entropy", "nuclear_norm"]
+    names += ["effective_degree@2", "effective_degree_normalized@2"]
+    assert named.split() == ([] if width > 80 else ", ".join(names).split())
+    heads = ["disagreement", "thresholded", "entropy", "nuclear", "@2"]
+    assert [head in table for head in heads] == [width > 80] * len(heads)
+    assert all(head in table for head in ("normalized", "train", "test", "gap", "@0.05"))
 
 
 def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, weights, tmp_path):

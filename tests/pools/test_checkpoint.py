@@ -44,6 +44,8 @@ def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
             expected[f"effective_degree_normalized{after}"] = pytest.approx(logits.normalized)
         for name in ("confidence", "entropy", "nuclear_norm"):  # in every row
             expected[name] = getattr(effdeg.proxies, name)(model, data[0], **options).value
+        others = [mlp(seed=each) for each in (1, 2, 3) if each != seed]
+        expected["disagreement"] = pytest.approx(effdeg.proxies.disagreement(model, data[0], others, **options).value)
         expected["sharpness@0.05"] = effdeg.proxies.sharpness(model, train, cross_entropy, rho=0.05, **options).value
         expected["jacobian_norm"] = effdeg.proxies.jacobian_norm(model, data, **options).value
         expected["parameter_norm"] = effdeg.proxies.parameter_norm(model).value
@@ -62,10 +64,12 @@ def test_measures_of_predictions(folder, data, train):
     assert row["entropy"] == pytest.approx(-(probabilities * probabilities.log()).sum(1).mean().item())
     expected = effdeg.proxies.thresholded_confidence(model, data[0], train).value
     assert row["thresholded_confidence"] == pytest.approx(expected)
-    (same,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies="entropy", **FAST)
-    assert same == row
-    assert list(row)[3:-1] == ["confidence", "entropy", "nuclear_norm", "thresholded_confidence"]
-    assert list(same)[3:-1] == ["confidence", "nuclear_norm", "thresholded_confidence", "entropy"]
+    names = ["confidence", "entropy", "nuclear_norm", "disagreement", "thresholded_confidence"]
+    assert list(row)[3:-1] == names
+    for name in ("entropy", "disagreement"):  # in its own place, if it is requested
+        (same,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies=name, **FAST)
+        assert same == row
+        assert list(same)[3:-1] == [*(each for each in names if each != name), name]
     with pytest.raises(effdeg.proxies.NotApplicable, match="labeled="):
         measure_pool(mlp(), [folder / "a.pt"], data, proxies=["thresholded_confidence"], **FAST)
 
@@ -75,7 +79,10 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
     torch.save(model.state_dict(), tmp_path / "a.pt")
     (row,) = measure_pool(model, [tmp_path], data[0], **FAST)
     assert list(row) == ["model", "effective_degree", "effective_degree_normalized", "sha256"]
-    for asked in ({"proxies": ["confidence"]}, {"labeled": data}):
+    assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]
+    assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]  # continued
+    assert not (tmp_path / "pool.predictions.npz").exists()
+    for asked in ({"proxies": ["confidence"]}, {"proxies": ["disagreement"]}, {"labeled": data}):
         with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
             measure_pool(model, [tmp_path], data[0], **asked, **FAST)
 
@@ -205,7 +212,6 @@ def test_the_distance_from_the_start_of_training(folder, data):
         ({"labeled": torch.zeros(4, 6)}, "labeled= holds no labels"),
         ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 outputs"),
         ({"train": (torch.zeros(4, 6), torch.rand(4))}, "labels of train must be class ids"),
-        ({"proxies": ["disagreement"]}, r"proxies='disagreement' compares models .* effdeg compare MODEL --weights A"),
     ],
 )
 def test_bad_settings_are_refused_before_any_work(folder, data, options, message, monkeypatch):

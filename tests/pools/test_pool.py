@@ -1,5 +1,6 @@
 """Pools: which checkpoints are measured, and what happens to those that cannot be."""
 
+import math
 import os
 import shutil
 import signal
@@ -33,12 +34,18 @@ def loaded(monkeypatch):
     return names
 
 
+def without_disagreement(rows):
+    """The rows without what depends on the other rows."""
+    return [{name: value for name, value in row.items() if name != "disagreement"} for row in rows]
+
+
 def test_a_pool_is_continued_where_it_ended(folder, data, tmp_path, loaded):
     out = tmp_path / "pool.csv"
     expected = measure_pool(mlp(), [folder], data, **FAST)
     assert loaded == ["a", "b", "c"]
     first = measure_pool(mlp(), [folder / "b.pt"], data, out=out, **FAST)
-    assert first == [expected[1]]
+    assert without_disagreement(first) == without_disagreement([expected[1]])
+    assert math.isnan(first[0]["disagreement"])  # there is no other model
     assert measure_pool(mlp(), [folder], data, out=out, **FAST) == expected
     assert loaded == ["a", "b", "c", "b", "a", "c"]
     assert measure_pool(mlp(), [folder], data, out=out, batch_size=5, **FAST) == expected
@@ -49,7 +56,8 @@ def test_a_pool_is_continued_where_it_ended(folder, data, tmp_path, loaded):
     with pytest.warns(UserWarning, match="measured again, since the weights have changed: a$"):
         rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
     assert loaded[6:] == ["a"]
-    assert rows[1:] == expected[1:]
+    assert without_disagreement(rows[1:]) == without_disagreement(expected[1:])
+    assert rows == measure_pool(mlp(), [folder], data, **FAST)
     assert rows[0]["effective_degree"] != expected[0]["effective_degree"]
 
 
@@ -59,11 +67,86 @@ def test_the_same_weights_are_measured_once(folder, data, tmp_path, loaded):
     assert loaded == ["a", "b", "c"]
     assert [row["model"] for row in rows] == ["a", "b", "c", "twin"]
     assert rows[0] | {"model": "twin"} == rows[3]
+    assert rows[:3] == measure_pool(mlp(), [folder / f"{name}.pt" for name in "abc"], data, **FAST)
+    del loaded[3:]
     shutil.move(folder / "b.pt", folder / "renamed.pt")
     rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
     assert [row["model"] for row in rows] == ["a", "c", "renamed", "twin"]
     assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "c", "renamed", "twin"]
     assert len(loaded) == 3
+
+
+def test_an_interrupted_pool_ends_as_one_that_was_not(folder, data, tmp_path, monkeypatch):
+    outs = [tmp_path / part / "pool.csv" for part in ("whole", "parts")]
+    for out in outs:
+        out.parent.mkdir()
+    measure_pool(mlp(), [folder], data, out=outs[0], **FAST)
+    for interrupted in ("b", "c"):
+
+        def load(model, file, name=interrupted, load=_checkpoint.load_weights):
+            if file.stem == name:
+                raise KeyboardInterrupt
+            load(model, file)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_checkpoint, "load_weights", load)
+            with pytest.raises(KeyboardInterrupt):
+                measure_pool(mlp(), [folder], data, out=outs[1], **FAST)
+    measure_pool(mlp(), [folder], data, out=outs[1], **FAST)
+    whole, parts = ({file.name: file.read_bytes() for file in out.parent.iterdir()} for out in outs)
+    assert parts == whole
+    assert sorted(whole) == ["pool.csv", "pool.predictions.npz", "pool.settings.json"]
+
+
+@pytest.mark.parametrize("lost", ["all", "damaged", "one", "of other settings"])
+def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_path, loaded, lost):
+    out, kept = tmp_path / "pool.csv", tmp_path / "pool.predictions.npz"
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    out.write_text("".join(f"{line},lr\n" for line in out.read_text().splitlines()))
+    table, predictions = out.read_bytes(), kept.read_bytes()
+    arrays = dict(np.load(kept))
+    if lost == "all":
+        kept.unlink()
+    elif lost == "damaged":
+        kept.write_bytes(predictions[:-30])
+    elif lost == "one":
+        np.savez(kept, **arrays | {"sha256": arrays["sha256"][[0, 2]], "classes": arrays["classes"][[0, 2]]})
+    else:
+        np.savez(kept, **arrays | {"settings": "{}", "classes": 1 - arrays["classes"]})
+    again = ["b"] if lost == "one" else ["a", "b", "c"]
+    with pytest.warns(UserWarning, match=rf"since .*pool\.predictions\.npz lacks .*: {', '.join(again)}$"):
+        measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert loaded == ["a", "b", "c", *again]
+    assert out.read_bytes() == table
+    assert lost == "one" or kept.read_bytes() == predictions
+
+
+def test_a_table_from_before_disagreement_is_continued(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    lines = [line.split(",") for line in out.read_text().splitlines()]
+    place = lines[0].index("disagreement")
+    out.write_text("".join(",".join(line[:place] + line[place + 1 :]) + "\n" for line in lines))
+    (tmp_path / "pool.predictions.npz").unlink()
+    (folder / "c.pt").unlink()
+    with pytest.warns(UserWarning, match="lacks their predictions: a, b$"):
+        rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert rows == measure_pool(mlp(), [folder], data, **FAST)
+    table = ranking.read_table(out)
+    assert list(table) == lines[0]
+    assert table["disagreement"] == [*(row["disagreement"] for row in rows), None]
+
+
+def test_disagreement_is_with_all_rows_of_the_table(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    expected = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    (folder / "c.pt").unlink()
+    assert measure_pool(mlp(), [folder], data, out=out, **FAST) == expected[:2]
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:-1]))  # delete the row of c
+    rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert rows == measure_pool(mlp(), [folder], data, **FAST)
+    assert rows[0]["disagreement"] == rows[1]["disagreement"] != expected[0]["disagreement"]
+    assert ranking.read_table(out)["disagreement"] == [row["disagreement"] for row in rows]
 
 
 def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp_path):

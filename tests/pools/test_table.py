@@ -3,9 +3,10 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
-from effdeg.pools._table import PoolTable, settings_file
+from effdeg.pools._table import PoolTable, compute_disagreement, settings_file
 
 SETTINGS = {"paths": 4, "data": {"hash": "abc"}, "components": [1, 3]}
 
@@ -67,3 +68,17 @@ def test_a_damaged_table_is_refused(file, text):
     with pytest.raises(ValueError, match=r"pool\.csv cannot be continued"):
         PoolTable(file, SETTINGS, ["degree", "norm"])
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (3, 7), (9, 40)])
+def test_disagreement_is_that_of_all_pairs(shape):
+    models = np.random.default_rng(0).integers(0, 4, shape)
+    for model, found in enumerate(compute_disagreement(list(models.astype(np.uint8)))):
+        others = [other for other in range(len(models)) if other != model]
+        pairs = [sum(a != b for a, b in zip(models[model], models[other], strict=True)) for other in others]
+        assert found == pytest.approx(sum(pairs) / len(others) / shape[1])
+
+
+def test_a_single_model_disagrees_with_none():
+    assert str(compute_disagreement([np.zeros(3, np.uint8)])) == "[nan]"
+    assert compute_disagreement([]) == []

@@ -105,8 +105,11 @@ def pool(
             progress=not quiet,
         )
     console = Console()
-    console.print(_make_table(rows))
+    shown, hidden = _choose_columns(rows, proxies or [], console.width)
+    console.print(_make_table(rows, shown))
     console.print(escape(f"written: {out}"))
+    if hidden:
+        console.print(f"not shown: {', '.join(hidden)}", highlight=False)
     if others := _list_models(out) - {row["model"] for row in rows}:
         them = shorten(sorted(others), 5)
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
@@ -139,15 +142,38 @@ def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
     return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
 
 
-def _make_table(rows: list[dict[str, Any]]) -> Table:
+def _choose_columns(rows: list[dict[str, Any]], proxies: list[str], width: int) -> tuple[list[str], list[str]]:
+    """Return the columns to print, and those that there is no room for."""
     from effdeg.pools._checkpoint import PREDICTIONS
 
-    accuracies = ["train_accuracy", "test_accuracy", "gap"]
-    others = accuracies if "gap" in rows[0] else [*PREDICTIONS, *accuracies]  # there is no room for all
-    shown = [name for name in ("effective_degree", "effective_degree_normalized", *others) if name in rows[0]]
+    always = ["effective_degree", "effective_degree_normalized", "train_accuracy", "test_accuracy", "gap"]
+    more = [*proxies, "thresholded_confidence", *PREDICTIONS, *(name for name in rows[0] if "effective_degree" in name)]
+    shown: list[str] = [name for name in always if name in rows[0]]
+    hidden: list[str] = []
+    for name in dict.fromkeys(name for name in more if name in rows[0] and name not in shown):
+        fits = 1 + sum(_find_width(rows, each) for each in ("model", *shown, name)) <= width
+        (shown if fits else hidden).append(name)
+    return shown, hidden
+
+
+def _find_width(rows: list[dict[str, Any]], name: str) -> int:
+    """Return the width of a column with its frame."""
+    return 3 + max(map(len, [*_break(name).split(), *(_format(row[name]) for row in rows)]))
+
+
+def _make_table(rows: list[dict[str, Any]], shown: list[str]) -> Table:
     table = Table(title="pool", title_justify="left")
-    for name in ("model", *shown):  # narrow heads leave room for the names of models
-        table.add_column(name.replace("_", "\n"), overflow="fold")
+    for name in ("model", *shown):
+        table.add_column(_break(name), overflow="fold")
     for row in rows:
-        table.add_row(escape(row["model"]), *(f"{row[name]:.4g}" for name in shown))
+        table.add_row(*(escape(_format(row[name])) for name in ("model", *shown)))
     return table
+
+
+def _break(name: str) -> str:
+    """Return the name of a column in several lines: narrow heads leave room for the names of models."""
+    return name.replace("_", "\n").replace("@", "\n@")
+
+
+def _format(cell: Any) -> str:
+    return cell if isinstance(cell, str) else f"{cell:.4g}"

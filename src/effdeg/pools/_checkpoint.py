@@ -28,12 +28,15 @@ from effdeg.io._models import load_weights
 from effdeg.measure import trace
 from effdeg.measure._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
-from effdeg.proxies._evaluator import HalfPrecision, NotApplicable, check_finite
+from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
+from effdeg.proxies._predictions import predict_classes
 from effdeg.proxies._registry import needs_labels
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
-PREDICTIONS = ("confidence", "entropy", "nuclear_norm")
+DISAGREEMENT = "disagreement"
+"""A measure of a checkpoint among others: its row first has the predicted classes, from which the table computes it."""
+PREDICTIONS = ("confidence", "entropy", "nuclear_norm", DISAGREEMENT)
 """Measures of predictions that need no labels: they are in every row, to compare the effective degree with."""
 
 
@@ -127,13 +130,7 @@ class CheckpointMeasurer:
     device: Device
 
     def check_proxies(self) -> None:
-        """Raise if a proxy needs labels and there are none, or another model."""
-        if "disagreement" in self.settings.proxies:
-            raise ValueError(
-                "proxies='disagreement' compares models that differ in their seed alone, and a pool has one checkpoint "
-                "in memory at a time. Compare such checkpoints by effdeg compare MODEL --weights A --weights B --proxy "
-                "disagreement."
-            )
+        """Raise if a proxy needs labels and there are none."""
         needing = [name for name in self.settings.proxies if needs_labels(name)]
         if needing and self.train is None and not self.data.has_labels:
             raise ValueError(
@@ -141,7 +138,7 @@ class CheckpointMeasurer:
                 "examples of data=…."
             )
 
-    def try_out(self) -> dict[str, float]:
+    def try_out(self) -> dict[str, Any]:
         """Measure the model itself on a few examples, to raise now what would fail for every checkpoint."""
         paths = replace(self.settings.paths, paths=1)
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
@@ -159,12 +156,12 @@ class CheckpointMeasurer:
         data = self.data.first(_TRIED)
         return replace(self, model=model, data=data, train=train, settings=settings, workers=0).measure_model()
 
-    def measure(self, file: Path) -> dict[str, float]:
+    def measure(self, file: Path) -> dict[str, Any]:
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
         return self.measure_model()
 
-    def measure_model(self) -> dict[str, float]:
+    def measure_model(self) -> dict[str, Any]:
         """Return the row of the model with the weights that it has."""
         accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
         return {**self._measure_degrees(), **self._measure_predictions(), **self._measure_proxies(), **accuracies}
@@ -184,7 +181,7 @@ class CheckpointMeasurer:
                 row[f"effective_degree_normalized{after}"] = logits.normalized
         return row
 
-    def _measure_predictions(self) -> dict[str, float]:
+    def _measure_predictions(self) -> dict[str, Any]:
         names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
         try:
             return self._evaluate([name for name in names if name not in self.settings.proxies], self.data)
@@ -193,25 +190,25 @@ class CheckpointMeasurer:
                 raise
             return {}
 
-    def _measure_proxies(self) -> dict[str, float]:
+    def _measure_proxies(self) -> dict[str, Any]:
         proxies = self.settings.proxies
         row = self._evaluate([name for name in proxies if not needs_labels(name)], self.data)
         row |= self._evaluate([name for name in proxies if needs_labels(name)], (self.train or self.data).examples)
         return {name: row[name] for name in proxies}
 
-    def _evaluate(self, names: Sequence[str], data: LabeledExamples | Examples) -> dict[str, float]:
-        """Return proxies; of ``LabeledExamples`` the inputs alone are read."""
+    def _evaluate(self, names: Sequence[str], data: LabeledExamples | Examples) -> dict[str, Any]:
+        """Return proxies, from one pass; of ``LabeledExamples`` the inputs alone are read."""
         if not names:
             return {}
         settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed")}
+        evaluator: Any  # in the place of a model
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HalfPrecision)  # said once for the whole pool
-            return evaluate(
+            with Evaluator.open(
                 self.model,
                 data,
                 cross_entropy,
-                names=names,
                 reference=self.reference if "distance" in names else None,
                 labeled=self.labeled.examples if self.labeled and "thresholded_confidence" in names else None,
                 examples=settings.proxy_examples,
@@ -220,7 +217,10 @@ class CheckpointMeasurer:
                 dtype=settings.dtype,
                 degree=settings.degree,
                 **paths,
-            ).row()
+            ) as evaluator:
+                found = evaluate(evaluator, None, names=[name for name in names if name != DISAGREEMENT]).row()
+                classes = {DISAGREEMENT: predict_classes(evaluator).numpy()} if DISAGREEMENT in names else {}
+        return {name: (found | classes)[name] for name in names}
 
     def _measure_accuracies(self) -> dict[str, float]:
         row = {}

@@ -24,7 +24,7 @@ from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
-from effdeg.pools._table import PoolTable, Row
+from effdeg.pools._table import PoolTable, Row, predictions_file
 
 
 def measure_pool(
@@ -55,10 +55,15 @@ def measure_pool(
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
-    (``effective_degree_normalized``), as in the paper; proxies that need only predictions, ``confidence``, ``entropy``
-    and ``nuclear_norm``; the requested proxies; and, where there are labels,
+    (``effective_degree_normalized``), as in the paper; proxies that need only predictions, ``confidence``, ``entropy``,
+    ``nuclear_norm`` and ``disagreement``; the requested proxies; and, where there are labels,
     ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
     :func:`effdeg.ranking.rank` takes the rows or the file.
+
+    ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
+    classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
+    (2022) compare runs that differ in their seed alone; in a pool of different settings it is the distance from the
+    consensus of the pool.
 
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
     call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
@@ -93,8 +98,9 @@ def measure_pool(
         dtype: Run the models in this precision.
         ray: Distribute the checkpoints over a Ray cluster: its address, ``"auto"``, or ``"local"`` for the cores of
             this machine. The weights must have the same path on all machines. On ``"cuda"`` each checkpoint has a GPU.
-        out: The ``.csv`` file of the table. Its settings are written next to it, as ``….settings.json``. Columns that
-            were added to it are kept, and so are rows of checkpoints that are not among ``weights``.
+        out: The ``.csv`` file of the table. Its settings and the predicted classes are written next to it, as
+            ``….settings.json`` and ``….predictions.npz``. Columns that were added to it are kept, and so are rows of
+            checkpoints that are not among ``weights``.
         progress: Show a progress bar.
 
     Returns:
@@ -119,8 +125,8 @@ def measure_pool(
         ...     )
         >>> [row["model"] for row in rows]
         ['seed0', 'seed1', 'seed2', 'seed3']
-        >>> print(*list(rows[0])[1:-1])
-        effective_degree effective_degree_normalized confidence entropy nuclear_norm parameter_norm test_accuracy
+        >>> print(*list(rows[0])[3:-1])
+        confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
     """
     files, target = name_checkpoints(weights), _check_target(out)
     settings = RowSettings(
@@ -158,6 +164,7 @@ def measure_pool(
     _drop_changed(table, names)
     _reuse_rows(table, names, files)
     _add_missing(table, names, files, run, progress=progress)
+    table.write()  # rows may have been deleted, which others disagreed with
     return [table.rows[name] for name in files if name in table.rows]
 
 
@@ -263,9 +270,12 @@ def _add_missing(
     progress: bool,
 ) -> None:
     """Measure the checkpoints that are not in the table yet."""
-    missing = {digest: files[same[0]].absolute() for digest, same in names.items() if not table.find(digest)}
+    missing = {digest: files[same[0]].absolute() for digest, same in names.items() if not table.has(digest)}
     if not missing:
         return
+    if table.file and (again := [name for digest in missing for name in names[digest] if name in table.rows]):
+        lost = predictions_file(table.file)
+        warnings.warn(f"measured again, since {lost} lacks their predictions: {', '.join(again)}", stacklevel=3)
     reason = ""
     with progress_bar("checkpoints", len(missing), enabled=progress) as update:
         for number, (digest, measures) in enumerate(run(missing), start=1):

@@ -15,7 +15,7 @@ from effdeg.pools._checkpoint import CheckpointMeasurer
 
 _TIMEOUT = 10.0  # seconds
 
-Outcomes = Iterator[tuple[str, dict[str, float] | str]]
+Outcomes = Iterator[tuple[str, dict[str, Any] | str]]
 """By the checksums of checkpoints: their measures, or why there are none."""
 
 
@@ -82,7 +82,7 @@ def find_gpu(model: nn.Module, device: Device) -> str | None:
     return None if kind == "cpu" else kind
 
 
-def _measure(measurer: CheckpointMeasurer, file: Path) -> dict[str, float] | str:
+def _measure(measurer: CheckpointMeasurer, file: Path) -> dict[str, Any] | str:
     """Return the measures of a checkpoint, or why there are none."""
     try:
         return measurer.measure(file)

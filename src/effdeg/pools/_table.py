@@ -1,13 +1,22 @@
-"""A table of a pool that grows row by row: a ``.csv`` file, and next to it the settings that its rows share."""
+"""A table of a pool that grows row by row: a ``.csv`` file, and next to it the settings that its rows share.
+
+The disagreement of a row changes with every other row. It is computed from the classes that the checkpoints predict,
+which are in a third file.
+"""
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from effdeg._utils.files import to_json, write_atomically, write_json
+import numpy as np
+from numpy.typing import NDArray
+
+from effdeg._utils.files import dump, to_json, write_atomically, write_json
+from effdeg.pools._checkpoint import DISAGREEMENT
 
 Row = dict[str, Any]
 
@@ -18,13 +27,15 @@ class PoolTable:
     def __init__(self, file: Path | None, settings: Mapping[str, Any], columns: Iterable[str]) -> None:
         self.file, self._numbers = file, list(columns)
         self.rows: dict[str, Row] = {}
-        self._added: dict[str, Row] = {}  # what others have added to rows that were dropped
+        self._added: dict[str, Row] = {}  # what others have added to rows that were dropped or replaced
+        self._settings = to_json(settings)
+        self._classes: dict[str, NDArray[np.integer]] = {}  # predicted, by checksum
         if file is None:
             return
-        settings = json.loads(to_json(settings))
+        settings = json.loads(self._settings)
         if file.exists():
             _check_settings(file, settings)
-            self.rows = self._read(file)
+            self.rows, self._classes = self._read(file), self._read_classes(file)
         else:
             write_json(settings_file(file), settings)
 
@@ -32,14 +43,22 @@ class PoolTable:
         """Return the rows of a checkpoint with this checksum, by name."""
         return {name: row for name, row in self.rows.items() if row["sha256"] == checksum}
 
+    def has(self, checksum: str) -> bool:
+        """Return whether all that a checkpoint with this checksum adds to the table is there."""
+        return bool(self.find(checksum)) and (DISAGREEMENT not in self._numbers or checksum in self._classes)
+
     def is_stale(self, name: str, checksum: str) -> bool:
         """Return whether the row of this name is that of another checkpoint."""
         return name in self.rows and self.rows[name]["sha256"] != checksum
 
-    def add(self, names: Iterable[str], checksum: str, measures: Mapping[str, float]) -> None:
-        """Add the row of a checkpoint, under each of its names, and write the table."""
+    def add(self, names: Iterable[str], checksum: str, measures: Mapping[str, Any]) -> None:
+        """Add or replace the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
+        if isinstance(classes := numbers.get(DISAGREEMENT), np.ndarray):  # not a copy of another row
+            self._classes[checksum] = classes
+            self._write_classes()
         for name in names:
+            self._keep_added(name)
             self.rows[name] = {"model": name, **numbers, "sha256": checksum, **self._added.get(name, {})}
         self.write()
 
@@ -52,11 +71,12 @@ class PoolTable:
 
     def drop(self, name: str) -> None:
         """Remove a row, on the disk only when the table is next written; columns of others come back with the name."""
-        row = self.rows.pop(name)
-        self._added[name] = {key: cell for key, cell in row.items() if key not in {"model", "sha256", *self._numbers}}
+        self._keep_added(name)
+        del self.rows[name]
 
     def write(self) -> None:
-        """Write the table, if it has a file."""
+        """Compare the predictions of all rows, and write the table, if it has a file."""
+        self._fill_disagreement()
         if self.file is None:
             return
         columns = dict.fromkeys(["model", *self._numbers, *(name for row in self.rows.values() for name in row)])
@@ -66,12 +86,44 @@ class PoolTable:
         writer.writerows(self.rows.values())
         write_atomically(self.file, stream.getvalue().encode())
 
+    def _keep_added(self, name: str) -> None:
+        own = {"model", "sha256", *self._numbers}
+        if name in self.rows:
+            self._added[name] = {key: cell for key, cell in self.rows[name].items() if key not in own}
+
+    def _fill_disagreement(self) -> None:
+        if DISAGREEMENT not in self._numbers:
+            return
+        checksums = {row["sha256"] for row in self.rows.values()} & self._classes.keys()
+        shares = compute_disagreement([self._classes[each] for each in checksums])
+        by_checksum = dict(zip(checksums, shares, strict=True))
+        for row in self.rows.values():
+            row[DISAGREEMENT] = by_checksum.get(row["sha256"], math.nan)
+
+    def _write_classes(self) -> None:
+        if self.file is None:
+            return
+        checksums, classes = list(self._classes), np.stack(list(self._classes.values()))
+        small = classes.astype(np.min_scalar_type(classes.max()))
+        content = dump(lambda to: np.savez(to, settings=self._settings, sha256=checksums, classes=small))
+        write_atomically(predictions_file(self.file), content)
+
+    def _read_classes(self, file: Path) -> dict[str, NDArray[np.integer]]:
+        try:
+            with predictions_file(file).open("rb") as stream, np.load(stream) as kept:
+                if str(kept["settings"]) == self._settings:  # else those of an earlier table in the same place
+                    return dict(zip(kept["sha256"].tolist(), kept["classes"], strict=True))
+        except Exception:  # missing or damaged in any way
+            pass
+        return {}
+
     def _read(self, file: Path) -> dict[str, Row]:
         try:
             with file.open(encoding="utf-8", newline="") as stream:
                 read = list(csv.DictReader(stream, strict=True))
             # Columns that someone has added, such as hyperparameters, are kept as they are.
-            numbers = [{name: float(row[name]) for name in self._numbers} for row in read]
+            parsed = [name for name in self._numbers if name != DISAGREEMENT]
+            numbers = [{name: float(row[name]) for name in parsed} for row in read]
             return {
                 row["model"]: row | found | {"sha256": row["sha256"]} for row, found in zip(read, numbers, strict=True)
             }
@@ -80,6 +132,26 @@ class PoolTable:
                 f"{file} cannot be continued: it is not the table that was written here ({error!r}). Move it away, or "
                 "choose another file with out=."
             ) from error
+
+
+def compute_disagreement(classes: Sequence[NDArray[np.integer]]) -> list[float]:
+    """Return how much each model disagrees with the others, from the class that each predicts for every example.
+
+    The share of examples for which two models predict different classes, averaged over the other models: NaN for a
+    single model. Votes are counted instead of comparing all pairs.
+    """
+    if len(classes) < 2:
+        return [math.nan] * len(classes)
+    predicted = np.stack(classes)
+    models, examples = predicted.shape
+    agreeing = sum(np.bincount(votes)[votes] for votes in predicted.T)  # each model also agrees with itself
+    shares: list[float] = ((models * examples - agreeing) / ((models - 1) * examples)).tolist()
+    return shares
+
+
+def predictions_file(file: Path) -> Path:
+    """Return the file with the predicted classes of a table: ``pool.csv`` has ``pool.predictions.npz``."""
+    return file.with_suffix(".predictions.npz")
 
 
 def settings_file(file: Path) -> Path:

@@ -236,6 +236,11 @@ def check_labeled(evaluator: Evaluator) -> None:
     _get_classes(labels)
 
 
+def predict_classes(evaluator: Evaluator) -> Tensor:
+    """Return the class that the model predicts for each example."""
+    return _log_probabilities(evaluator).argmax(1)
+
+
 def _log_probabilities(evaluator: Evaluator) -> Tensor:
     """Return the logarithms of the probabilities, examples × classes."""
     return evaluator.once("log probabilities", lambda: _compute_log_probabilities(evaluator))

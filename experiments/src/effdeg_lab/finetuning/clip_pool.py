@@ -27,7 +27,10 @@ from effdeg_lab.studies.pool import REFERENCE, list_measures
 from effdeg_lab.studies.random_pool import rank_within
 
 FIGURES = {"with mixup": 3, "without mixup": 8}
-NOTE = "The effective degree (@: principal components), confidence, entropy and nuclear norm use validation images."
+NOTE = (
+    "The effective degree (@: principal components), confidence, entropy, nuclear norm and disagreement (with all "
+    "other models) use validation images."
+)
 HYPERPARAMETERS = ("lr", "wd", "epochs", "smoothing", "mix", "aug")
 PROXIES = (
     *(f"sharpness@{rho:g}" for rho in (0.01, 0.05, 0.1)),
