@@ -40,6 +40,8 @@ RESULTS = Path(__file__).parent.parent / "results"
 GRID_AXES = ("batch", "lr")
 # The measures that effective degrees are compared with in the README, each at several radii or percentiles.
 BY_VARIANT = {"sharpness": "sharpness", "adaptive sharpness": "adaptive_sharpness", "margin": "-margin"}
+# The networks of a random search, in the README.
+ARCHITECTURES = {"resnet9": "ResNet-9s", "mlp": "MLPs"}
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
@@ -288,7 +290,7 @@ def make_results() -> str:
     gap = "Pearson correlation with the generalization gap (train − test accuracy)"
     networks, transformers = pool("cifar10-resnet18-pool"), pool("cifar10-vit-pool")
     fitted = keep_fitted(transformers.models)
-    lines.append(_format_search(f"{gap} of CIFAR-10", "cifar10-random-pool"))
+    lines.append(_format_search(gap, "cifar10-random-pool"))
     lines.append(_format_pool(f"the same, {len(networks.models)} ResNet-18s, training images", networks.models))
     lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted))
     seeds = len(results("cifar10-contest").seeds)
@@ -331,8 +333,9 @@ def _format_search(setting: str, name: str) -> str:
     best["confidence"] = found["-confidence_test"]
     others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
     raw, normalized = (_signed(found[f"effective_degree{kind}_test"]) for kind in ("", "_normalized"))
-    count = len(pool(name).models)
-    return f"| {setting}, {count} small networks, unlabeled test images | {raw}; normalized {normalized} | {others} |"
+    kinds = Counter(model["architecture"] for model in pool(name).models)
+    networks = " and ".join(f"{count} {ARCHITECTURES[kind]}" for kind, count in kinds.items())
+    return f"| {setting}, {networks}, unlabeled test images | {raw}; normalized {normalized} | {others} |"
 
 
 def _format_accuracies(setting: str, name: str, table: int, column: int) -> str:

@@ -9,12 +9,14 @@ import re
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from effdeg import Penalty
 from effdeg_lab import Run, all_recipes, find_recipe
 from effdeg_lab.results import collect
+from effdeg_lab.studies.random_pool import rank_within
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "findings").glob("*.md")]
@@ -574,16 +576,61 @@ def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
     assert read_interval(one_width)[0] < read_interval(within)[0]
     assert all(read_interval(rows[name][2])[1] > 0.6 for name in ("sharpness@0.01", "-confidence_test", "entropy_test"))
     assert find_sign(rows["parameter_norm"][0]) == find_sign(rows["distance"][0]) == -1
+    assert all(read_interval(together)[0] > read_interval(rows[name][1])[1] for name in ("sharpness@0.01", "distance"))
+    assert min(model["train_accuracy"] for model in docs("lab_tables").pool("cifar10-random-pool").models) > 0.99
 
     pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
     names = ("effective_degree_normalized_test@1", "sharpness@0.1", "parameter_norm")
     assert [pearson[name] for name in names] == [1, -1, 0]
+    assert not any(find_sign(row[4]) for row in tables("finetune-pool")[0].rows)  # Kendall's τ without mixup
     rows = {row[0]: row[1:] for row in tables("finetune-pool")[3].rows}
     assert next(iter(rows)) == "distance"
     fitted = {name: find_sign(cells[2]) for name, cells in rows.items() if "degree" in name or "sharpness" in name}
     assert len(fitted) == 5
     assert not any(fitted.values())
+    assert find_sign(rows["distance"][2]) == 0
     assert docs("lab_tables").judge("finetune-pool").reason is not None  # training accuracy explains as much
+    models = docs("lab_tables").pool("finetune-pool").models
+    models = [{**model, "smoothed": model["smoothing"] > 0} for model in models]
+    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
+    mixed = [model["recipe"] == "with mixup" for model in models if model not in fitted]
+    assert sum(mixed) >= 0.9 * len(mixed)
+    scores = rank_within(fitted, list(names[:2]), ["recipe", "smoothed"]).scores
+    assert not any(each.kendall.interval[0] > 0 or each.kendall.interval[1] < 0 for each in scores.values())
+
+
+def regress_out(values, models):
+    """Return what a linear model of all hyperparameters leaves of some values."""
+    columns = []
+    for model in models:
+        sgd, numbers = model["optimizer"] == "sgd", np.log([model["lr"], model["weight_decay"]])
+        rest = [math.log(read_width(model)), math.log(model["batch"]), model["alpha"]]
+        columns.append([1.0, sgd, *sgd * numbers, *(not sgd) * numbers, *rest])
+    design = np.array(columns)
+    return values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+
+
+def read_width(model):
+    return int(model["network"].removeprefix("resnet9-"))
+
+
+def test_neither_width_nor_learning_rate_explains_the_random_search(docs):
+    """Where this changes, so must the sentences of which-model.md."""
+    models = [{**model, "width": read_width(model)} for model in docs("lab_tables").pool("cifar10-random-pool").models]
+    scores = rank_within(models, ("-width", "sharpness@0.01", "-confidence_test"), ["recipe"]).scores
+    assert max(scores, key=lambda name: scores[name].kendall.value) == "-width"
+    for recipe, most in (("without mixup", 0.8), ("with mixup", 0.5)):
+        inside = [model for model in models if model["recipe"] == recipe]
+        gaps = np.array([model["gap"] for model in inside])
+        left = regress_out(gaps, inside)
+        assert left.var() < 0.2 * gaps.var()
+
+        def correlate(name, inside=inside, left=left):
+            values = np.array([model[name] for model in inside])
+            return np.corrcoef(regress_out(values, inside), left)[0, 1]
+
+        assert min(map(correlate, ("effective_degree_normalized_test", "effective_degree_normalized_test@1"))) > 0.9
+        assert max(correlate("sharpness@0.01"), -correlate("confidence_test")) < most
 
 
 def test_what_the_pages_say_of_fine_tuning_is_what_was_found(docs):
@@ -594,8 +641,15 @@ def test_what_the_pages_say_of_fine_tuning_is_what_was_found(docs):
     shifted = {row[0]: float(row[5].split(" ")[0]) for row in table.rows}
     assert max(shifted, key=shifted.get) == "Mixup"
     assert {row[0] for row in curves.rows if row[2] == "above"} == {"Mixup", "ED", "ED, own ends"}
+    assert {row[0]: row[1] for row in curves.rows}["ED"] == "crosses"
+    means = {row[0]: [float(cell.split(" ")[0]) for cell in row[2:5]] for row in table.rows}
+    gains = {name: np.sign(np.subtract(means[name], means["Plain (LP-FT)"])).tolist() for name in ("ED", "Mixup")}
+    assert gains == {"ED": [-1, -1, 1], "Mixup": [1, 1, 1]}  # on paintings, cartoons, sketches
     best = max(soups.rows, key=lambda row: float(row[-1]))
     assert best[0] == "Mixup: uniform soup"
+    under_shifts = {row[0]: float(row[-1]) for row in soups.rows}
+    assert under_shifts["ED: uniform soup"] > under_shifts["Plain (LP-FT): uniform soup"]
+    assert under_shifts["ED, own ends: greedy soup"] < under_shifts["Plain (LP-FT): greedy soup"]
 
 
 def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
