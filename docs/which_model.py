@@ -6,8 +6,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from effdeg.ranking import Ranking, Score
-from effdeg_lab.studies.pool import REFERENCE
-from effdeg_lab.studies.random_pool import correlate_given_training, rank_within
+from effdeg_lab.studies.pool import REFERENCE, correlate_given_training
+from effdeg_lab.studies.random_pool import rank_within
 
 Models = Sequence[Mapping[str, Any]]
 # From this training accuracy on a network is said to fit its training images.
