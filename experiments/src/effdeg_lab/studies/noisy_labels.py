@@ -1,7 +1,6 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
@@ -44,7 +43,6 @@ SCORES = {
 """The scores of labels, by their names in summaries."""
 
 
-@dataclass(frozen=True)
 class NoisyLabels(Study):
     """Compares methods that are trained with wrong labels, and scores that should find these labels.
 

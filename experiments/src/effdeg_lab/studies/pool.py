@@ -74,7 +74,6 @@ class ModelPool:
         return max(known, key=_pearson, default=None)
 
 
-@dataclass(frozen=True)
 class Pool(Study):
     """Ranks measures by how closely they follow the generalization gap over a pool of models.
 
