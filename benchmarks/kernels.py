@@ -38,20 +38,20 @@ FRAMES = (4096, 12288)  # of an update of PPO, and of one with the penalty
 _SHAPES = ((64, 4, 1), (64, 4, 2), (64, 4, 3), (128, 8, 1), (128, 8, 2), (128, 4, 2))
 
 
-def _list_tiles(side: str, shapes: tuple[tuple[int, int, int], ...], programs: tuple[int, ...]) -> list[dict[str, int]]:
+def _list_tiles(side: str, programs: tuple[int, ...]) -> list[dict[str, int]]:
     return [
         {side: count, "num_warps": warps, "num_stages": stages, "programs": each}
-        for count, warps, stages in shapes
+        for count, warps, stages in _SHAPES
         for each in programs
     ]
 
 
 _ONCE = [{"PIXELS": pixels, "num_warps": warps} for pixels, warps in ((32, 4), (64, 4), (128, 8))]
-_CONVOLVE, _SUM = _list_tiles("PAIRS", _SHAPES, (1056, 2112)), _list_tiles("PAIRS", _SHAPES, (264, 528))
+_CONVOLVE, _SUM = _list_tiles("PAIRS", (1056, 2112)), _list_tiles("PAIRS", (264, 528))
 CONVOLUTION_TILES: dict[str, list[dict[str, int]]] = {
     **{f"convolve {kind} {inputs}": _CONVOLVE for kind in ("forward", "backward") for inputs in (16, 32)},
     **{f"sum_weights {kind} {inputs}": _SUM for kind in ("rectified", "as is") for inputs in (16, 32)},
-    **dict.fromkeys(("look", "sum_look"), _list_tiles("PIXELS", _SHAPES, (528, 1056))),
+    **dict.fromkeys(("look", "sum_look"), _list_tiles("PIXELS", (528, 1056))),
     **dict.fromkeys(("pool", "unpool"), _ONCE),
 }
 DEPTH = 12

@@ -36,8 +36,6 @@ from effdeg_lab.studies.shifts import Shifts
 from effdeg_lab.tables import escape_markdown, to_markdown, to_sentence
 
 RESULTS = Path(__file__).parent.parent / "results"
-# Weight decay hardly moves the gap of the two pools of the paper.
-GRID_AXES = ("batch", "lr")
 # The measures that effective degrees are compared with in the README, each at several radii or percentiles.
 BY_VARIANT = {"sharpness": "sharpness", "adaptive sharpness": "adaptive_sharpness", "margin": "-margin"}
 # The networks of a random search, in the README.
@@ -115,8 +113,8 @@ def fill(mark: str) -> str:
         "resnet-pool": lambda: make_pool_table("cifar10-resnet18-pool"),
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
         "imagenet": format_imagenet,
-        "which-model": lambda: which_model.make_pools_table(read_grids(), GRID_AXES),
-        "which-model mixed": lambda: which_model.make_mixed_table(read_grids(), GRID_AXES),
+        "which-model": lambda: which_model.make_pools_table(read_grids()),
+        "which-model mixed": lambda: which_model.make_mixed_table(read_grids()),
         "which-model choice": lambda: which_model.make_choice_table(read_grids()),
     }
     return blocks[mark]()

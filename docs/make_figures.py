@@ -98,7 +98,7 @@ def draw() -> None:
 def draw_which_model() -> None:
     """Draw the gap of the models of two architectures against four measures."""
     for theme in THEMES:
-        for name, figure in which_model.plot(lab_tables.read_grids(), lab_tables.GRID_AXES, theme).items():
+        for name, figure in which_model.plot(lab_tables.read_grids(), theme).items():
             figure.savefig(FIGURES / f"which-model-{name}-{theme}.png")
 
 

@@ -6,10 +6,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from effdeg.ranking import Ranking, Score
-from effdeg_lab.studies.pool import REFERENCE
-from effdeg_lab.studies.random_pool import correlate_given_training, rank_within
+from effdeg_lab.studies.pool import REFERENCE, correlate_given_training
+from effdeg_lab.studies.random_pool import rank_within
 
 Models = Sequence[Mapping[str, Any]]
+# Models with equal values of these are replicates: weight decay hardly moves the gap of the two pools of the paper.
+AXES = ("batch", "lr")
 # From this training accuracy on a network is said to fit its training images.
 FIT = 0.99
 # What a measure is computed from, the cheapest first; the effective degree of test images needs no labels.
@@ -31,30 +33,30 @@ MEASURES = {
 PLOTTED = ("effective_degree_test", "effective_degree_normalized_test", "total_variation", "average_sharpness@0.01")
 
 
-def rank_models(models: Models, axes: Sequence[str], *, mixed: bool = False) -> Ranking:
+def rank_models(models: Models, axes: Sequence[str] = AXES, *, mixed: bool = False) -> Ranking:
     """Rank the measures within architectures, or as if all models had one; models with equal axes are replicates."""
     return rank_within(models, list(MEASURES), [] if mixed else ["architecture"], axes)
 
 
-def make_pools_table(pools: Mapping[str, Models], axes: Sequence[str]) -> str:
+def make_pools_table(pools: Mapping[str, Models]) -> str:
     """Tabulate Kendall's τ with the gap in each pool: among all models, and among those that fit."""
     heads, columns = [], []
     for title, models in pools.items():
         fitted = keep_fitted(models)
         for head, kept in ((f"{title}: all {len(models)}", models), (f"the {len(fitted)} that fit", fitted)):
             heads.append(head)
-            columns.append(rank_models(kept, axes, mixed=True).scores)
+            columns.append(rank_models(kept, mixed=True).scores)
     lines = [f"| Kendall's τ with the gap | needs | {' | '.join(heads)} |", "|---|---|" + "---|" * len(heads)]
     for name, needs in MEASURES.items():
         lines.append(f"| {_name(name)} | {needs} | {' | '.join(_format(each[name]) for each in columns)} |")
     return "\n".join(lines) + "\n"
 
 
-def make_mixed_table(pools: Mapping[str, Models], axes: Sequence[str]) -> str:
+def make_mixed_table(pools: Mapping[str, Models]) -> str:
     """Tabulate what is left of a correlation over several architectures within each of them, among models that fit."""
     models = [model for each in pools.values() for model in keep_fitted(each)]
-    within = rank_models(models, axes)
-    mixed = rank_models(models, [*axes, "architecture"], mixed=True)
+    within = rank_models(models)
+    mixed = rank_models(models, [*AXES, "architecture"], mixed=True)
     heads = ["within architectures", "given training accuracy", "all as one"]
     lines = [
         f"| {len(models)} models that fit | τ {heads[0]} | r {heads[0]} | r {heads[1]} | τ {heads[2]} | r {heads[2]} |",
@@ -85,10 +87,10 @@ def make_choice_table(pools: Mapping[str, Models]) -> str:
     return "\n".join([*lines, f"| at random: the mean (worst to best) | {' | '.join(means)} |"]) + "\n"
 
 
-def plot(pools: Mapping[str, Models], axes: Sequence[str], theme: str) -> dict[str, Figure]:
+def plot(pools: Mapping[str, Models], theme: str) -> dict[str, Figure]:
     """Plot the gap of the models that fit against four measures, a figure for each architecture."""
     models = [model for each in pools.values() for model in keep_fitted(each)]
-    return rank_models(models, axes).plot_strata(PLOTTED, theme=theme)
+    return rank_models(models).plot_strata(PLOTTED, theme=theme)
 
 
 def keep_fitted(models: Models) -> list[Mapping[str, Any]]:

@@ -14,6 +14,11 @@ def same_draw(penalty, x, y=None):
     return points
 
 
+def split(batch):
+    """Return the examples of a batch, each a mapping."""
+    return [dict(zip(batch, example, strict=True)) for example in zip(*batch.values(), strict=True)]
+
+
 def tokens(examples=10, length=7):
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(3, length + 1, (examples, 1), generator=generator)

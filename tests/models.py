@@ -122,3 +122,19 @@ class TwoInputs(nn.Module):
         if isinstance(left, Pair):
             left, right = left.left, left.right
         return torch.tanh(self.left(left)) * self.right(right)
+
+
+def never(*_, **__):
+    """A model that must not be run."""
+    raise AssertionError("the model was run before the error")
+
+
+class Unexpected(nn.Module):
+    """A module that must not be run."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        never()

@@ -38,6 +38,14 @@ def assert_close(found, expected, *, rel):
         assert found == (pytest.approx(expected, rel=rel) if isinstance(expected, float) else expected)
 
 
+def assert_same_gradients(value, expected, model, twin):
+    """Two numbers agree, and so do their gradients: of one by a model's parameters, of the other by its twin's."""
+    torch.testing.assert_close(value, expected)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(*([each.grad for each in network.parameters()] for network in (model, twin)))
+
+
 @contextmanager
 def assert_left_as_it_came(model, *, but=()):
     """What runs inside leaves everything about a model as it was, also when it raises.

@@ -16,7 +16,7 @@ RECIPE = Recipe(
     name="noisy",
     title="Wrong labels",
     settings=Toy(data="cifar10n-worst"),
-    study=NoisyLabels(candidate="ed"),
+    study=NoisyLabels(),
     methods=(Method("plain", "Baseline"), Method("mixup", "Mixup", {"regularizer": "mixup"}), Method("ed", "ED", ED)),
     grid={"data": ("cifar10n-aggregate", "cifar10n-worst")},
     **BASE,
@@ -49,7 +49,7 @@ def get_results(runs):
     ("leads", "word"),
     [((0.03, 0.04), "holds"), ((0.03, -0.02), "does not hold"), ((0.03, 0.011), "not decided")],
 )
-def test_the_candidate_must_lead_on_every_label_set(leads, word):
+def test_ed_must_lead_on_every_label_set(leads, word):
     verdict = RECIPE.study.claim(get_results(make_runs(leads)))
     assert verdict.word == word
     assert verdict.quantity == "ED minus Mixup, points"  # the best of the others
@@ -57,7 +57,7 @@ def test_the_candidate_must_lead_on_every_label_set(leads, word):
         assert verdict.value == pytest.approx(100 * (leads[1] - 0.01))
 
 
-def test_a_label_set_without_the_candidate_or_without_any_run_decides_nothing():
+def test_a_label_set_without_ed_or_without_any_run_decides_nothing():
     runs = [run for run in make_runs((0.03, 0.04)) if (run.method, run.settings["data"]) != ("ed", WORST)]
     assert RECIPE.study.claim(get_results(runs)).word == "not decided"
     runs = [run for run in make_runs((0.03, 0.04)) if run.settings["data"] == WORST]

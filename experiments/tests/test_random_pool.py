@@ -15,8 +15,8 @@ from effdeg_lab.engine import classify
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.results import collect
 from effdeg_lab.search import draw_points
-from effdeg_lab.studies.pool import read_models
-from effdeg_lab.studies.random_pool import RandomPool, correlate_given_training
+from effdeg_lab.studies.pool import correlate_given_training, read_models
+from effdeg_lab.studies.random_pool import RandomPool
 
 VARIANTS = [f"effective_degree{kind}_test@{m}" for m in (1, 3, 10) for kind in ("", "_normalized")]
 
@@ -145,6 +145,8 @@ def test_correlations_given_training_accuracy_are_means_over_strata():
         found.append(-inverse[0, 1] / np.sqrt(inverse[0, 0] * inverse[1, 1]))
     assert correlate_given_training(ranking, "a") == pytest.approx((9 * found[0] + 29 * found[1]) / 38)
     assert correlate_given_training(ranking, "train_accuracy") is None
+    alone = rank(rows[:10], measures=["a", "train_accuracy"], resamples=100)
+    assert correlate_given_training(alone, "a") == pytest.approx(found[0])
 
 
 def test_there_is_a_figure_of_four_panels_for_each_stratum(results):

@@ -179,7 +179,7 @@ def test_the_study_reads_what_runs_leave(tmp_path):
         cost="nothing",
         settings=small(suspect=60),
         run=classify.train,
-        study=noisy_labels.NoisyLabels(candidate="ed"),
+        study=noisy_labels.NoisyLabels(),
         methods=(Method("plain", "Baseline"), Method("ed", "ED", {"regularizer": "ed"})),
     )
     for method in recipe.methods:

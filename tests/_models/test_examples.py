@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 import effdeg
 from effdeg._models import examples as examples_module
-from tests.models import mlp
+from tests.models import mlp, never
 
 FAST = {"paths": 10, "nodes": 8, "degree": 4}
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
@@ -49,10 +49,6 @@ class Recording(Dataset):
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(zip(X, Y, strict=True))
-
-
-def never(*_, **__):
-    raise AssertionError("the model was run")
 
 
 def generator():

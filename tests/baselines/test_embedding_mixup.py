@@ -10,7 +10,7 @@ from effdeg.baselines import embedding_mixup
 from effdeg.baselines._mixup import Mixing
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y, tokens
-from tests.models import Shared, Tokens, WithTupleLayer, mlp
+from tests.models import Shared, Tokens, Unexpected, WithTupleLayer, mlp
 from tests.train.test_loops import Checkpointed
 
 LABELS = torch.randint(3, (10,), generator=torch.Generator().manual_seed(2))
@@ -145,15 +145,6 @@ def test_wrapped_models(tmp_path):
     finally:
         torch.distributed.destroy_process_group()
     torch.testing.assert_close([parameter.grad for parameter in model.parameters()], list(gradients))
-
-
-class Unexpected(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        raise AssertionError("the model was run before the error")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from effdeg.baselines import ICT
-from tests.baselines.test_embedding_mixup import Unexpected
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
-from tests.models import TwoInputs, mlp
+from tests.models import TwoInputs, Unexpected, mlp
+from tests.properties import assert_same_gradients
 
 U = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 
@@ -36,10 +36,8 @@ def test_one_example_at_a_time():
     expected = consistency_slowly(twin, teacher, share, partners)
     torch.testing.assert_close(outputs, twin(X))
     torch.testing.assert_close(value, expected)
-    (cross_entropy(outputs, Y) + 3 * value).backward()
-    (cross_entropy(twin(X), Y) + 3 * expected).backward()
-    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    losses = cross_entropy(outputs, Y) + 3 * value, cross_entropy(twin(X), Y) + 3 * expected
+    assert_same_gradients(*losses, model, twin)
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 

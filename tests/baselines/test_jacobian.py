@@ -12,7 +12,7 @@ from effdeg._models.derivatives import double_differentiable
 from effdeg.baselines import JacobianPenalty
 from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
-from tests.models import Pair, Shared, Tokens, TwoInputs, WithTupleLayer, mlp
+from tests.models import Pair, Shared, Tokens, TwoInputs, Unexpected, WithTupleLayer, mlp
 
 
 def jacobian_norm(function, *inputs):
@@ -375,11 +375,6 @@ def test_the_layer_does_not_become_a_part_of_the_penalty():
     penalty = JacobianPenalty(2, at=model[1])
     assert not list(penalty.modules())[1:]
     assert repr(penalty) == "JacobianPenalty(projections=2, at='Tanh')"
-
-
-class Unexpected(nn.Module):
-    def forward(self, x):
-        raise AssertionError("the model was run before the error")
 
 
 @pytest.mark.parametrize(

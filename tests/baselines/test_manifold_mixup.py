@@ -9,10 +9,10 @@ from torch.nn.functional import one_hot
 
 from effdeg.baselines import manifold_mixup
 from effdeg.baselines._mixup import Mixing
-from tests.baselines.test_embedding_mixup import Unexpected
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y, tokens
-from tests.models import Shared, Tokens, WithTupleLayer, mlp
+from tests.models import Shared, Tokens, Unexpected, WithTupleLayer, mlp
+from tests.properties import assert_same_gradients
 from tests.train.test_loops import Checkpointed
 
 AT = [None, "0", "1"]
@@ -50,10 +50,7 @@ def test_layer_after_layer():
         torch.testing.assert_close(outputs, expected)
         hot = one_hot(Y, 4).double()
         torch.testing.assert_close(soft, share * hot + (1 - share) * hot[partners])
-        outputs.square().sum().backward()
-        expected.square().sum().backward()
-        for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-            torch.testing.assert_close(one.grad, other.grad)
+        assert_same_gradients(outputs.square().sum(), expected.square().sum(), model, twin)
     assert set(places) == {0, 1, 2}
 
 

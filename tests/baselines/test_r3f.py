@@ -9,11 +9,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg.baselines import R3F, method
-from tests.baselines.test_embedding_mixup import LABELS, Unexpected, sentences, tiny_bert
+from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.baselines.test_rdrop import divergence_slowly
 from tests.batches import X, Y, tokens
-from tests.models import Shared, Tokens, WithTupleLayer, mlp
-from tests.properties import assert_copies_agree, assert_same_under_vmap
+from tests.models import Shared, Tokens, Unexpected, WithTupleLayer, mlp
+from tests.properties import assert_copies_agree, assert_same_gradients, assert_same_under_vmap
 from tests.train.test_loops import Checkpointed
 
 
@@ -49,11 +49,7 @@ def test_one_example_at_a_time(distribution, by_name):
     assert calls == [24]
     rows = [torch.cat([twin(row[None]) for row in batch]) for batch in (X, moved)]
     expected = cross_entropy(rows[0], Y) + 0.7 * penalty_slowly(*rows)
-    torch.testing.assert_close(loss, expected)
-    loss.backward()
-    expected.backward()
-    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    assert_same_gradients(loss, expected, model, twin)
 
 
 @pytest.mark.parametrize("given", ["name", "module"])
@@ -64,11 +60,7 @@ def test_at_a_layer(given):
     hidden = twin[1](twin[0](X))
     expected = penalty_slowly(twin[2](hidden), twin[2](hidden + noise))
     torch.testing.assert_close(outputs, twin(X))
-    torch.testing.assert_close(value, expected)
-    value.backward()
-    expected.backward()
-    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    assert_same_gradients(value, expected, model, twin)
     assert not any(module._forward_hooks for module in model.modules())
 
 

@@ -7,10 +7,10 @@ from torch.nn.functional import cross_entropy, dropout, kl_div
 
 from effdeg.baselines import RDrop, method
 from effdeg.baselines._rdrop import symmetric_divergence
-from tests.baselines.test_embedding_mixup import LABELS, Unexpected, sentences, tiny_bert
+from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y
-from tests.models import TwoInputs, mlp
-from tests.properties import assert_copies_agree, assert_same_under_vmap
+from tests.models import TwoInputs, Unexpected, mlp
+from tests.properties import assert_copies_agree, assert_same_gradients, assert_same_under_vmap
 
 MASKS = torch.rand(24, 16, generator=torch.Generator().manual_seed(4)).gt(0.3).double() / 0.7
 
@@ -61,11 +61,7 @@ def test_it_is_half_of_the_papers_loss(alpha, by_name):
         loss = cross_entropy(outputs, labels) + alpha / 2 * divergence
     assert model.calls == [24], "one forward pass of twice the batch"
     expected = loss_slowly(twin, MASKS, alpha) / 2
-    torch.testing.assert_close(loss, expected)
-    loss.backward()
-    expected.backward()
-    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    assert_same_gradients(loss, expected, model, twin)
 
 
 @pytest.mark.parametrize(

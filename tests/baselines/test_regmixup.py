@@ -6,11 +6,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from effdeg.baselines import RegMixup
-from tests.baselines.test_embedding_mixup import Unexpected
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
-from tests.models import TwoInputs, mlp
-from tests.properties import assert_copies_agree, assert_same_under_vmap
+from tests.models import TwoInputs, Unexpected, mlp
+from tests.properties import assert_copies_agree, assert_same_gradients, assert_same_under_vmap
 
 LOSSES = ("cross-entropy", "brier", "l1")
 
@@ -42,10 +41,7 @@ def test_one_example_at_a_time(alpha, loss):
     expected = mixed_loss_slowly(twin, share, partners, loss)
     torch.testing.assert_close(outputs, twin(X))
     torch.testing.assert_close(mixed, expected)
-    (cross_entropy(outputs, Y) + mixed).backward()
-    (cross_entropy(twin(X), Y) + expected).backward()
-    for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    assert_same_gradients(cross_entropy(outputs, Y) + mixed, cross_entropy(twin(X), Y) + expected, model, twin)
 
 
 def test_it_is_one_forward_pass_of_twice_the_batch():

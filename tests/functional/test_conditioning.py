@@ -4,14 +4,10 @@ import torch
 import effdeg
 from effdeg.functional import condition_number, uniform_nodes
 from effdeg.functional._conditioning import CONDITION_LIMIT, IllConditionedFit, describe_ill_conditioning
-from tests.models import mlp
+from tests.models import mlp, never
 
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
 LINE = {"paths": 64, "output": "identity"}
-
-
-def never(x):
-    raise AssertionError("the model was run")
 
 
 def first(x):

@@ -16,6 +16,7 @@ import effdeg
 from effdeg import Penalty
 from effdeg._models.layers import advice_for_integers, base_model, find_embeddings, find_layer
 from effdeg.integrations import _calls
+from tests.batches import split
 from tests.train.test_parallel import SHARDS_ON_CPU
 
 transformers = pytest.importorskip("transformers")
@@ -183,17 +184,6 @@ def arguments(folder, **options):
     )
 
 
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, batch):
-        self.batch = batch
-
-    def __len__(self):
-        return len(self.batch["labels"])
-
-    def __getitem__(self, index):
-        return {name: given[index] for name, given in self.batch.items()}
-
-
 class InOrder(PenaltyTrainer):
     """Takes the examples in their order."""
 
@@ -212,7 +202,7 @@ def test_a_trainer_does_what_a_flat_loop_does(tmp_path):
     # In double precision: where a gradient is zero, as that of the keys' bias, Adam would make steps of its rounding.
     trained, model = bert().double(), bert().double().train()
     options = {"learning_rate": 1e-3, "weight_decay": 0.0, "max_grad_norm": 1.0, "lr_scheduler_type": "linear"}
-    given = {"train_dataset": Rows({**batch, "labels": LABELS}), "penalty": seeded(), "weight": 0.5}
+    given = {"train_dataset": split({**batch, "labels": LABELS}), "penalty": seeded(), "weight": 0.5}
     trainer = InOrder(trained, arguments(tmp_path, warmup_steps=2, **options), **given)
     trainer.train()
 
@@ -396,7 +386,7 @@ def test_lightning_puts_paths_at_the_embeddings_too(part):
     trainer = lightning.Trainer(
         max_epochs=1, callbacks=[callback], accelerator="cpu", enable_progress_bar=False, **quiet
     )
-    loader, module = torch.utils.data.DataLoader(Rows(sentences(labels=LABELS)), batch_size=16), Classifier()
+    loader, module = torch.utils.data.DataLoader(split(sentences(labels=LABELS)), batch_size=16), Classifier()
     module.train()
     if part is None:
         with pytest.raises(TypeError, match=r"such as at='net\.bert\.embeddings'\."):

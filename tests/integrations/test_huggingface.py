@@ -34,17 +34,6 @@ def tokens(examples=16, length=7, **labels):
 LABELS = torch.randint(3, (16,), generator=torch.Generator().manual_seed(3))
 
 
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, batch):
-        self.batch = batch
-
-    def __len__(self):
-        return len(self.batch["input_ids"])
-
-    def __getitem__(self, index):
-        return {name: given[index] for name, given in self.batch.items()}
-
-
 def trainer_for(
     model,
     batch,
@@ -78,7 +67,7 @@ def trainer_for(
     )
     given = {} if penalty is None else {"penalty": penalty, "weight": weight}
     kind = kind or (transformers.Trainer if penalty is None else PenaltyTrainer)
-    trainer = kind(model, arguments, train_dataset=Rows(batch), compute_loss_func=loss, **given)
+    trainer = kind(model, arguments, train_dataset=batches.split(batch), compute_loss_func=loss, **given)
     # In order, so that a large batch and its accumulated parts hold the same examples.
     trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(trainer.train_dataset)
     return trainer
@@ -183,7 +172,7 @@ def test_unlabeled_examples_are_no_argument_of_the_model(tmp_path):
     model.register_forward_pre_hook(lambda _, __, keywords: seen.append({*keywords}), with_kwargs=True)
     kind = partial(PenaltyTrainer, data_collator=collate)
     trainer = train(model, tokens(labels=LABELS), Penalty(at="bert.embeddings"), tmp_path, kind=kind)
-    trainer.evaluate(Rows(tokens(labels=LABELS)))
+    trainer.evaluate(batches.split(tokens(labels=LABELS)))
     assert len(seen) > 1
     assert not any("unlabeled" in names for names in seen)
 
@@ -448,7 +437,7 @@ def test_evaluation_is_without_the_penalty_and_the_callback_logs_the_degree(tmp_
     penalty = Penalty(at="bert.embeddings")
     penalty.joined = lambda *given, **at: seen.append(model.training) or Penalty.joined(penalty, *given, **at)
     trainer = PenaltyTrainer(
-        model, arguments, train_dataset=Rows(batch), eval_dataset=Rows(batch), penalty=penalty,
+        model, arguments, train_dataset=batches.split(batch), eval_dataset=batches.split(batch), penalty=penalty,
         weight=effdeg.SineRamp(1.0, steps=8),
     )  # fmt: skip
     settings = {"at": "bert.embeddings", "paths": 20, "nodes": 12, "degree": 5}

@@ -8,12 +8,7 @@ import torch
 from torch import nn
 
 import effdeg
-from tests.models import Shared, Tokens, mlp
-
-
-def never(x):
-    raise AssertionError("the model was run")
-
+from tests.models import Shared, Tokens, mlp, never
 
 X = torch.randn(20, 6)
 LABELS = r"tuple whose second entry .*as labels have.*write images alone, or torch.utils.data.TensorDataset\(images"

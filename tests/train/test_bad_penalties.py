@@ -5,17 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
 from tests.batches import X, Y
-from tests.models import mlp
-
-
-class Unexpected(nn.Module):
-    def forward(self, x):
-        raise AssertionError("the model was run before the error")
+from tests.models import Unexpected, mlp
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from effdeg import Penalty
 from tests.batches import X, same_draw, tokens
 from tests.models import Shared, Tokens, WithTupleLayer, mlp
 from tests.oracles import reference
+from tests.properties import assert_same_gradients
 
 
 def test_a_path_at_the_embeddings_joins_the_masks():
@@ -114,11 +115,7 @@ def test_frozen_leaves_the_batch_as_it_would_be_alone():
     mean, variance = hidden.mean(0), hidden.var(0, correction=0)
     normalized = (alone[0](points.inputs) - mean) / (variance + alone[1].eps).sqrt() * alone[1].weight + alone[1].bias
     expected = penalty.degree(alone[3](alone[2](normalized)), points)
-    torch.testing.assert_close(degree, expected)
-    degree.backward()
-    expected.backward()
-    for parameter, other in zip(model.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, other.grad)
+    assert_same_gradients(degree, expected, model, alone)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 

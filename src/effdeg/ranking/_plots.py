@@ -50,7 +50,7 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
                 axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", parse_math=False)
                 axes.xaxis.set_major_locator(NullLocator())
                 axes.spines["bottom"].set_visible(False)
-            title = _fold(name, _WIDE)
+            title = _fold(name)
             if score.pearson is not None and score.kendall is not None:
                 title += f"\nr = {score.pearson}, τ = {score.kendall.value:z.2f}"
             # Dollar signs are part of a name, not mathematics.
@@ -122,13 +122,13 @@ def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Ar
     return gaps.mean() + slope * where, margin * np.sqrt(1 / len(x) + where**2 / (x @ x))
 
 
-def _fold(name: str, points: float) -> str:
+def _fold(name: str) -> str:
     """Break a name that is too wide into two lines, between words near its middle."""
     between = [place + 1 for place, character in enumerate(name) if character in "_- "]
-    if _shorten(name, points) == name or not between:
-        return _shorten(name, points)
+    if _shorten(name, _WIDE) == name or not between:
+        return _shorten(name, _WIDE)
     middle = min(between, key=lambda place: abs(2 * place - len(name)))
-    return "\n".join(_shorten(part, points) for part in (name[:middle], name[middle:]))
+    return "\n".join(_shorten(part, _WIDE) for part in (name[:middle], name[middle:]))
 
 
 def _shorten(name: str, points: float) -> str:

@@ -104,7 +104,7 @@ def make_model(
     return model
 
 
-def check_model(name: str, *, dropout: float = 0.0) -> None:
+def check_model(name: str, *, dropout: float) -> None:
     """Raise unless a name is that of a model or could be a user's own, and the model has dropout if requested."""
     if dropout and not (name.startswith("vit-tiny") or _VIT.fullmatch(name)):
         raise ValueError(f"dropout={dropout:g} is for vision transformers, not for model={name!r}: set dropout=0.")

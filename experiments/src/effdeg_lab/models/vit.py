@@ -83,7 +83,7 @@ class PatchEmbedding(nn.Module):
 class EncoderBlock(nn.Module):
     """Attention, then an MLP, with residual connections; dropout after every layer but qkv, as in the ViT paper."""
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])

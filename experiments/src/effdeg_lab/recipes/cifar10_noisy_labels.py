@@ -11,7 +11,7 @@ RECIPE = make_recipe(
     expects="In small trials with 36% wrong labels, mixup is most accurate, and ED has the best likelihood.",
     cost="10 s per run on one H200",
     settings=SETTINGS.change({"data": "cifar10n-worst", "evaluate_every": 3, "suspect": 5000}),
-    study=NoisyLabels(candidate="ed"),
+    study=NoisyLabels(),
     methods=(
         Method("plain", "Plain", {"regularizer": "plain"}),
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}),

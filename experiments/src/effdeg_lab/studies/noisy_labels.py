@@ -1,7 +1,6 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from effdeg_lab.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
@@ -44,28 +43,26 @@ SCORES = {
 """The scores of labels, by their names in summaries."""
 
 
-@dataclass(frozen=True)
 class NoisyLabels(Study):
     """Compares methods that are trained with wrong labels, and scores that should find these labels.
 
-    The recipe's grid has the label sets, as ``data``. The claim is that the candidate is more accurate at the end of
-    training than the best of the other methods, on every label set.
+    The recipe's grid has the label sets, as ``data``. The claim is that ED is more accurate at the end of training
+    than the best of the other methods, on every label set.
     """
 
-    candidate: str  # the method of interest
     needs: ClassVar[str | None] = LAST
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of the candidate over the best other method, on every label set."""
+        """Judge the lead of ED over the best other method, on every label set."""
         by_data, parts = _split(results), list[Verdict]()
         for part in by_data.values():
-            candidate = part.find(self.candidate)
-            others = [each for each in part.done if each is not candidate]
-            if not candidate.runs or not others:
+            ed = part.find("ed")
+            others = [each for each in part.done if each is not ed]
+            if not ed.runs or not others:
                 parts.append(Verdict("not decided"))
                 continue
             best = max(others, key=lambda each: float(each.values(LAST).mean()))
-            parts.append(judge_difference(part, candidate, best, above=0.0))
+            parts.append(judge_difference(part, ed, best, above=0.0))
         missing = {*results.recipe.grid.get("data", ())} - by_data.keys()
         return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
 

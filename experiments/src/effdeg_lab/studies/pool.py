@@ -74,7 +74,6 @@ class ModelPool:
         return max(known, key=_pearson, default=None)
 
 
-@dataclass(frozen=True)
 class Pool(Study):
     """Ranks measures by how closely they follow the generalization gap over a pool of models.
 
@@ -216,22 +215,43 @@ def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) 
     return float(np.clip(residuals[0] @ residuals[1], -1.0, 1.0))
 
 
+def correlate_given_training(ranking: Ranking, name: str) -> float | None:
+    """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
+
+    A stratum of n models has the weight n - 1, as in :func:`effdeg.ranking.rank`. None if no stratum has a value. A
+    ranking without strata is one stratum.
+    """
+    values, weights = [], []
+    for inside in ranking.strata.values() or [ranking]:
+        known = inside.pool.measures
+        if name != REFERENCE and name in known and REFERENCE in known:
+            given = correlate_given(known[name], inside.pool.gaps, known[REFERENCE])
+            if given is not None:
+                values.append(given)
+                weights.append(len(inside.pool) - 1)
+    return float(np.average(values, weights=weights)) if values else None
+
+
+def make_row(ranking: Ranking, name: str, statistics: Iterable[Statistic | None]) -> tuple[str, ...]:
+    """Return the table row of a measure: statistics, and after the first the correlation given training accuracy."""
+    given = correlate_given_training(ranking, name)
+    label = "training accuracy (for reference)" if name == REFERENCE else name
+    first, *others = map(format_score, statistics)
+    return (label, first, NOTHING if given is None else f"{given:z.2f}", *others)
+
+
 def _list_scores(pool: ModelPool, results: Results) -> Table:
     columns = ("measure", "Pearson", "given training", "Spearman", "Kendall", "Ψ")
     title = f"{count_models(len(pool.models))}: {results.heading}"
     if pool.ranking is None:
         return Table(title, columns, (), (to_sentence(pool.unranked or ""),))
-    known, gaps = pool.ranking.pool.measures, pool.ranking.pool.gaps
-    rows = []
-    for name, score in pool.scores.items():
-        compared = name != REFERENCE and REFERENCE in known
-        given = correlate_given(known[name], gaps, known[REFERENCE]) if compared else None
-        label = "training accuracy (for reference)" if name == REFERENCE else name
-        pearson, *others = map(format_score, (score.pearson, score.spearman, score.kendall, score.psi))
-        rows.append((label, pearson, NOTHING if given is None else f"{given:z.2f}", *others))
+    rows = tuple(
+        make_row(pool.ranking, name, (score.pearson, score.spearman, score.kendall, score.psi))
+        for name, score in pool.scores.items()
+    )
     bold = frozenset((row, 0) for row, score in enumerate(pool.scores.values()) if score in pool.papers)
     notes = (*_NOTES, *(f"{note}." for note in (pool.ranking.describe_intervals(), *pool.ranking.notes())))
-    return Table(title, columns, tuple(rows), notes, bold)
+    return Table(title, columns, rows, notes, bold)
 
 
 def _list_tests(pool: ModelPool) -> Iterable[Table]:

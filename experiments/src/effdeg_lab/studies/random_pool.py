@@ -9,8 +9,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from effdeg.ranking import Ranking, Statistic, rank
 from effdeg_lab.results import Results
 from effdeg_lab.studies import StudyFigure
@@ -20,10 +18,10 @@ from effdeg_lab.studies.pool import (
     TARGET,
     Pool,
     compare_with,
-    correlate_given,
     count_models,
     format_score,
     list_measures,
+    make_row,
     name_columns,
     read_models,
 )
@@ -178,30 +176,11 @@ def _list_scores(ranking: Ranking, title: str, note: str) -> Table:
     columns = ("measure", "Pearson", "given training", "Kendall", *(f"Kendall {name}" for name in ranking.strata))
     rows = []
     for name, score in ranking.scores.items():
-        given = correlate_given_training(ranking, name)
         inside = [each.scores[name].kendall for each in ranking.strata.values()]
-        label = "training accuracy (for reference)" if name == REFERENCE else name
-        pearson, *others = map(format_score, (score.pearson, score.kendall, *inside))
-        rows.append((label, pearson, NOTHING if given is None else f"{given:z.2f}", *others))
+        rows.append(make_row(ranking, name, (score.pearson, score.kendall, *inside)))
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
     further = (to_sentence(ranking.describe_intervals()), *(f"Note: {each}." for each in ranking.notes()))
     return Table(title, columns, tuple(rows), (*_NOTES, note, f"Models: {sizes}.", *further))
-
-
-def correlate_given_training(ranking: Ranking, name: str) -> float | None:
-    """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
-
-    A stratum of n models has the weight n - 1, as in :func:`effdeg.ranking.rank`. None if no stratum has a value.
-    """
-    values, weights = [], []
-    for inside in ranking.strata.values():
-        known = inside.pool.measures
-        if name != REFERENCE and name in known and REFERENCE in known:
-            given = correlate_given(known[name], inside.pool.gaps, known[REFERENCE])
-            if given is not None:
-                values.append(given)
-                weights.append(len(inside.pool) - 1)
-    return float(np.average(values, weights=weights)) if values else None
 
 
 def _list_best(ranking: Ranking) -> list[Table]:

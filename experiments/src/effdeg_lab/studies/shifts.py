@@ -49,25 +49,23 @@ Relation = Literal["above", "below", "crosses", "level"]
 class Shifts(Study):
     """Compares fine-tuned networks on the test set and on shifted images, with weights from the start to the end.
 
-    The claim has three parts: the candidate is ahead of the first method on the test set; it is ahead on the mean over
+    The claim has three parts: ED is ahead of the first method on the test set; it is ahead on the mean over
     shifts; and its curve, of the accuracies of weights between start and end, lies above that of the first.
 
     Attributes:
-        candidate: The method of interest.
         paper: The paper's accuracies under shifts, by method and by shift, with their mean under ``mean``.
     """
 
-    candidate: str = "ed"
     paper: Mapping[str, Mapping[str, Reported]] = field(default_factory=dict)
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
         """Judge both leads at the end of training, and the curves."""
-        first, candidate = results.methods[0], results.find(self.candidate)
-        parts = [judge_difference(results, candidate, first, above=0.0)]
+        first, ed = results.methods[0], results.find("ed")
+        parts = [judge_difference(results, ed, first, above=0.0)]
         if list_shifts(results):
-            parts.append(judge_difference(results, candidate, first, key=MEAN, name="mean of shifts", above=0.0))
-            parts.append(judge_curves(candidate, first))
+            parts.append(judge_difference(results, ed, first, key=MEAN, name="mean of shifts", above=0.0))
+            parts.append(judge_curves(ed, first))
         return judge_all(parts)
 
     def tables(self, results: Results) -> list[Table]:
@@ -131,7 +129,7 @@ class Shifts(Study):
         return make_table(title, columns, notes, bold)
 
     def _plot(self, results: Results, theme: str) -> "Figure":
-        styles = styles_of(replace(results.recipe, equal_time=self.candidate), theme)  # ED is blue, as elsewhere
+        styles = styles_of(replace(results.recipe, equal_time="ed"), theme)  # ED is blue, as elsewhere
         with open_figure(theme, (7.2, 5.2)) as (look, figure):
             axes, labels, kept = figure.subplots(), list[Label](), list[np.ndarray]()
             for each in _get_curved(results):

@@ -157,7 +157,7 @@ class FineTuned(Study):
         return figure
 
 
-def count_exceptions(several: Iterable[Results], *, at_once: bool = False) -> tuple[int, int, int]:
+def count_exceptions(several: Iterable[Results], *, at_once: bool) -> tuple[int, int, int]:
     """Count the differences from the first method: all, those above zero, and those below, by 95% intervals.
 
     With ``at_once``, intervals hold for all differences at once (Bonferroni); otherwise for each by itself.
