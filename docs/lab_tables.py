@@ -115,7 +115,7 @@ def fill(mark: str) -> str:
         "imagenet": format_imagenet,
         "which-model": lambda: which_model.make_pools_table(read_grids()),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids()),
-        "which-model choice": lambda: which_model.make_choice_table(read_grids()),
+        "which-model choice": lambda: which_model.make_choice_table(read_grids() | read_searches()),
     }
     return blocks[mark]()
 
@@ -165,6 +165,12 @@ def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
     """Return the models of both pools of the paper by the title of their architecture."""
     names = {"ResNet-18": "cifar10-resnet18-pool", "ViT-Tiny": "cifar10-vit-pool"}
     return {title: pool(name).models for title, name in names.items()}
+
+
+def read_searches() -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Return the models of both random searches by the title of their architecture."""
+    small = [model for model in pool("cifar10-random-pool").models if model["architecture"] == "resnet9"]
+    return {"ResNet-9": small, "DeiT-Tiny": pool("finetune-pool").models}
 
 
 def judge(name: str) -> Verdict:

@@ -1,5 +1,6 @@
 """Which of several models generalizes? Tables from the pools in ``results/``: one architecture, several, a choice."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,8 +29,10 @@ MEASURES = {
     "average_sharpness@0.01": "training images, labels",
     REFERENCE: "training images, labels",
 }
-
-
+# Measures that a model is chosen by; the last ones are of test images and need no labels, like the first.
+CHOOSERS = (*MEASURES, "-confidence_test", "entropy_test", "decision_regions_test", "total_variation_test")
+CHOICE = 5
+"""How many models there are to choose from."""
 PLOTTED = ("effective_degree_test", "effective_degree_normalized_test", "total_variation", "average_sharpness@0.01")
 
 
@@ -71,20 +74,38 @@ def make_mixed_table(pools: Mapping[str, Models]) -> str:
 
 
 def make_choice_table(pools: Mapping[str, Models]) -> str:
-    """Tabulate the test accuracy of the model that each measure would choose among those that fit: its least value."""
+    """Tabulate the mean test accuracy of the models that each measure chooses, by its least value, of those that fit.
+
+    A choice is among a few random models of a pool, and the mean is that over all such choices. In parentheses is how
+    far that is from choosing at random, 0%, to always choosing the best, 100%.
+    """
     fitted = {title: keep_fitted(models) for title, models in pools.items()}
-    lines = [f"| test accuracy of the choice | {' | '.join(fitted)} |", "|---|" + "---|" * len(fitted)]
-    for name in (each for each in MEASURES if each != REFERENCE):
+    lines = [f"| chosen by | {' | '.join(fitted)} |", "|---|" + "---|" * len(fitted)]
+    accuracies = {title: [100 * model["test_accuracy"] for model in models] for title, models in fitted.items()}
+    random = {title: sum(each) / len(each) for title, each in accuracies.items()}
+    best = {title: _average_choice(each, [-value for value in each]) for title, each in accuracies.items()}
+    for name in (each for each in CHOOSERS if each != REFERENCE):
         sign, column = (-1, name[1:]) if name.startswith("-") else (1, name)
         cells = []
-        for models in fitted.values():
-            chosen = min(models, key=lambda model: sign * model[column])["test_accuracy"]
-            place = 1 + sum(model["test_accuracy"] > chosen for model in models)
-            cells.append(f"{100 * chosen:.1f}%, place {place} of {len(models)}")
+        for title, models in fitted.items():
+            if any(column not in model for model in models):
+                cells.append("–")
+                continue
+            mean = _average_choice(accuracies[title], [sign * model[column] for model in models])
+            share = (mean - random[title]) / (best[title] - random[title])
+            cells.append(f"{mean:.1f}% ({share:z.0%})")
         lines.append(f"| {_name(name)} | {' | '.join(cells)} |")
-    tests = [[100 * model["test_accuracy"] for model in models] for models in fitted.values()]
-    means = (f"{sum(each) / len(each):.1f}% ({min(each):.1f}% to {max(each):.1f}%)" for each in tests)
-    return "\n".join([*lines, f"| at random: the mean (worst to best) | {' | '.join(means)} |"]) + "\n"
+    for label, means in (("test accuracy itself", best), ("chance", random)):
+        lines.append(f"| {label} | {' | '.join(f'{means[title]:.1f}%' for title in fitted)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _average_choice(accuracies: Sequence[float], values: Sequence[float]) -> float:
+    """Return the mean accuracy of the least value among ``CHOICE`` models, over all sets of so many."""
+    ordered = [accuracy for _, accuracy in sorted(zip(values, accuracies, strict=True))]
+    # A model is chosen with any of those that come after it.
+    ways = [math.comb(len(ordered) - 1 - place, CHOICE - 1) for place in range(len(ordered))]
+    return sum(way * accuracy for way, accuracy in zip(ways, ordered, strict=True)) / sum(ways)
 
 
 def plot(pools: Mapping[str, Models], theme: str) -> dict[str, Figure]:
