@@ -599,6 +599,15 @@ def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
     assert all(read_interval(together)[0] > read_interval(rows[name][1])[1] for name in ("sharpness@0.01", "distance"))
     assert min(model["train_accuracy"] for model in docs("lab_tables").pool("cifar10-random-pool").models) > 0.99
 
+    choices = docs("lab_tables").fill("which-model choice").splitlines()
+    shares = {line.split(" | ")[0].strip("| `"): re.findall(r"\((-?\d+)%\)", line) for line in choices}
+    assert [int(share) > 80 for share in shares["effective_degree_normalized_test"]] == [True, False, True, False]
+    assert max(int(share) for share in shares["effective_degree_normalized_test"][1::2]) < 0
+    assert 25 <= int(shares["-confidence_test"][0]) <= 45
+    for name in ("total_variation", "decision_regions"):
+        assert min(int(share) for share in shares[name]) >= 0
+        assert min(int(share) for share in shares[name][::2]) > 75
+
     pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
     names = ("effective_degree_normalized_test@1", "sharpness@0.1", "parameter_norm")
     assert [pearson[name] for name in names] == [1, -1, 0]
