@@ -1,7 +1,6 @@
-"""The pages say what the runs gave, and point to files that exist."""
+"""Tables and numbers of the pages are those of the records."""
 
 import ast
-import importlib
 import itertools
 import json
 import math
@@ -9,60 +8,12 @@ import re
 import statistics
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
-from effdeg import Penalty
-from effdeg_lab import Run, all_recipes, find_recipe
+from effdeg_lab import Run, find_recipe
 from effdeg_lab.results import collect
-from effdeg_lab.studies.random_pool import rank_within
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "findings").glob("*.md")]
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]
-
-
-@pytest.fixture
-def docs(monkeypatch):
-    """Import a module of docs/, whose scripts import each other as files of one folder."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return importlib.import_module
-
-
-def broken_links(page):
-    """Return what a page shows or links to, within the repository, that is not there."""
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
-    targets = re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"|\]\(([^)\s]+)\)", text)
-    local = ["".join(found) for found in targets if not re.match(r"[a-z]+:", "".join(found))]
-    return [target for target in local if not _exists(page, target)]
-
-
-def _exists(page, target):
-    name, _, anchor = target.partition("#")
-    file = page.parent / name if name else page
-    return file.exists() and (not anchor or anchor in _anchors(file.read_text()))
-
-
-def _anchors(text):
-    """Return the anchors that GitHub gives the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def test_tables_are_those_of_the_results(docs):
-    pages = docs("make_figures").render_pages()
-    assert set(pages) == set(PAGES)
-    for page, text in pages.items():
-        assert text == page.read_text(), f"{page.name} is not what results/ give: python docs/make_figures.py tables"
-
-
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_mark_is_filled_and_every_link_leads_somewhere(page):
-    text = page.read_text()
-    assert not re.findall(r"<!-- (?!end)[^>]* -->\n?<!-- end -->", text)
-    assert text.count("<!-- end -->") == len(re.findall(r"<!-- (?!end|TODO)[^>]* -->", text))
-    assert broken_links(page) == []
+ROOT = Path(__file__).parents[2]
 
 
 def test_other_measures_of_a_pool_are_shown_at_the_radius_that_does_best(docs):
@@ -72,131 +23,6 @@ def test_other_measures_of_a_pool_are_shown_at_the_radius_that_does_best(docs):
     rows = [{name: values[place] for name, values in kinds.items()} for place in range(3)]
     ours, others = "−1.00; normalized 1.00", "sharpness −0.50, adaptive sharpness 0.87, margin 1.00"
     assert docs("lab_tables")._format_pool("a pool", rows) == f"| a pool | {ours} | {others} |"
-
-
-def test_a_broken_link_is_found(tmp_path):
-    (tmp_path / "there.png").touch()
-    (tmp_path / "other.md").write_text("# A heading: with §4.3\n")
-    page = tmp_path / "page.md"
-    page.write_text(
-        '<source srcset="there.png"><source srcset="gone-dark.png"><img src="gone.png">\n'
-        "![](there.png) ![text](gone-too.png) [a](other.md) [b](no.md) [c](other.md#a-heading-with-43)\n"
-        "[d](other.md#no-such) [e](#mine) [f](#not-mine) [g](https://example.org/x.png) `[h](code.md)`\n"
-        "## Mine\n```\n[i](code.md)\n```\n"
-    )
-    assert broken_links(page) == ["gone-dark.png", "gone.png", "gone-too.png", "no.md", "other.md#no-such", "#not-mine"]
-
-
-def _python_blocks(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_parse(page):
-    assert all(ast.parse(block).body for block in _python_blocks(page))
-
-
-def test_the_tutorial_runs():
-    names = {}
-    exec("\n".join(_python_blocks(ROOT / "docs" / "getting-started.md")), names)
-    assert names["comparison"].ranking == ["simple", "plain"]
-
-
-def test_the_page_on_text_runs():
-    pytest.importorskip("transformers")
-    (block,) = _python_blocks(ROOT / "docs" / "text.md")
-    names = {}
-    exec(block, names)
-    assert 0 < names["degree"] < math.inf
-    assert 0 < names["measured"].value < math.inf
-    assert names["penalty"].settings.pairs == 0.5
-
-
-def test_the_page_on_fine_tuning_runs():
-    names = {}
-    exec("\n".join(_python_blocks(ROOT / "docs" / "fine-tuning.md")), names)
-    assert 0 < names["degree"] < math.inf
-    curve, soup = names["curve"], names["soup"]
-    assert [row["alpha"] for row in curve] == [step / 10 for step in range(11)]
-    assert curve[-1] == {"alpha": 1.0, **names["evaluate"](names["end"])}
-    assert soup.score >= max(soup.scores.values())
-    assert not names["dominates"](*[[(row["test"], row["shifted"]) for row in curve]] * 2)
-    for key, value in names["mean"].items():
-        torch.testing.assert_close(value, (names["start"][key] + names["end"][key]) / 2)
-        torch.testing.assert_close(value, names["halfway"][key])
-
-
-def test_the_page_on_reinforcement_learning_runs():
-    names = {}
-    exec("\n".join(_python_blocks(ROOT / "docs" / "reinforcement-learning.md")), names)
-    assert 0 < names["measured"].value < math.inf
-    observations, trunk, critic_head = (names[name] for name in ("observations", "trunk", "critic_head"))
-    assert len(names["values"]) == len(names["policy"].logits) == len(observations)
-    assert len(names["hidden"]) == 3 * len(observations)  # what the page says about the cost
-    own = Penalty(pairs=len(observations) // 2, anchor="self")
-    assert len(own.points(observations).append_to(observations)) == 2 * len(observations)
-    names["degree"].backward()
-    assert critic_head.weight.grad is None
-    assert trunk[0].weight.grad.abs().sum() > 0
-
-
-def test_observations_and_actions_of_other_kinds():
-    """What docs/reinforcement-learning.md says of dicts, masks, and actions that are not one choice."""
-    x = {"frame": torch.rand(8, 3, 4, 4), "speed": torch.rand(8, 2), "possible": torch.rand(8, 5) > 0.5}
-    points = Penalty(pairs=4).points(x)
-    first, second = (x["possible"][end] for end in points.pairs.unbind(1))
-    assert points.inputs["frame"].shape == (16, 3, 4, 4)
-    assert torch.equal(points.inputs["possible"], (first | second).repeat_interleave(4, dim=0))
-    with pytest.raises(TypeError, match="no straight line joins integers"):
-        Penalty(pairs=4).points((255 * x["frame"]).byte())
-    logits = torch.randn(16, 2, 3)
-    flat = Penalty(output=lambda returned: torch.cat([part.softmax(-1) for part in returned.split((3, 3), -1)], -1))
-    assert flat.degree(logits.flatten(1), points) == pytest.approx(Penalty().degree(logits, points).item())
-    means = torch.randn(16, 2)
-    for output, values in (("identity", means), (torch.tanh, means.tanh())):
-        found = Penalty(output=output).degree(means, points)
-        assert found == pytest.approx(Penalty(output="identity").degree(values, points).item())
-
-
-def test_every_relative_of_the_penalty_runs_in_the_loop_of_its_page(docs):
-    (block,) = _python_blocks(ROOT / "docs" / "relatives.md")
-    members = [each.code for each in docs("relatives").MEMBERS if each.code.startswith("method(")]
-    assert len(members) == 9
-    for code in members:
-        changed = re.sub(r"^way = method\(.*\)", f"way = {code}", block, flags=re.MULTILINE)
-        names = {}
-        exec(changed, names)
-        assert f"way = {code}" in changed
-        assert 0 < names["loss"] < math.inf
-
-
-def test_the_relatives_cost_what_their_formulas_say(docs):
-    """With half as many pairs as examples, 3 or 4 nodes, and as many unlabeled examples as labeled ones."""
-    costs = {each.name.strip("*"): docs("relatives").count_examples(each.code) for each in docs("relatives").MEMBERS}
-    assert costs.pop("ED with labels, 3 nodes") == (1 + 0.5 * 1, 0)
-    assert costs.pop("ED without anchors") == (1 + 0.5 * 4, 0)
-    assert costs.pop("plain") == costs.pop("mixup") == (1, 0)
-    assert costs.pop("ICT") == costs.pop("ED with a teacher") == (2, 1)
-    assert len(costs) == 5
-    assert set(costs.values()) == {(2, 0)}
-
-
-def test_the_figure_of_the_relatives_shows_their_targets(docs):
-    relatives = docs("relatives")
-    slopes = torch.arange(-2, 15, dtype=torch.float64) / 10
-    least = {anchor: relatives.find_degrees(slopes, anchor) for anchor in ("labels", "self", None)}
-    assert [round(float(slopes[each.index(min(each))]), 1) for each in least.values()] == [1.0, 0.4, 0.0]
-    p = torch.arange(1, 20, dtype=torch.float64) / 20
-    found = {
-        name: [loss(torch.stack([torch.zeros(()), logit])[None]).item() for logit in torch.logit(p)]
-        for name, loss in relatives.find_losses().items()
-    }
-    assert len(found) == 5
-    for name, losses in found.items():
-        assert float(p[losses.index(min(losses))]) == pytest.approx(0.3), name
-    # |Δ| over both classes is 2, and 2 |p − t| in both; α (1 − α) is 0.21.
-    assert found["absolute: L1 mixup"] == pytest.approx([2 * abs(each - 0.3) for each in p.tolist()])
-    assert found["ED, 3 nodes"] == pytest.approx([1 + 2 * abs(each - 0.3) / 0.84 for each in p.tolist()])
 
 
 def test_the_choice_among_five_is_that_of_all_sets_of_five(docs):
@@ -231,35 +57,6 @@ def test_the_choice_among_five_is_that_of_all_sets_of_five(docs):
         assert f"| `{name}` | {mean:.1f}% ({(mean - chance) / (best - chance):.0%}) |" in rows
     assert "| `entropy_test` | – |" in rows
     assert rows[-2:] == [f"| test accuracy itself | {best:.1f}% |", f"| chance | {chance:.1f}% |"]
-
-
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().split()) <= 900
-
-
-def _map():
-    """Return the rows of docs/paper.md, by the table or figure they begin with: all cells but the first."""
-    rows = re.findall(r"^\| ((?:Table|Figure) \d+): (.+) \|$", (ROOT / "docs" / "paper.md").read_text(), re.MULTILINE)
-    return {name: cells.split(" | ")[1:] for name, cells in rows}
-
-
-def test_every_table_figure_and_recipe_is_listed():
-    expected = [f"Table {number}" for number in range(1, 13)] + [f"Figure {number}" for number in range(1, 10)]
-    assert list(_map()) == expected
-    text = (ROOT / "docs" / "beyond.md").read_text()
-    assert [name for name in all_recipes() if f"`{name}`" not in text] == []
-
-
-def test_the_papers_map_says_what_was_run(docs):
-    """Rows without runs are not called done, nor those with runs not run; without the first method they are begun."""
-    lab_tables = docs("lab_tables")
-    for name, (listed, _, status) in _map().items():
-        recipes = [each for each in re.findall(r"`([\w-]+)`", listed) if each in all_recipes()]
-        if recipes and "," not in status:
-            done = {"done", "done smaller"} if lab_tables.was_compared(recipes[0]) else {"begun"}
-            assert status in (done if lab_tables.was_run(recipes[0]) else {"not run"}), name
-        if not recipes:
-            assert status == "done", name
 
 
 def test_monomials_are_counted(docs):
@@ -536,149 +333,6 @@ def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
     assert "| does not fit |" in throughput.make_table()
     monkeypatch.setattr(throughput.speed, "read_rows", lambda _: [])
     assert not throughput.is_measured()
-
-
-def test_what_the_pages_say_of_text_is_what_was_found(docs):
-    """The side of zero on which a whole interval lies, 0 if on neither; where this changes, so must the sentences."""
-    signs = {}
-    for results in docs("lab_tables").read_texts():
-        model = next(run.settings["model"] for each in results.done for run in each.runs)
-        for each in results.done[1:]:
-            low, high = results.difference(each, key="score").interval
-            signs[results.recipe.name, model, each.method.name] = (low > 0) - (high < 0)
-    assert {key: sign for key, sign in signs.items() if sign} == {
-        ("glue-rte", "all-MiniLM-L6-v2", "mixup"): -1,
-        ("glue-rte", "all-MiniLM-L6-v2", "mixup-later"): -1,
-        ("glue-rte", "all-MiniLM-L6-v2", "ed-self"): -1,
-        ("glue-mrpc", "all-MiniLM-L6-v2", "mixup"): -1,
-        ("glue-mrpc", "all-MiniLM-L6-v2", "ed"): -1,
-        ("glue-mrpc", "all-MiniLM-L6-v2", "ed-curvature"): -1,
-    }
-    plain, ed = (
-        {run.settings["seed"]: run.summary for run in each.runs}
-        for each in results.done  # of mpnet, the last
-        if each.method.name in ("plain", "ed")
-    )
-    fitted = [seed for seed, summary in plain.items() if summary["score"] > summary["dev_majority"]]
-    gains = [100 * (ed[seed]["score"] - plain[seed]["score"]) for seed in fitted]
-    mean, margin = statistics.fmean(gains), 2.3646 * statistics.stdev(gains) / math.sqrt(8)  # t of seven degrees
-    assert abs(mean) < 0.05
-    said = f"without that seed the difference is 0.0 points (−{margin - mean:.1f} to +{mean + margin:.1f})"
-    assert said in (ROOT / "docs" / "findings" / "table-4.md").read_text()
-
-
-def read_interval(cell):
-    """Read the interval of a cell such as ``0.85 (0.77…0.92)`` or ``+2.75 (+0.40 to +5.09)\\*``."""
-    low, high = re.search(r"\((.+?)(?:…| to )(.+?)\)", cell).groups()
-    return float(low), float(high)
-
-
-def find_sign(cell):
-    """Return the side of zero on which a whole interval lies, 0 if on neither."""
-    low, high = read_interval(cell)
-    return (low > 0) - (high < 0)
-
-
-def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
-    """Where this changes, so must the sentences of which-model.md."""
-    tables = docs("lab_tables").tables
-    compared = tables("cifar10-random-pool")[3]
-    rows = {row[0]: row[1:] for row in compared.rows}
-    assert {*list(rows)[:2]} == {"effective_degree_normalized_test@1", "decision_regions_test"}
-    within, together, one_width = rows["effective_degree_normalized_test@1"]
-    assert read_interval(within)[0] > max(
-        read_interval(rows[name][0])[1] for name in ("-confidence_test", "entropy_test")
-    )
-    assert read_interval(together)[0] > max(
-        read_interval(rows[name][1])[1] for name in ("total_variation_test", "effective_degree_test")
-    )
-    assert find_sign(one_width) == 1
-    assert read_interval(one_width)[0] < read_interval(within)[0]
-    assert all(read_interval(rows[name][2])[1] > 0.6 for name in ("sharpness@0.01", "-confidence_test", "entropy_test"))
-    assert find_sign(rows["parameter_norm"][0]) == find_sign(rows["distance"][0]) == -1
-    assert all(read_interval(together)[0] > read_interval(rows[name][1])[1] for name in ("sharpness@0.01", "distance"))
-    assert min(model["train_accuracy"] for model in docs("lab_tables").pool("cifar10-random-pool").models) > 0.99
-
-    choices = docs("lab_tables").fill("which-model choice").splitlines()
-    shares = {line.split(" | ")[0].strip("| `"): re.findall(r"\((-?\d+)%\)", line) for line in choices}
-    assert [int(share) > 80 for share in shares["effective_degree_normalized_test"]] == [True, False, True, False]
-    assert max(int(share) for share in shares["effective_degree_normalized_test"][1::2]) < 0
-    assert 25 <= int(shares["-confidence_test"][0]) <= 45
-    for name in ("total_variation", "decision_regions"):
-        assert min(int(share) for share in shares[name]) >= 0
-        assert min(int(share) for share in shares[name][::2]) > 75
-
-    pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
-    names = ("effective_degree_normalized_test@1", "sharpness@0.1", "parameter_norm")
-    assert [pearson[name] for name in names] == [1, -1, 0]
-    assert not any(find_sign(row[4]) for row in tables("finetune-pool")[0].rows)  # Kendall's τ without mixup
-    rows = {row[0]: row[1:] for row in tables("finetune-pool")[3].rows}
-    assert next(iter(rows)) == "distance"
-    fitted = {name: find_sign(cells[2]) for name, cells in rows.items() if "degree" in name or "sharpness" in name}
-    assert len(fitted) == 5
-    assert not any(fitted.values())
-    assert find_sign(rows["distance"][2]) == 0
-    assert docs("lab_tables").judge("finetune-pool").reason is not None  # training accuracy explains as much
-    models = docs("lab_tables").pool("finetune-pool").models
-    models = [{**model, "smoothed": model["smoothing"] > 0} for model in models]
-    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
-    mixed = [model["recipe"] == "with mixup" for model in models if model not in fitted]
-    assert sum(mixed) >= 0.9 * len(mixed)
-    scores = rank_within(fitted, list(names[:2]), ["recipe", "smoothed"]).scores
-    assert not any(each.kendall.interval[0] > 0 or each.kendall.interval[1] < 0 for each in scores.values())
-
-
-def regress_out(values, models):
-    """Return what a linear model of all hyperparameters leaves of some values."""
-    columns = []
-    for model in models:
-        sgd, numbers = model["optimizer"] == "sgd", np.log([model["lr"], model["weight_decay"]])
-        rest = [math.log(read_width(model)), math.log(model["batch"]), model["alpha"]]
-        columns.append([1.0, sgd, *sgd * numbers, *(not sgd) * numbers, *rest])
-    design = np.array(columns)
-    return values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
-
-
-def read_width(model):
-    return int(model["network"].removeprefix("resnet9-"))
-
-
-def test_neither_width_nor_learning_rate_explains_the_random_search(docs):
-    """Where this changes, so must the sentences of which-model.md."""
-    models = [{**model, "width": read_width(model)} for model in docs("lab_tables").pool("cifar10-random-pool").models]
-    scores = rank_within(models, ("-width", "sharpness@0.01", "-confidence_test"), ["recipe"]).scores
-    assert max(scores, key=lambda name: scores[name].kendall.value) == "-width"
-    for recipe, most in (("without mixup", 0.8), ("with mixup", 0.5)):
-        inside = [model for model in models if model["recipe"] == recipe]
-        gaps = np.array([model["gap"] for model in inside])
-        left = regress_out(gaps, inside)
-        assert left.var() < 0.2 * gaps.var()
-
-        def correlate(name, inside=inside, left=left):
-            values = np.array([model[name] for model in inside])
-            return np.corrcoef(regress_out(values, inside), left)[0, 1]
-
-        assert min(map(correlate, ("effective_degree_normalized_test", "effective_degree_normalized_test@1"))) > 0.9
-        assert max(correlate("sharpness@0.01"), -correlate("confidence_test")) < most
-
-
-def test_what_the_pages_say_of_fine_tuning_is_what_was_found(docs):
-    """Where this changes, so must the sentences of fine-tuning.md."""
-    table, _, curves, soups = docs("lab_tables").tables("finetune-shifts")
-    signs = {row[0]: (find_sign(row[6]), find_sign(row[7])) for row in table.rows[1:]}
-    assert signs == {"Plain, random head": (-1, 0), "Mixup": (0, 1), "ED": (-1, 1), "ED, own ends": (0, 1)}
-    shifted = {row[0]: float(row[5].split(" ")[0]) for row in table.rows}
-    assert max(shifted, key=shifted.get) == "Mixup"
-    assert {row[0] for row in curves.rows if row[2] == "above"} == {"Mixup", "ED", "ED, own ends"}
-    assert {row[0]: row[1] for row in curves.rows}["ED"] == "crosses"
-    means = {row[0]: [float(cell.split(" ")[0]) for cell in row[2:5]] for row in table.rows}
-    gains = {name: np.sign(np.subtract(means[name], means["Plain (LP-FT)"])).tolist() for name in ("ED", "Mixup")}
-    assert gains == {"ED": [-1, -1, 1], "Mixup": [1, 1, 1]}  # on paintings, cartoons, sketches
-    best = max(soups.rows, key=lambda row: float(row[-1]))
-    assert best[0] == "Mixup: uniform soup"
-    under_shifts = {row[0]: float(row[-1]) for row in soups.rows}
-    assert under_shifts["ED: uniform soup"] > under_shifts["Plain (LP-FT): uniform soup"]
-    assert under_shifts["ED, own ends: greedy soup"] < under_shifts["Plain (LP-FT): greedy soup"]
 
 
 def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):

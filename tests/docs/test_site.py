@@ -10,16 +10,9 @@ import pytest
 from effdeg_lab import all_recipes
 from tests.test_docstrings import PACKAGES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((DOCS / "gallery").glob("plot_*.py"))
-
-
-@pytest.fixture
-def docs(monkeypatch):
-    """Import a module of docs/, whose scripts import each other as files of one folder."""
-    monkeypatch.syspath_prepend(DOCS)
-    return importlib.import_module
 
 
 def read_reference(text):

@@ -1,0 +1,155 @@
+"""What sentences of the pages say was found is what the records show; where this changes, so must the sentences."""
+
+import math
+import re
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from effdeg_lab.studies.random_pool import rank_within
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_the_pages_say_of_text_is_what_was_found(docs):
+    """The side of zero on which a whole interval lies, 0 if on neither; where this changes, so must the sentences."""
+    signs = {}
+    for results in docs("lab_tables").read_texts():
+        model = next(run.settings["model"] for each in results.done for run in each.runs)
+        for each in results.done[1:]:
+            low, high = results.difference(each, key="score").interval
+            signs[results.recipe.name, model, each.method.name] = (low > 0) - (high < 0)
+    assert {key: sign for key, sign in signs.items() if sign} == {
+        ("glue-rte", "all-MiniLM-L6-v2", "mixup"): -1,
+        ("glue-rte", "all-MiniLM-L6-v2", "mixup-later"): -1,
+        ("glue-rte", "all-MiniLM-L6-v2", "ed-self"): -1,
+        ("glue-mrpc", "all-MiniLM-L6-v2", "mixup"): -1,
+        ("glue-mrpc", "all-MiniLM-L6-v2", "ed"): -1,
+        ("glue-mrpc", "all-MiniLM-L6-v2", "ed-curvature"): -1,
+    }
+    plain, ed = (
+        {run.settings["seed"]: run.summary for run in each.runs}
+        for each in results.done  # of mpnet, the last
+        if each.method.name in ("plain", "ed")
+    )
+    fitted = [seed for seed, summary in plain.items() if summary["score"] > summary["dev_majority"]]
+    gains = [100 * (ed[seed]["score"] - plain[seed]["score"]) for seed in fitted]
+    mean, margin = statistics.fmean(gains), 2.3646 * statistics.stdev(gains) / math.sqrt(8)  # t of seven degrees
+    assert abs(mean) < 0.05
+    said = f"without that seed the difference is 0.0 points (−{margin - mean:.1f} to +{mean + margin:.1f})"
+    assert said in (ROOT / "docs" / "findings" / "table-4.md").read_text()
+
+
+def read_interval(cell):
+    """Read the interval of a cell such as ``0.85 (0.77…0.92)`` or ``+2.75 (+0.40 to +5.09)\\*``."""
+    low, high = re.search(r"\((.+?)(?:…| to )(.+?)\)", cell).groups()
+    return float(low), float(high)
+
+
+def find_sign(cell):
+    """Return the side of zero on which a whole interval lies, 0 if on neither."""
+    low, high = read_interval(cell)
+    return (low > 0) - (high < 0)
+
+
+def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
+    """Where this changes, so must the sentences of which-model.md."""
+    tables = docs("lab_tables").tables
+    compared = tables("cifar10-random-pool")[3]
+    rows = {row[0]: row[1:] for row in compared.rows}
+    assert {*list(rows)[:2]} == {"effective_degree_normalized_test@1", "decision_regions_test"}
+    within, together, one_width = rows["effective_degree_normalized_test@1"]
+    assert read_interval(within)[0] > max(
+        read_interval(rows[name][0])[1] for name in ("-confidence_test", "entropy_test")
+    )
+    assert read_interval(together)[0] > max(
+        read_interval(rows[name][1])[1] for name in ("total_variation_test", "effective_degree_test")
+    )
+    assert find_sign(one_width) == 1
+    assert read_interval(one_width)[0] < read_interval(within)[0]
+    assert all(read_interval(rows[name][2])[1] > 0.6 for name in ("sharpness@0.01", "-confidence_test", "entropy_test"))
+    assert find_sign(rows["parameter_norm"][0]) == find_sign(rows["distance"][0]) == -1
+    assert all(read_interval(together)[0] > read_interval(rows[name][1])[1] for name in ("sharpness@0.01", "distance"))
+    assert min(model["train_accuracy"] for model in docs("lab_tables").pool("cifar10-random-pool").models) > 0.99
+
+    choices = docs("lab_tables").fill("which-model choice").splitlines()
+    shares = {line.split(" | ")[0].strip("| `"): re.findall(r"\((-?\d+)%\)", line) for line in choices}
+    assert [int(share) > 80 for share in shares["effective_degree_normalized_test"]] == [True, False, True, False]
+    assert max(int(share) for share in shares["effective_degree_normalized_test"][1::2]) < 0
+    assert 25 <= int(shares["-confidence_test"][0]) <= 45
+    for name in ("total_variation", "decision_regions"):
+        assert min(int(share) for share in shares[name]) >= 0
+        assert min(int(share) for share in shares[name][::2]) > 75
+
+    pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
+    names = ("effective_degree_normalized_test@1", "sharpness@0.1", "parameter_norm")
+    assert [pearson[name] for name in names] == [1, -1, 0]
+    assert not any(find_sign(row[4]) for row in tables("finetune-pool")[0].rows)  # Kendall's τ without mixup
+    rows = {row[0]: row[1:] for row in tables("finetune-pool")[3].rows}
+    assert next(iter(rows)) == "distance"
+    fitted = {name: find_sign(cells[2]) for name, cells in rows.items() if "degree" in name or "sharpness" in name}
+    assert len(fitted) == 5
+    assert not any(fitted.values())
+    assert find_sign(rows["distance"][2]) == 0
+    assert docs("lab_tables").judge("finetune-pool").reason is not None  # training accuracy explains as much
+    models = docs("lab_tables").pool("finetune-pool").models
+    models = [{**model, "smoothed": model["smoothing"] > 0} for model in models]
+    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
+    mixed = [model["recipe"] == "with mixup" for model in models if model not in fitted]
+    assert sum(mixed) >= 0.9 * len(mixed)
+    scores = rank_within(fitted, list(names[:2]), ["recipe", "smoothed"]).scores
+    assert not any(each.kendall.interval[0] > 0 or each.kendall.interval[1] < 0 for each in scores.values())
+
+
+def regress_out(values, models):
+    """Return what a linear model of all hyperparameters leaves of some values."""
+    columns = []
+    for model in models:
+        sgd, numbers = model["optimizer"] == "sgd", np.log([model["lr"], model["weight_decay"]])
+        rest = [math.log(read_width(model)), math.log(model["batch"]), model["alpha"]]
+        columns.append([1.0, sgd, *sgd * numbers, *(not sgd) * numbers, *rest])
+    design = np.array(columns)
+    return values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+
+
+def read_width(model):
+    return int(model["network"].removeprefix("resnet9-"))
+
+
+def test_neither_width_nor_learning_rate_explains_the_random_search(docs):
+    """Where this changes, so must the sentences of which-model.md."""
+    models = [{**model, "width": read_width(model)} for model in docs("lab_tables").pool("cifar10-random-pool").models]
+    scores = rank_within(models, ("-width", "sharpness@0.01", "-confidence_test"), ["recipe"]).scores
+    assert max(scores, key=lambda name: scores[name].kendall.value) == "-width"
+    for recipe, most in (("without mixup", 0.8), ("with mixup", 0.5)):
+        inside = [model for model in models if model["recipe"] == recipe]
+        gaps = np.array([model["gap"] for model in inside])
+        left = regress_out(gaps, inside)
+        assert left.var() < 0.2 * gaps.var()
+
+        def correlate(name, inside=inside, left=left):
+            values = np.array([model[name] for model in inside])
+            return np.corrcoef(regress_out(values, inside), left)[0, 1]
+
+        assert min(map(correlate, ("effective_degree_normalized_test", "effective_degree_normalized_test@1"))) > 0.9
+        assert max(correlate("sharpness@0.01"), -correlate("confidence_test")) < most
+
+
+def test_what_the_pages_say_of_fine_tuning_is_what_was_found(docs):
+    """Where this changes, so must the sentences of fine-tuning.md."""
+    table, _, curves, soups = docs("lab_tables").tables("finetune-shifts")
+    signs = {row[0]: (find_sign(row[6]), find_sign(row[7])) for row in table.rows[1:]}
+    assert signs == {"Plain, random head": (-1, 0), "Mixup": (0, 1), "ED": (-1, 1), "ED, own ends": (0, 1)}
+    shifted = {row[0]: float(row[5].split(" ")[0]) for row in table.rows}
+    assert max(shifted, key=shifted.get) == "Mixup"
+    assert {row[0] for row in curves.rows if row[2] == "above"} == {"Mixup", "ED", "ED, own ends"}
+    assert {row[0]: row[1] for row in curves.rows}["ED"] == "crosses"
+    means = {row[0]: [float(cell.split(" ")[0]) for cell in row[2:5]] for row in table.rows}
+    gains = {name: np.sign(np.subtract(means[name], means["Plain (LP-FT)"])).tolist() for name in ("ED", "Mixup")}
+    assert gains == {"ED": [-1, -1, 1], "Mixup": [1, 1, 1]}  # on paintings, cartoons, sketches
+    best = max(soups.rows, key=lambda row: float(row[-1]))
+    assert best[0] == "Mixup: uniform soup"
+    under_shifts = {row[0]: float(row[-1]) for row in soups.rows}
+    assert under_shifts["ED: uniform soup"] > under_shifts["Plain (LP-FT): uniform soup"]
+    assert under_shifts["ED, own ends: greedy soup"] < under_shifts["Plain (LP-FT): greedy soup"]
