@@ -114,11 +114,11 @@ class RandomPool(Pool):
         fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
         title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
         found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
-        found += self._list_comparisons(results, ranking)
+        found.append(self._make_comparison(results, ranking))
         every = _rank(results, self.strata, 0.0) if fitted < count else ""
         return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
 
-    def _list_comparisons(self, results: Results, ranking: Ranking) -> list[Table]:
+    def _make_comparison(self, results: Results, ranking: Ranking) -> Table:
         """Tabulate Kendall's τ by which models are compared with each other."""
         others = {"all together": _rank(results, (), self.fit)}
         if self.finer:
@@ -133,7 +133,7 @@ class RandomPool(Pool):
             scores = [each.scores.get(name) for each in rankings.values()]
             rows.append((name, *(format_score(None if score is None else score.kendall) for score in scores)))
         columns = [f"{title}: {count_models(len(each.pool))}" for title, each in rankings.items()]
-        return [Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))]
+        return Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Plot the gap against the paper's four measures, in a figure for each stratum."""
