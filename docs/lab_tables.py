@@ -12,7 +12,7 @@ import speed
 import text_results
 import throughput
 import which_model
-from which_model import FIT, keep_fitted
+from which_model import keep_fitted
 
 from effdeg.ranking import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
@@ -30,6 +30,7 @@ from effdeg_lab.studies.pool import (
     read_pool,
 )
 from effdeg_lab.studies.probabilities import MEASURES
+from effdeg_lab.studies.random_pool import FITS
 from effdeg_lab.studies.relatives import find_lead, format_lead
 from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.studies.shifts import Shifts
@@ -339,7 +340,8 @@ def _format_search(setting: str, name: str) -> str:
     raw, normalized = (_signed(found[f"effective_degree{kind}_test"]) for kind in ("", "_normalized"))
     kinds = Counter(model["architecture"] for model in pool(name).models)
     networks = " and ".join(f"{count} {ARCHITECTURES[kind]}" for kind, count in kinds.items())
-    return f"| {setting}, {networks}, unlabeled test images | {raw}; normalized {normalized} | {others} |"
+    setting += f", {networks} (with and without mixup separately), ED on unlabeled test images"
+    return f"| {setting} | {raw}; normalized {normalized} | {others} |"
 
 
 def _format_accuracies(setting: str, name: str, table: int, column: int) -> str:
@@ -392,8 +394,9 @@ def make_pool_table(name: str) -> str:
         label = "training accuracy (for reference)" if measure == REFERENCE else f"`{measure}`"
         cells = [cell for each in scores for cell in (each[measure].pearson, each[measure].kendall)]
         lines.append(f"| {label} | {' | '.join(str(cell or '–') for cell in cells)} |")
-    rest = [row[REFERENCE] for row in rows if row[REFERENCE] < FIT]
-    note = f"Fit: {FIT:.0%} of the training images or more are right; of the others {min(rest):.0%} to {max(rest):.0%}."
+    rest = [row[REFERENCE] for row in rows if row[REFERENCE] < FITS]
+    others = f"{min(rest):.0%} to {max(rest):.0%}"
+    note = f"Fit: {FITS:.0%} of the training images or more are right; of the others {others}."
     return "\n".join([*lines, "", note]) + "\n"
 
 

@@ -8,13 +8,11 @@ from matplotlib.figure import Figure
 
 from effdeg.ranking import Ranking, Score
 from effdeg_lab.studies.pool import REFERENCE, correlate_given_training
-from effdeg_lab.studies.random_pool import rank_within
+from effdeg_lab.studies.random_pool import FITS, rank_within
 
 Models = Sequence[Mapping[str, Any]]
 # Models with equal values of these are replicates: weight decay hardly moves the gap of the two pools of the paper.
 AXES = ("batch", "lr")
-# From this training accuracy on a network is said to fit its training images.
-FIT = 0.99
 # What a measure is computed from, the cheapest first; the effective degree of test images needs no labels.
 MEASURES = {
     "effective_degree_test": "test images",
@@ -116,7 +114,7 @@ def plot(pools: Mapping[str, Models], theme: str) -> dict[str, Figure]:
 
 def keep_fitted(models: Models) -> list[Mapping[str, Any]]:
     """Return the models of a pool that fit their training images."""
-    return [model for model in models if model[REFERENCE] >= FIT]
+    return [model for model in models if model[REFERENCE] >= FITS]
 
 
 def _name(measure: str) -> str:

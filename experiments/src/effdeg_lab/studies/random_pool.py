@@ -42,7 +42,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
 PANELS = ("sharpness", "adaptive sharpness", "parameter_norm", DEGREE)
 """The panels of the paper's Figures 3 and 8."""
 FITS = 0.99
-"""The training accuracy from which on a model fits, where all models count for the claim."""
+"""The least training accuracy of a model that fits its training images."""
 _NOTES = (
     "Models are compared within strata only; the first columns combine the strata.",
     "Given training: Pearson's correlation given training accuracy.",
