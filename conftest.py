@@ -1,8 +1,9 @@
-"""What all tests share: checked shapes, a local Ray, and docstring examples that leave the random state alone.
+"""What all tests share: checked shapes, groups of one process, a local Ray; docstring examples keep the random state.
 
 With EFFDEG_CHECK_SHAPES=1, as `make test` has it, the shapes in the signatures of the maths are checked.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests import shapes  # noqa: F401  (the hook below finds it by name)
 
@@ -34,6 +36,19 @@ def without_shape_checks(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     yield
     torch.compiler.reset()
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """Join a group of one process, which ends once the test has let go of its models.
+
+    A DDP that outlives its group can wait forever: its destructor joins gloo's threads while it holds the GIL, which
+    they need to free what they have reduced.
+    """
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    gc.collect()
+    dist.destroy_process_group()
 
 
 @pytest.fixture

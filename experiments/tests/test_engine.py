@@ -376,17 +376,14 @@ def test_a_penalty_without_weight_is_not_computed_and_a_cpu_ignores_bf16():
     assert float(step.penalties) == 0.0
 
 
-def test_a_compiled_model_in_ddp(tmp_path):
+@pytest.mark.usefixtures("process_group")
+def test_a_compiled_model_in_ddp():
     settings = small(regularizer="ed")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        ours, _ = train_steps(
-            settings,
-            2.0,
-            wrap=lambda model: DistributedDataParallel(torch.compile(model, backend="eager", dynamic=False)),
-        )
-    finally:
-        torch.distributed.destroy_process_group()
+    ours, _ = train_steps(
+        settings,
+        2.0,
+        wrap=lambda model: DistributedDataParallel(torch.compile(model, backend="eager", dynamic=False)),
+    )
     assert_close(ours, train_steps(settings, 2.0)[0], rtol=1e-4, atol=1e-6)
 
 

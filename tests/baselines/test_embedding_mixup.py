@@ -123,7 +123,8 @@ def test_batchnorm_before_and_behind_the_layer_counts_once():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_wrapped_models(tmp_path):
+@pytest.mark.usefixtures("process_group")
+def test_wrapped_models():
     model = mlp().double()
     share, partners = drawn()
     hidden = model[:2](X)
@@ -131,19 +132,15 @@ def test_wrapped_models(tmp_path):
     gradients = torch.autograd.grad(expected.square().sum(), list(model.parameters()))
     compiled = torch.compile(model, backend="eager")
     compiled(X)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        parallel = DistributedDataParallel(model)
-        for each in (compiled, parallel, model.forward):
-            torch.manual_seed(3)
-            outputs, _ = embedding_mixup(each, X, Y, at="1", classes=4)
-            torch.testing.assert_close(outputs, expected)
-        for _ in range(2):
-            torch.manual_seed(3)
-            parallel.zero_grad()
-            embedding_mixup(parallel, X, Y, at="1", classes=4)[0].square().sum().backward()
-    finally:
-        torch.distributed.destroy_process_group()
+    parallel = DistributedDataParallel(model)
+    for each in (compiled, parallel, model.forward):
+        torch.manual_seed(3)
+        outputs, _ = embedding_mixup(each, X, Y, at="1", classes=4)
+        torch.testing.assert_close(outputs, expected)
+    for _ in range(2):
+        torch.manual_seed(3)
+        parallel.zero_grad()
+        embedding_mixup(parallel, X, Y, at="1", classes=4)[0].square().sum().backward()
     torch.testing.assert_close([parameter.grad for parameter in model.parameters()], list(gradients))
 
 

@@ -238,27 +238,24 @@ def test_a_share_in_a_compiled_step():
         torch.testing.assert_close(gradients(loss, model), gradients(expected, model))
 
 
-def test_a_share_in_parallel(tmp_path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        model, other = with_batchnorm(), with_batchnorm()
-        parallel, penalty, rows = DistributedDataParallel(model), JacobianPenalty(-1, share=0.5), []
-        parallel.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
-        for _ in range(2):
-            for each in (parallel, other):
-                each.zero_grad()
-                torch.manual_seed(0)
-                outputs, value = penalty(each, X, Y)
-                (cross_entropy(outputs, Y) + value).backward()
-            torch.testing.assert_close(
-                [parameter.grad for parameter in model.parameters()],
-                [parameter.grad for parameter in other.parameters()],
-            )
-        assert model[1].num_batches_tracked == 2
-        # Not through DDP, which with a static graph would then average wrong gradients: only the whole batch is.
-        assert rows == [12, 12]
-    finally:
-        torch.distributed.destroy_process_group()
+@pytest.mark.usefixtures("process_group")
+def test_a_share_in_parallel():
+    model, other = with_batchnorm(), with_batchnorm()
+    parallel, penalty, rows = DistributedDataParallel(model), JacobianPenalty(-1, share=0.5), []
+    parallel.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
+    for _ in range(2):
+        for each in (parallel, other):
+            each.zero_grad()
+            torch.manual_seed(0)
+            outputs, value = penalty(each, X, Y)
+            (cross_entropy(outputs, Y) + value).backward()
+        torch.testing.assert_close(
+            [parameter.grad for parameter in model.parameters()],
+            [parameter.grad for parameter in other.parameters()],
+        )
+    assert model[1].num_batches_tracked == 2
+    # Not through DDP, which with a static graph would then average wrong gradients: only the whole batch is.
+    assert rows == [12, 12]
 
 
 def test_a_share_reads_no_values():

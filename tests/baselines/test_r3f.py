@@ -160,25 +160,22 @@ def test_several_models_under_vmap():
     assert_same_under_vmap(R3F(0.3), [mlp(seed=seed).double() for seed in range(2)], X)
 
 
-def test_wrapped_models(tmp_path):
+@pytest.mark.usefixtures("process_group")
+def test_wrapped_models():
     model = mlp().double()
     draw_noise(X.shape, 0.3)
     expected = R3F(0.3, at="1")(model, X)[1]
     gradients = torch.autograd.grad(expected, list(model.parameters()))
     compiled = torch.compile(model, backend="eager")
     compiled(X)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/init", rank=0, world_size=1)
-    try:
-        parallel = DistributedDataParallel(model)
-        for each in (compiled, parallel):
-            draw_noise(X.shape, 0.3)
-            torch.testing.assert_close(R3F(0.3, at="1")(each, X)[1], expected)
-        for _ in range(2):
-            parallel.zero_grad()
-            draw_noise(X.shape, 0.3)
-            R3F(0.3, at="1")(parallel, X)[1].backward()
-    finally:
-        torch.distributed.destroy_process_group()
+    parallel = DistributedDataParallel(model)
+    for each in (compiled, parallel):
+        draw_noise(X.shape, 0.3)
+        torch.testing.assert_close(R3F(0.3, at="1")(each, X)[1], expected)
+    for _ in range(2):
+        parallel.zero_grad()
+        draw_noise(X.shape, 0.3)
+        R3F(0.3, at="1")(parallel, X)[1].backward()
     torch.testing.assert_close([parameter.grad for parameter in model.parameters()], list(gradients))
 
 

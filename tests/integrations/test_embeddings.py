@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.functional import cross_entropy
@@ -132,15 +131,9 @@ WRAPPERS = {
 }
 
 
-@pytest.fixture
-def process_group(tmp_path):
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
+@pytest.mark.usefixtures("process_group")
 @pytest.mark.parametrize("kind", WRAPPERS)
-def test_wrappers_do_not_hide_the_embeddings(kind, process_group):
+def test_wrappers_do_not_hide_the_embeddings(kind):
     if "FSDP2" in kind and not SHARDS_ON_CPU:
         pytest.skip("fully_shard needs torch 2.8 to run on the CPU")
     wrap, prefix = WRAPPERS[kind]
