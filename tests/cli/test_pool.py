@@ -50,7 +50,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     table = ranking.read_table(out)
     names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
-    names += ["confidence", "entropy", "nuclear_norm", "disagreement"]
+    names += ["total_variation", "decision_regions", "confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
     data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labeled]
     rows = effdeg.measure_pool(
@@ -89,10 +89,10 @@ def test_all_measures_are_shown_or_named(run, labeled, weights, tmp_path, width)
     assert code == 0
     table, _, named = printed.partition("not shown: ")
     assert max(map(len, printed.splitlines())) <= width
-    names = ["disagreement", "thresholded_confidence", "confidence", "entropy", "nuclear_norm"]
-    names += ["effective_degree@2", "effective_degree_normalized@2"]
+    names = ["disagreement", "thresholded_confidence", "total_variation", "decision_regions"]
+    names += ["confidence", "entropy", "nuclear_norm", "effective_degree@2", "effective_degree_normalized@2"]
     assert named.split() == ([] if width > 80 else ", ".join(names).split())
-    heads = ["disagreement", "thresholded", "entropy", "nuclear", "@2"]
+    heads = ["disagreement", "thresholded", "entropy", "nuclear", "variation", "regions", "@2"]
     assert [head in table for head in heads] == [width > 80] * len(heads)
     assert all(head in table for head in ("normalized", "train", "test", "gap", "@0.05"))
 

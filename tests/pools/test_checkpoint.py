@@ -42,6 +42,9 @@ def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
             logits = effdeg.measure(model, data[0], output="identity", **settings)
             expected[f"effective_degree{after}"] = pytest.approx(raw.value)
             expected[f"effective_degree_normalized{after}"] = pytest.approx(logits.normalized)
+        for name in ("total_variation", "decision_regions"):  # in every row, of the paths between all examples
+            along = getattr(effdeg.proxies, name)(model, data[0], seed=4, **FAST)
+            expected[name] = pytest.approx(along.value)
         for name in ("confidence", "entropy", "nuclear_norm"):  # in every row
             expected[name] = getattr(effdeg.proxies, name)(model, data[0], **options).value
         others = [mlp(seed=each) for each in (1, 2, 3) if each != seed]
@@ -65,11 +68,11 @@ def test_measures_of_predictions(folder, data, train):
     expected = effdeg.proxies.thresholded_confidence(model, data[0], train).value
     assert row["thresholded_confidence"] == pytest.approx(expected)
     names = ["confidence", "entropy", "nuclear_norm", "disagreement", "thresholded_confidence"]
-    assert list(row)[3:-1] == names
+    assert list(row)[3:-1] == ["total_variation", "decision_regions", *names]
     for name in ("entropy", "disagreement"):  # in its own place, if it is requested
         (same,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies=name, **FAST)
         assert same == row
-        assert list(same)[3:-1] == [*(each for each in names if each != name), name]
+        assert list(same)[5:-1] == [*(each for each in names if each != name), name]
     with pytest.raises(effdeg.proxies.NotApplicable, match="labeled="):
         measure_pool(mlp(), [folder / "a.pt"], data, proxies=["thresholded_confidence"], **FAST)
 
@@ -78,7 +81,11 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
     model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Unflatten(1, (4, 3)))
     torch.save(model.state_dict(), tmp_path / "a.pt")
     (row,) = measure_pool(model, [tmp_path], data[0], **FAST)
-    assert list(row) == ["model", "effective_degree", "effective_degree_normalized", "sha256"]
+    along = ["effective_degree", "effective_degree_normalized", "total_variation", "decision_regions"]
+    assert list(row) == ["model", *along, "sha256"]
+    for name in along[2:]:
+        alone = getattr(effdeg.proxies, name)(model, data[0], **FAST).value
+        assert row[name] == pytest.approx(alone)
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]  # continued
     assert not (tmp_path / "pool.predictions.npz").exists()
@@ -93,7 +100,8 @@ def test_the_outputs_of_a_model_are_traced_only_once(folder, data, monkeypatch):
     monkeypatch.setattr(
         "effdeg.pools._checkpoint.trace", lambda *given, **more: calls.append(1) or traced(*given, **more)
     )
-    measure_pool(mlp(), [folder / "a.pt"], data[0], components=[1, 2], **FAST)
+    monkeypatch.setattr("effdeg.proxies._along_paths._run_along_paths", lambda *_: pytest.fail("it runs once more"))
+    measure_pool(mlp(), [folder / "a.pt"], data[0], components=[1, 2], proxies=["total_variation"], **FAST)
     assert len(calls) == 2, "one of them for the trial"
 
 

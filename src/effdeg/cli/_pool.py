@@ -144,10 +144,11 @@ def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
 
 def _choose_columns(rows: list[dict[str, Any]], proxies: list[str], width: int) -> tuple[list[str], list[str]]:
     """Return the columns to print, and those that there is no room for."""
-    from effdeg.pools._checkpoint import PREDICTIONS
+    from effdeg.pools._checkpoint import ALONG_PATHS, PREDICTIONS
 
     always = ["effective_degree", "effective_degree_normalized", "train_accuracy", "test_accuracy", "gap"]
-    more = [*proxies, "thresholded_confidence", *PREDICTIONS, *(name for name in rows[0] if "effective_degree" in name)]
+    more = [*proxies, "thresholded_confidence", *ALONG_PATHS, *PREDICTIONS]
+    more += [name for name in rows[0] if "effective_degree" in name]
     shown: list[str] = [name for name in always if name in rows[0]]
     hidden: list[str] = []
     for name in dict.fromkeys(name for name in more if name in rows[0] and name not in shown):

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,19 +25,23 @@ from effdeg._utils.device import Batches
 from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
-from effdeg.measure import trace
+from effdeg.measure import Trace, trace
 from effdeg.measure._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
+from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._predictions import predict_classes
 from effdeg.proxies._registry import needs_labels
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
+_COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 DISAGREEMENT = "disagreement"
 """A measure of a checkpoint among others: its row first has the predicted classes, from which the table computes it."""
 PREDICTIONS = ("confidence", "entropy", "nuclear_norm", DISAGREEMENT)
 """Measures of predictions that need no labels: they are in every row, to compare the effective degree with."""
+ALONG_PATHS = ("total_variation", "decision_regions")
+"""Proxies that come with the effective degree, from the same trace: they are in every row too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +168,10 @@ class CheckpointMeasurer:
     def measure_model(self) -> dict[str, Any]:
         """Return the row of the model with the weights that it has."""
         accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
-        return {**self._measure_degrees(), **self._measure_predictions(), **self._measure_proxies(), **accuracies}
+        along = self._measure_along_paths()
+        return {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
 
-    def _measure_degrees(self) -> dict[str, float]:
+    def _measure_along_paths(self) -> dict[str, float]:
         paths, degree = self.settings.paths, self.settings.degree
         running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
         row = {}
@@ -179,7 +184,7 @@ class CheckpointMeasurer:
                 logits = traced.fit(degree=degree, components=components, output="identity")
                 row[f"effective_degree{after}"] = raw.value
                 row[f"effective_degree_normalized{after}"] = logits.normalized
-        return row
+        return row | _compare_neighbors(traced, classes=raw.settings.outputs[-1])
 
     def _measure_predictions(self) -> dict[str, Any]:
         names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
@@ -190,8 +195,8 @@ class CheckpointMeasurer:
                 raise
             return {}
 
-    def _measure_proxies(self) -> dict[str, Any]:
-        proxies = self.settings.proxies
+    def _measure_proxies(self, known: Mapping[str, float]) -> dict[str, Any]:
+        proxies = [name for name in self.settings.proxies if name not in known]
         row = self._evaluate([name for name in proxies if not needs_labels(name)], self.data)
         row |= self._evaluate([name for name in proxies if needs_labels(name)], (self.train or self.data).examples)
         return {name: row[name] for name in proxies}
@@ -247,6 +252,14 @@ class CheckpointMeasurer:
 
                 correct += sum(batches.run(count, len(labels)))
         return correct / len(data)
+
+
+def _compare_neighbors(traced: Trace, classes: int) -> dict[str, float]:
+    """Return the means over paths of what compares the probabilities of neighboring nodes."""
+    starts = range(0, len(traced.pairs), _COMPARED_AT_ONCE)
+    parts = (traced.values("softmax", slice(start, start + _COMPARED_AT_ONCE)) for start in starts)
+    found = [compare_neighbors(part.view(*part.shape[:2], -1, classes)) for part in parts]
+    return {name: torch.cat([part[name] for part in found]).mean().item() for name in ALONG_PATHS}
 
 
 class _Parts(Dataset[tuple[Tree, Any]]):

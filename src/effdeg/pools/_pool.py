@@ -55,10 +55,10 @@ def measure_pool(
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
-    (``effective_degree_normalized``), as in the paper; proxies that need only predictions, ``confidence``, ``entropy``,
-    ``nuclear_norm`` and ``disagreement``; the requested proxies; and, where there are labels,
-    ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
-    :func:`effdeg.ranking.rank` takes the rows or the file.
+    (``effective_degree_normalized``), as in the paper; ``total_variation`` and ``decision_regions`` of the same paths;
+    proxies that need only predictions, ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the
+    requested proxies; and, where there are labels, ``train_accuracy``, ``test_accuracy`` and their difference, the
+    ``gap``. All models share their paths. :func:`effdeg.ranking.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
     classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
@@ -126,7 +126,7 @@ def measure_pool(
         >>> [row["model"] for row in rows]
         ['seed0', 'seed1', 'seed2', 'seed3']
         >>> print(*list(rows[0])[3:-1])
-        confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
+        total_variation decision_regions confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
     """
     files, target = name_checkpoints(weights), _check_target(out)
     settings = RowSettings(

@@ -161,8 +161,19 @@ def _summarize(part: PathBlocks, fit: FitSettings, problems: dict[str, NotApplic
         problems |= dict.fromkeys(_OF_PROBABILITIES, NotApplicable(str(error)))
         return PathTable.of(columns)
     columns["effective_degree"] = summarize(probabilities.flatten(2), part.alpha, fit)["effective_degree"]
+    return PathTable.of(columns | compare_neighbors(probabilities))
+
+
+def compare_neighbors(probabilities: Tensor) -> dict[str, Tensor]:
+    """Return the proxies that compare neighboring nodes, of each path.
+
+    Args:
+        probabilities: Of shape ``(paths, nodes, …, classes)``.
+    """
+    paths, nodes = probabilities.shape[:2]
     # One class per example, or one for each of its tokens; a change of any is a boundary.
     changed = (probabilities.argmax(-1).diff(dim=1) != 0).reshape(paths, nodes - 1, -1)
-    columns["decision_regions"] = 1 + changed.any(-1).sum(1).double()
-    columns["total_variation"] = probabilities.diff(dim=1).abs().sum(1).flatten(1).mean(1).double()
-    return PathTable.of(columns)
+    return {
+        "total_variation": probabilities.diff(dim=1).abs().sum(1).flatten(1).mean(1).double(),
+        "decision_regions": 1 + changed.any(-1).sum(1).double(),
+    }
