@@ -39,8 +39,6 @@ from effdeg_lab.tables import escape_markdown, to_markdown, to_sentence
 RESULTS = Path(__file__).parent.parent / "results"
 # The measures that effective degrees are compared with in the README, each at several radii or percentiles.
 BY_VARIANT = {"sharpness": "sharpness", "adaptive sharpness": "adaptive_sharpness", "margin": "-margin"}
-# The networks of a random search, in the README.
-ARCHITECTURES = {"resnet9": "ResNet-9s", "mlp": "MLPs"}
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
 
@@ -169,9 +167,9 @@ def read_grids() -> dict[str, Sequence[Mapping[str, Any]]]:
 
 
 def read_searches() -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return the models of both random searches by the title of their architecture."""
-    small = [model for model in pool("cifar10-random-pool").models if model["architecture"] == "resnet9"]
-    return {"ResNet-9": small, "DeiT-Tiny": pool("finetune-pool").models}
+    """Return the models of the random searches by the title of their architecture."""
+    names = {"ResNet-9": "cifar10-random-pool", "MLP": "cifar10-random-mlps", "DeiT-Tiny": "finetune-pool"}
+    return {title: pool(name).models for title, name in names.items()}
 
 
 def judge(name: str) -> Verdict:
@@ -338,9 +336,8 @@ def _format_search(setting: str, name: str) -> str:
     best["confidence"] = found["-confidence_test"]
     others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
     raw, normalized = (_signed(found[f"effective_degree{kind}_test"]) for kind in ("", "_normalized"))
-    kinds = Counter(model["architecture"] for model in pool(name).models)
-    networks = " and ".join(f"{count} {ARCHITECTURES[kind]}" for kind, count in kinds.items())
-    setting += f", {networks} (with and without mixup separately), ED on unlabeled test images"
+    count = len(pool(name).models)
+    setting += f", {count} ResNet-9s (with and without mixup separately), ED on unlabeled test images"
     return f"| {setting} | {raw}; normalized {normalized} | {others} |"
 
 

@@ -26,9 +26,7 @@ def draw(draws):
     return {"regularizer": "mixup" if alpha else "plain", "alpha": alpha, "lr": draws.log_uniform(1e-3, 1.0)}
 
 
-RECIPE = replace(
-    POOL, grid={}, search=draw_points(draw, 48, seed=0), seeds=(0,), study=RandomPool(strata=("recipe",), fit=0.9)
-)
+RECIPE = replace(POOL, grid={}, search=draw_points(draw, 48, seed=0), seeds=(0,), study=RandomPool(fit=0.9))
 
 
 def make_runs(sign=1.0):
@@ -115,6 +113,13 @@ def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):
     verdict = explained.recipe.study.claim(explained)
     assert verdict.word == "not decided"
     assert str(verdict).endswith("as training accuracy alone follows the gap at least as closely")
+    for run in runs:  # there is nothing to explain
+        falling = make_degree(1 - run.summary["gap"], 2 - run.summary["gap"])
+        components = dict.fromkeys(("1", "3", "10"), falling)
+        run.summary.update(effective_degree=falling, effective_degree_components=components)
+    (falls,) = collect(replace(RECIPE, study=RandomPool()), runs)
+    verdict = falls.recipe.study.claim(falls)
+    assert (verdict.word, verdict.reason) == ("does not hold", "")
 
 
 def test_the_best_variant_of_few_models_is_not_called_corrected():
@@ -187,12 +192,12 @@ def run_points(recipe, points, folder, changes, monkeypatch):
 
 
 def test_points_of_small_networks_can_be_run(tmp_path, monkeypatch):
-    recipe = find_recipe("cifar10-random-pool")
-    points = recipe.points()
-    small = [point for point in points if point["model"] in {"resnet9-8", "mlp"}]
-    models = run_points(recipe, (*small[:2], small[-1]), tmp_path, CHANGES, monkeypatch)
-    assert {model["architecture"] for model in models} == {"resnet9", "mlp"}
-    assert sum(point["model"].startswith("resnet9") for point in points) >= 60
+    recipe, mlps = find_recipe("cifar10-random-pool"), find_recipe("cifar10-random-mlps")
+    small = [point for point in recipe.points() if point["model"] == "resnet9-8"]
+    models = run_points(recipe, small[:2], tmp_path, CHANGES, monkeypatch)
+    models += run_points(mlps, mlps.points()[-1:], tmp_path, CHANGES, monkeypatch)
+    assert [model["architecture"] for model in models] == ["resnet9", "resnet9", "mlp"]
+    assert len(recipe.points()) >= 60
 
 
 def test_points_of_fine_tunings_can_be_run(tmp_path, monkeypatch, deit):  # noqa: F811

@@ -69,8 +69,8 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
     in_paper.append("finetune-pool")
     others = (
         "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
-        "cifar10-noisy-labels cifar10-random-pool cifar10-relatives cifar10-sensitivity digits-estimators "
-        "digits-methods"
+        "cifar10-noisy-labels cifar10-random-mlps cifar10-random-pool cifar10-relatives cifar10-sensitivity "
+        "digits-estimators digits-methods"
     )
     tiny = ["tiny-imagenet-vit", "tiny-imagenet-vit-strong"]
     games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]

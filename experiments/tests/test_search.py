@@ -49,7 +49,9 @@ def test_points_are_the_same_for_everybody():
         "weight_decay": 0.000101,
         "batch": 256,
     }
-    assert last["model"] == "mlp"
+    assert last["model"].startswith("resnet9-")
+    first = find_recipe("cifar10-random-mlps").points()[0]
+    assert (first["model"], first["optimizer"], first["lr"], first["batch"]) == ("mlp", "adamw", 0.000539, 128)
 
 
 def test_a_range_without_a_logarithm():

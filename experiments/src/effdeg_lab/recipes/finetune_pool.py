@@ -46,7 +46,7 @@ RECIPE = Recipe(
     ),
     run=train,
     check_data=check_training,
-    study=RandomPool(strata=("recipe",)),
+    study=RandomPool(),
     methods=(Method("random", "Random search"),),
     departs=(
         "DeiT-Tiny, pretrained on ImageNet, on 10,000 images of CIFAR-10 at 96 pixels instead of CLIP ViT-B/32 on "

@@ -43,6 +43,7 @@ PANELS = ("sharpness", "adaptive sharpness", "parameter_norm", DEGREE)
 """The panels of the paper's Figures 3 and 8."""
 FITS = 0.99
 """The least training accuracy of a model that fits its training images."""
+_STRATA = ("recipe",)  # columns; only models that agree in all of them are compared
 _NOTES = (
     "Models are compared within strata only; the first columns combine the strata.",
     "Given training: Pearson's correlation given training accuracy.",
@@ -87,13 +88,12 @@ class RandomPool(Pool):
     variant and corrected for that choice. It is not decided if training accuracy follows the gap at least as closely.
     """
 
-    strata: tuple[str, ...] = ("recipe",)  # columns; only models that agree in all of them are compared
     fit: float = 0.0  # the least training accuracy of a model that counts
     finer: tuple[str, ...] = ()  # columns of finer strata, which the claim does not use
 
     def claim(self, results: Results) -> Verdict:
         """Judge Pearson's correlation of the effective degree with the gap, combined over strata."""
-        ranking = _rank(results, self.strata, self.fit)
+        ranking = _rank(results, _STRATA, self.fit)
         if isinstance(ranking, str) or DEGREE not in ranking.best:
             return Verdict("not decided")
         best = ranking.best[DEGREE]["pearson"]
@@ -103,11 +103,11 @@ class RandomPool(Pool):
         verdict = judge(quantity, value, best.interval, above=0.0)
         reference = ranking.scores.get(REFERENCE)
         explained = reference is not None and reference.pearson is not None and reference.pearson.value >= value
-        return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
+        return replace(verdict, word="not decided", reason=EXPLAINED) if explained and value > 0 else verdict
 
     def tables(self, results: Results) -> list[Table]:
         """Return the correlations among models that fit, the best variants, tests, and correlations among all."""
-        count, ranking = len(read_models(results)), _rank(results, self.strata, self.fit)
+        count, ranking = len(read_models(results)), _rank(results, _STRATA, self.fit)
         if isinstance(ranking, str):
             title = f"{count_models(count)}: {results.heading}"
             return [Table(title, ("measure", "Pearson"), (), (to_sentence(ranking),))]
@@ -115,7 +115,7 @@ class RandomPool(Pool):
         title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
         found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
         found.append(self._make_comparison(results, ranking))
-        every = _rank(results, self.strata, 0.0) if fitted < count else ""
+        every = _rank(results, _STRATA, 0.0) if fitted < count else ""
         return found if isinstance(every, str) else [*found, _list_scores(every, f"All {count} models", _NAMES)]
 
     def _make_comparison(self, results: Results, ranking: Ranking) -> Table:
@@ -124,7 +124,7 @@ class RandomPool(Pool):
         if self.finer:
             others[f"within {' and '.join(self.finer)}"] = _rank(results, self.finer, self.fit)
         if self.fit < FITS:
-            others[f"within strata, those that fit ({FITS:.0%})"] = _rank(results, self.strata, FITS)
+            others[f"within strata, those that fit ({FITS:.0%})"] = _rank(results, _STRATA, FITS)
         rankings = {"within strata": ranking}
         rankings |= {title: other for title, other in others.items() if not isinstance(other, str)}
         best = [found["kendall"].variant for found in ranking.best.values()]
@@ -137,14 +137,14 @@ class RandomPool(Pool):
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Plot the gap against the paper's four measures, in a figure for each stratum."""
-        ranking = _rank(results, self.strata, self.fit)
+        ranking = _rank(results, _STRATA, self.fit)
         if isinstance(ranking, str):
             return []
         caption = (
             "The generalization gap against sharpness, adaptive sharpness, the parameter norm and the effective degree "
             "of test images, each by its best variant: {}."
         )
-        names = {stratum: stratum.replace(", ", "-").replace(" ", "-") for stratum in ranking.strata}
+        names = {stratum: stratum.replace(" ", "-") for stratum in ranking.strata}
         return [
             StudyFigure(f"panels-{name}", caption.format(stratum), partial(plot_panels, ranking, stratum))
             for stratum, name in names.items()
