@@ -62,10 +62,19 @@ def test_other_settings_are_refused_and_named(file):
     assert file.read_text() == text
 
 
-@pytest.mark.parametrize("text", ["model,degree,norm\na,1,2\n", "model,degree,norm,sha256\na,1\n", "model\n\x00"])
-def test_a_damaged_table_is_refused(file, text):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("model,degree,norm\na,1,2\n", r"it has no column sha256"),
+        ("model,degree,sha256\na,1,b\n", r"it has no column norm"),
+        ("model,degree,norm,sha256\na,1\n", r"float\(\) argument must be .*'NoneType'"),
+        ("model\n\x00", r"line contains NUL|it has no column degree"),
+        ("", r"it has no column model"),
+    ],
+)
+def test_a_damaged_table_is_refused(file, text, reason):
     file.write_text(text)
-    with pytest.raises(ValueError, match=r"pool\.csv cannot be continued"):
+    with pytest.raises(ValueError, match=rf"pool\.csv cannot be continued: .*\({reason}\)"):
         PoolTable(file, SETTINGS, ["degree", "norm"])
     assert file.read_text() == text
 

@@ -120,16 +120,19 @@ class PoolTable:
     def _read(self, file: Path) -> dict[str, Row]:
         try:
             with file.open(encoding="utf-8", newline="") as stream:
-                read = list(csv.DictReader(stream, strict=True))
+                reader = csv.DictReader(stream, strict=True)
+                columns, read = reader.fieldnames or (), list(reader)
             # Columns that someone has added, such as hyperparameters, are kept as they are.
             parsed = [name for name in self._numbers if name != DISAGREEMENT]
+            if lacking := [name for name in ("model", *parsed, "sha256") if name not in columns]:
+                raise ValueError(f"it has no column {lacking[0]}")
             numbers = [{name: float(row[name]) for name in parsed} for row in read]
             return {
                 row["model"]: row | found | {"sha256": row["sha256"]} for row, found in zip(read, numbers, strict=True)
             }
-        except (ValueError, KeyError, TypeError, csv.Error) as error:
+        except (ValueError, TypeError, csv.Error) as error:
             raise ValueError(
-                f"{file} cannot be continued: it is not the table that was written here ({error!r}). Move it away, or "
+                f"{file} cannot be continued: it is not a table that this version wrote ({error}). Move it away, or "
                 "choose another file with out=."
             ) from error
 
