@@ -74,36 +74,39 @@ def make_mixed_table(pools: Mapping[str, Models]) -> str:
 def make_choice_table(pools: Mapping[str, Models]) -> str:
     """Tabulate the mean test accuracy of the models that each measure chooses, by its least value, of those that fit.
 
-    A choice is among a few random models of a pool, and the mean is that over all such choices. In parentheses is how
-    far that is from choosing at random, 0%, to always choosing the best, 100%.
+    A choice is among a few random models of one recipe, and the mean is that over all such choices. In parentheses is
+    how far that is from choosing at random, 0%, to always choosing the best, 100%.
     """
     fitted = {title: keep_fitted(models) for title, models in pools.items()}
     lines = [f"| chosen by | {' | '.join(fitted)} |", "|---|" + "---|" * len(fitted)]
-    accuracies = {title: [100 * model["test_accuracy"] for model in models] for title, models in fitted.items()}
-    random = {title: sum(each) / len(each) for title, each in accuracies.items()}
-    best = {title: _average_choice(each, [-value for value in each]) for title, each in accuracies.items()}
+    random = {title: sum(model["test_accuracy"] for model in each) / len(each) for title, each in fitted.items()}
+    best = {title: _average_choice(models, "-test_accuracy") for title, models in fitted.items()}
     for name in (each for each in CHOOSERS if each != REFERENCE):
-        sign, column = (-1, name[1:]) if name.startswith("-") else (1, name)
         cells = []
         for title, models in fitted.items():
-            if any(column not in model for model in models):
+            if any(name.removeprefix("-") not in model for model in models):
                 cells.append("–")
                 continue
-            mean = _average_choice(accuracies[title], [sign * model[column] for model in models])
+            mean = _average_choice(models, name)
             share = (mean - random[title]) / (best[title] - random[title])
-            cells.append(f"{mean:.1f}% ({share:z.0%})")
+            cells.append(f"{mean:.1%} ({share:z.0%})")
         lines.append(f"| {_name(name)} | {' | '.join(cells)} |")
     for label, means in (("test accuracy itself", best), ("chance", random)):
-        lines.append(f"| {label} | {' | '.join(f'{means[title]:.1f}%' for title in fitted)} |")
+        lines.append(f"| {label} | {' | '.join(f'{means[title]:.1%}' for title in fitted)} |")
     return "\n".join(lines) + "\n"
 
 
-def _average_choice(accuracies: Sequence[float], values: Sequence[float]) -> float:
-    """Return the mean accuracy of the least value among ``CHOICE`` models, over all sets of so many."""
-    ordered = [accuracy for _, accuracy in sorted(zip(values, accuracies, strict=True))]
-    # A model is chosen with any of those that come after it.
-    ways = [math.comb(len(ordered) - 1 - place, CHOICE - 1) for place in range(len(ordered))]
-    return sum(way * accuracy for way, accuracy in zip(ways, ordered, strict=True)) / sum(ways)
+def _average_choice(models: Models, measure: str) -> float:
+    """Return the mean accuracy of the least value among a model and ``CHOICE`` − 1 others of its recipe, over all."""
+    sign, column = (-1, measure[1:]) if measure.startswith("-") else (1, measure)
+    total = 0.0
+    for recipe in {model["recipe"] for model in models}:
+        inside = [(sign * model[column], model["test_accuracy"]) for model in models if model["recipe"] == recipe]
+        # A model is chosen with any of those that come after it.
+        ways = [math.comb(len(inside) - 1 - place, CHOICE - 1) for place in range(len(inside))]
+        chosen = sum(way * accuracy for way, (_, accuracy) in zip(ways, sorted(inside), strict=True))
+        total += len(inside) * chosen / sum(ways)
+    return total / len(models)
 
 
 def plot(pools: Mapping[str, Models], theme: str) -> dict[str, Figure]:

@@ -6,6 +6,7 @@ import statistics
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from effdeg_lab.studies.random_pool import rank_within
 
@@ -76,13 +77,18 @@ def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
     choices = docs("lab_tables").fill("which-model choice").splitlines()
     shares = {line.split(" | ")[0].strip("| `"): re.findall(r"\((-?\d+)%\)", line) for line in choices}
     resnet18, vit, resnet9, _, deit = map(int, shares["effective_degree_normalized_test"])
-    assert min(resnet18, resnet9) > 80
+    assert min(resnet18, resnet9) > 90
     assert max(vit, deit) < 0
-    assert 25 <= int(shares["-confidence_test"][0]) <= 45
-    for name in ("total_variation", "decision_regions"):
-        resnet18, vit, resnet9, mlps, deit = map(int, shares[name])
-        assert min(resnet18, resnet9) > 75
-        assert mlps < 0 <= min(vit, deit)
+    assert min(int(share) for name in ("total_variation", "decision_regions") for share in shares[name][:3:2]) > 85
+    along = [name for name in shares if "degree" in name or "variation" in name or "regions" in name]
+    assert len(along) == 8
+    assert all(int(shares[name][-1]) < 0 for name in along)
+    for name in ("-confidence_test", "entropy_test"):
+        resnet9, mlps, deit = map(int, shares[name])
+        assert 40 < min(resnet9, deit) <= max(resnet9, deit) < 60
+        assert mlps > 0
+    best, chance = (re.findall(r"[\d.]+(?=%)", line) for line in choices[-2:])
+    assert float(best[3]) - float(chance[3]) < 1
 
     pearson = {row[0]: find_sign(row[1]) for row in tables("finetune-pool")[0].rows}
     names = ("effective_degree_normalized_test@1", "sharpness@0.1", "parameter_norm")
@@ -106,34 +112,36 @@ def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
 
 def test_what_the_pages_say_of_mlps_is_what_was_found(docs):
     """Where this changes, so must the sentences of which-model.md and README.md."""
-    within = docs("lab_tables").tables("cifar10-random-mlps")[0].rows
-    free = {row[0]: find_sign(row[3]) for row in within if "_test" in row[0]}
-    assert len(free) == 14
-    assert {name for name, sign in free.items() if sign} == {"effective_degree_normalized_test@10"}
-    assert free["effective_degree_normalized_test@10"] == -1
-    assert [find_sign(row[3]) for row in within if row[0] == "-mixup_margin"] == [1]
-    rows = {row[0]: row[1:] for row in docs("lab_tables").tables("cifar10-random-mlps")[3].rows}
-    assert [find_sign(cell) for cell in rows["sharpness@0.1"]] == [1, 1]
-    assert read_interval(rows["sharpness@0.1"][0])[0] < 0.05
-    assert [find_sign(rows[name][1]) for name in ("-confidence_test", "effective_degree_test")] == [1, -1]
-    spread = {}
-    for name in ("cifar10-random-mlps", "cifar10-random-pool"):
-        for recipe in ("without mixup", "with mixup"):
-            models = [model for model in docs("lab_tables").pool(name).models if model["train_accuracy"] >= 0.99]
-            found = [model["test_accuracy"] for model in models if model["recipe"] == recipe]
-            spread[name, recipe] = max(found) - min(found), np.std(found), np.mean(found)
-    (plain, plain_std, better), (mixed, mixed_std, worse), *resnets = spread.values()
-    assert max(plain, mixed) < 0.02
-    assert 0.01 < better - worse < 0.02
-    models = [
-        model for model in docs("lab_tables").pool("cifar10-random-mlps").models if model["train_accuracy"] >= 0.99
-    ]
-    for name in ("confidence_test", "effective_degree_test"):
-        mean = [
-            np.mean([m[name] for m in models if m["recipe"] == recipe]) for recipe in ("without mixup", "with mixup")
+    scores, best, _, compared, _ = docs("lab_tables").tables("cifar10-random-mlps")
+    assert "Models: without mixup 9, with mixup 15." in scores.notes
+    kendall = {row[0]: row[3:] for row in scores.rows}
+    degrees = [name for name in kendall if name.startswith("effective_degree")]
+    assert len(degrees) == 12
+    assert all(float(kendall[name][0].split(" ")[0]) < 0 for name in degrees)
+    assert [name for name in degrees if find_sign(kendall[name][0])] == ["effective_degree_normalized_test@10"]
+    assert {name for name, cells in kendall.items() if find_sign(cells[0]) > 0} == {"-mixup_margin", "sharpness@0.1"}
+    assert [find_sign(cell) for cell in kendall["-mixup_margin"]] == [1, 1, 0]
+    assert find_sign(next(row[1] for row in best.rows if row[0].startswith("sharpness"))) == 0
+    together = {row[0]: find_sign(row[2]) for row in compared.rows}
+    names = ("-confidence_test", "effective_degree_normalized_test", "effective_degree_test", "total_variation_test")
+    assert [together[name] for name in names] == [1, 1, -1, -1]
+
+    (plain, mixed), resnets = (
+        [
+            pd.DataFrame(docs("lab_tables").pool(name).models).query(f"recipe == {recipe!r} and train_accuracy >= 0.99")
+            for recipe in ("without mixup", "with mixup")
         ]
-        assert mean[1] < mean[0]
-    assert [round(std / mlps) for (_, std, _), mlps in zip(resnets, (plain_std, mixed_std), strict=True)] == [12, 9]
+        for name in ("cifar10-random-mlps", "cifar10-random-pool")
+    )
+    for mlps, others in zip((plain, mixed), resnets, strict=True):
+        assert np.ptp(mlps.test_accuracy) < 0.02
+        assert 8 < others.gap.std() / mlps.gap.std() < 14
+        assert (others.gap - others.groupby("network").gap.transform("mean")).std() > 5 * mlps.gap.std()
+    lower = ["test_accuracy", "confidence_test", "effective_degree_test"]
+    assert (mixed[lower].mean() < plain[lower].mean()).all()
+    assert mixed.effective_degree_test.mean() < plain.effective_degree_test.mean() / 2
+    higher = ["gap", "effective_degree_normalized_test"]
+    assert (mixed[higher].mean() > plain[higher].mean()).all()
 
 
 def regress_out(values, models):
