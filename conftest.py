@@ -56,7 +56,8 @@ def local_ray(monkeypatch, request):
     """Start a small local Ray, whose workers can import what the test can; return its address."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would look for a token in the home folder
-    monkeypatch.setenv("RAY_gcs_server_port_wait_time_s", "120")  # a loaded machine is slow to start
+    for name in ("gcs_server_port_wait_time_s", "worker_register_timeout_seconds"):
+        monkeypatch.setenv(f"RAY_{name}", "300")  # a loaded machine is slow to start
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(request.path).parent), *sys.path]))
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
     yield "local"
