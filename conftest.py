@@ -3,17 +3,23 @@
 With EFFDEG_CHECK_SHAPES=1, as `make test` has it, the shapes in the signatures of the maths are checked.
 """
 
-import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
-import torch.distributed as dist
 
-from tests import shapes  # noqa: F401  (the hook below finds it by name)
+from tests import (
+    properties,
+    shapes,  # noqa: F401  (the hook below finds it by name)
+)
+
+# torch sends SIGINT to forked processes whose parent has died; it must end them even if they hang, as Python's own
+# handler would not: they hold the pipe by which xdist notices the end of a worker.
+os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 # Examples in docstrings are executed in the library alone.
 collect_ignore = ["src/effdeg/__main__.py", "src/effdeg/cli"]
@@ -40,15 +46,9 @@ def without_shape_checks(monkeypatch):
 
 @pytest.fixture
 def process_group(tmp_path):
-    """Join a group of one process, which ends once the test has let go of its models.
-
-    A DDP that outlives its group can wait forever: its destructor joins gloo's threads while it holds the GIL, which
-    they need to free what they have reduced.
-    """
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    gc.collect()
-    dist.destroy_process_group()
+    """Join a group of one process."""
+    with properties.process_group(tmp_path / "store"):
+        yield
 
 
 @pytest.fixture
@@ -56,7 +56,8 @@ def local_ray(monkeypatch, request):
     """Start a small local Ray, whose workers can import what the test can; return its address."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would look for a token in the home folder
-    monkeypatch.setenv("RAY_gcs_server_port_wait_time_s", "120")  # a loaded machine is slow to start
+    for name in ("gcs_server_port_wait_time_s", "worker_register_timeout_seconds"):
+        monkeypatch.setenv(f"RAY_{name}", "300")  # a loaded machine is slow to start
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(request.path).parent), *sys.path]))
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
     yield "local"

@@ -4,6 +4,7 @@ torchrun --nproc_per_node 2 examples/distributed.py ddp
 torchrun --nproc_per_node 2 examples/distributed.py fsdp
 """
 
+import gc
 import os
 import sys
 
@@ -51,5 +52,8 @@ for step in range(STEPS):
 correct = model(digits.held_out.to(device)).argmax(1).cpu() == digits.held_out_labels
 if rank == 0:
     print(f"held-out accuracy {correct.float().mean():.1%}")
+# If DDP outlived the group, gloo could hang: its threads would wait for Python, and Python for them.
+del model
+gc.collect()
 dist.barrier()
 dist.destroy_process_group()

@@ -1,8 +1,10 @@
 """Properties that hold for many measures and methods, each named once."""
 
 import copy
+import gc
 import pickle
 import random
+import tempfile
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -127,29 +129,42 @@ def assert_same_on_every_number_of_processes(measure, folder, sizes=(3,)):
     for size in sizes:
         results = folder / str(size)
         results.mkdir()
-        run_in_processes(_work, (measure, size, results), size)
+        run_in_processes(_save_measured, (measure, results), size)
         for rank in range(size):
             assert_close(torch.load(results / f"{rank}.pt", weights_only=True), expected, rel=1e-6)
 
 
+def _save_measured(rank, measure, folder):
+    torch.save(measure(), folder / f"{rank}.pt")
+
+
 def run_in_processes(work, arguments, count):
-    """Run ``work(rank, *arguments)`` in several processes at once.
+    """Run ``work(rank, *arguments)`` in several processes at once, which form a process group.
 
     Forked processes need not import torch again, but cannot use a GPU.
     """
     method = "spawn" if torch.cuda.is_available() else "fork"
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of forks next to xdist's threads; and what forks warn of is no error
-        mp.start_processes(_run_on_one_thread, (work, *arguments), nprocs=count, start_method=method)
+        given = (f"{folder}/store", count, work, *arguments)
+        mp.start_processes(_run_in_group, given, nprocs=count, start_method=method)
 
 
-def _run_on_one_thread(rank, work, *arguments):
+def _run_in_group(rank, store, count, work, *arguments):
     torch.set_num_threads(1)  # forks have none of the threads of OpenMP, and would wait for them
-    work(rank, *arguments)
+    with process_group(store, rank, count):
+        work(rank, *arguments)
 
 
-def _work(rank, measure, size, results):
-    dist.init_process_group("gloo", init_method=f"file://{results / 'store'}", rank=rank, world_size=size)
-    torch.save(measure(), results / f"{rank}.pt")
+@contextmanager
+def process_group(store, rank=0, size=1):
+    """Join a process group (gloo), which ends once the block has let go of its models.
+
+    A DDP that outlives its group can wait forever: its destructor joins gloo's threads while it holds the GIL, which
+    they need to free what they have reduced.
+    """
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    yield
+    gc.collect()
     dist.barrier()  # leave together: gloo takes a peer that closes early for a failure
     dist.destroy_process_group()

@@ -33,7 +33,7 @@ for file in files:
 """
 
 
-def run(code_or_file, *arguments, timeout=900):
+def run(code_or_file, *arguments, timeout=540):
     """Run a program as a user does: its warnings are its own, and the shapes are not checked."""
     environment = {name: value for name, value in os.environ.items() if name != "EFFDEG_CHECK_SHAPES"}
     done = subprocess.run(

@@ -358,7 +358,7 @@ def test_under_torchrun_the_processes_share_a_run(tmp_path, folder):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, "-m", "effdeg_lab", "run", "toys:SHARED", "--runs", str(folder.folder)]
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=540, env=environment)
     found = folder.find(Toy())
     assert (found.summary, found.environment["processes"]) == ({"total": 2.0}, 2)
     assert done.stdout.count("Plain, seed 0") == 1

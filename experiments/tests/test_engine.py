@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from engine_runs import (
     assert_close,
     assert_same_end,
@@ -393,7 +392,6 @@ MOVED = small(batch=10, decay_on="matrices", weight_decay=0.3, lr=5e-3)
 
 def train_as(rank, folder):
     """Train as one of two processes."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 
     def attempt(name, settings, **given):
         job = make_job(folder / name, settings, **given)
@@ -436,7 +434,6 @@ def train_as(rank, folder):
     # The second process would save after every step by its own clock, the first never: they agree.
     loop.SECONDS_AT_RISK = -1.0 if rank else 1e9
     attempt("broken", small(regularizer="ed"))
-    dist.destroy_process_group()
 
 
 def test_two_processes(tmp_path):

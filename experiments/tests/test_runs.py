@@ -195,7 +195,7 @@ def test_a_look_at_the_lock_of_a_run_does_not_keep_it_from_starting(tmp_path, mo
         with pytest.raises(filelock.Timeout):
             lock(RunFolder(tmp_path), "looking").acquire(timeout=0)
         starting.start()
-        assert waits.wait(10)
+        assert waits.wait(300)
         release()
 
     def watch(folder, name):

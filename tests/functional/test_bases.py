@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effdeg._utils.checks import check_degree_weights
@@ -47,6 +47,7 @@ def test_effective_degree_matches_the_definition(normalized):
     )
 
 
+@settings(deadline=None)
 @given(scale=st.floats(1e-3, 1e3), seed=st.integers(0, 1000))
 def test_scaling_the_output_scales_the_degree_and_leaves_the_normalized_one(scale, seed):
     coefficients = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -75,6 +76,7 @@ def test_constant_and_linear_outputs():
     assert float(effective_degree(torch.tensor([[0.0], [-2.0], [0.0]]), normalized=True)) == 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 12))
 def test_the_effective_degree_is_lipschitz_in_the_coefficients(seed, degree):
     """|ED(a) - ED(b)| ≤ K ‖a - b‖₁, and K is reached by the leading coefficient."""
