@@ -12,10 +12,7 @@ import jaxtyping
 import pytest
 import torch
 
-from tests import (
-    properties,
-    shapes,  # noqa: F401  (the hook below finds it by name)
-)
+from tests import shapes  # noqa: F401  (the hook below finds it by name)
 
 # torch sends SIGINT to forked processes whose parent has died; it must end them even if they hang, as Python's own
 # handler would not: they hold the pipe by which xdist notices the end of a worker.
@@ -47,6 +44,8 @@ def without_shape_checks(monkeypatch):
 @pytest.fixture
 def process_group(tmp_path):
     """Join a group of one process."""
+    from tests import properties  # not before the shapes of all that it imports are checked
+
     with properties.process_group(tmp_path / "store"):
         yield
 
