@@ -203,7 +203,7 @@ def _join_processes(device: "torch.device") -> Iterator[None]:
     distributed.init_process_group("nccl" if on_gpus else "gloo")
     try:
         yield
-        gc.collect()  # if DDP outlived the group, gloo could hang: its threads would wait for Python, and Python for them
+        gc.collect()  # if DDP outlived the group, gloo could hang: its threads and Python would wait for each other
         distributed.barrier()  # if a process left early, another that still waits for it could hang
     finally:
         distributed.destroy_process_group()
