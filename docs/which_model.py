@@ -100,7 +100,7 @@ def _average_choice(models: Models, measure: str) -> float:
     """Return the mean accuracy of the least value among a model and ``CHOICE`` − 1 others of its recipe, over all."""
     sign, column = (-1, measure[1:]) if measure.startswith("-") else (1, measure)
     total = 0.0
-    for recipe in {model["recipe"] for model in models}:
+    for recipe in sorted({model["recipe"] for model in models}):
         inside = [(sign * model[column], model["test_accuracy"]) for model in models if model["recipe"] == recipe]
         # A model is chosen with any of those that come after it.
         ways = [math.comb(len(inside) - 1 - place, CHOICE - 1) for place in range(len(inside))]

@@ -121,7 +121,7 @@ def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_pa
     assert lost == "one" or kept.read_bytes() == predictions
 
 
-def test_a_table_from_before_disagreement_is_continued(folder, data, tmp_path):
+def test_a_table_without_disagreement_is_continued(folder, data, tmp_path):
     out = tmp_path / "pool.csv"
     measure_pool(mlp(), [folder], data, out=out, **FAST)
     lines = [line.split(",") for line in out.read_text().splitlines()]
