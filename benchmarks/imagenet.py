@@ -18,6 +18,7 @@ from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.loop import tune_kernels
 from effdeg_lab.engine.step import Step
 from effdeg_lab.recipe import find_recipe
 
@@ -69,12 +70,12 @@ def _measure(case: Case, method: str) -> Record:
     assert isinstance(settings, Training)
     row: Record = {"method": method, **case._asdict()}
     try:
-        row |= _time(settings, 224 if on_gpu else 32, captured=case.captured)
+        with tune_kernels(device()):
+            row |= _time(settings, 224 if on_gpu else 32, captured=case.captured)
     except torch.OutOfMemoryError as error:
         row["error"] = f"out of memory: {str(error).splitlines()[0]}"
     finally:
         gc.collect()
-        torch._dynamo.reset()
         torch.cuda.empty_cache()
     return row
 

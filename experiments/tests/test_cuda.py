@@ -22,6 +22,8 @@ from engine_runs import (
 from test_encoders import clip  # noqa: F401
 from test_shift_study import SMALL, toy_imagenet  # noqa: F401
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg_lab.data import load
@@ -29,6 +31,7 @@ from effdeg_lab.engine import augment, classify, train_together
 from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.loop import tune_kernels
 from effdeg_lab.engine.step import CapturedStep, Step
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.engine.suspicion import score_labels
@@ -74,6 +77,24 @@ def train_steps(
     for number in range(steps):
         step(torch.arange(number, number + 20) % 60, rate=rate, weight=weight(number))
     return model.state_dict(), step
+
+
+def test_gradients_of_attention_are_right_where_all_logits_are_far_below_zero():
+    torch.manual_seed(0)
+    query, key, value, upstream = torch.randn(4, 2, 6, 64, 64, device=GPU).to(torch.bfloat16)
+    query[..., 0], key[..., 0] = 1.0, -120 * 8.0  # logits of about -120
+
+    def differentiate(*given):
+        leaves = [each.detach().requires_grad_() for each in given]
+        return torch.autograd.grad(scaled_dot_product_attention(*leaves), leaves, upstream.to(given[0].dtype))
+
+    with tune_kernels(GPU):
+        found = differentiate(query, key, value)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = differentiate(query.double(), key.double(), value.double())
+    assert all(bool(each.isfinite().all()) for each in found)
+    for one, two in zip(found, expected, strict=True):  # but for the large entries, whose gradients nearly cancel
+        torch.testing.assert_close(one[..., 1:].double(), two[..., 1:], rtol=0.05, atol=0.02)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

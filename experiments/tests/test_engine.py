@@ -21,6 +21,7 @@ from engine_runs import (
     stop_after,
     stop_in,
 )
+from torch.nn.attention import SDPBackend
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -242,9 +243,31 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path, sett
         check_training([small(), small(**settings)], None)
 
 
-def test_divergence_is_an_error_that_names_the_epoch(tmp_path):
-    with pytest.raises(ValueError, match=r"training diverged: the loss after epoch \d+"):
-        carry_out(tmp_path, small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0))
+def test_divergence_is_an_error_that_names_the_step(tmp_path, monkeypatch):
+    diverging = small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0)
+    per_epoch = diverging.limit // diverging.batch
+    with pytest.raises(
+        ValueError, match=rf"the loss at step {per_epoch} is not finite. .* was 9\.33e\+29: try .*, or clip\."
+    ):
+        carry_out(tmp_path / "evaluated", diverging)
+    # It is found long before an epoch ends, and nothing is saved of it.
+    monkeypatch.setattr(loop, "_STEPS_BETWEEN_CHECKS", 2)
+    with pytest.raises(ValueError, match="the loss at step 2 is not finite"):
+        carry_out(tmp_path / "checked", diverging)
+    monkeypatch.undo()
+    monkeypatch.setattr(loop, "SECONDS_AT_RISK", 0.0)
+    with pytest.raises(ValueError, match="the loss at step 2 is not finite"):
+        carry_out(tmp_path / "saved", diverging)
+    assert not [*(tmp_path / "checked").rglob("checkpoint-*")]
+
+
+def test_training_uses_another_attention_than_cudnns():
+    before = torch._C._get_sdp_priority_order()
+    with loop.tune_kernels(torch.device("cpu")):
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch._C._get_sdp_priority_order()[0] == int(SDPBackend.EFFICIENT_ATTENTION)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch._C._get_sdp_priority_order() == before
 
 
 def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, capsys):

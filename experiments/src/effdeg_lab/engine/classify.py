@@ -87,9 +87,6 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
     def evaluate(step: int, penalty: float | None) -> dict[str, Any]:
         epoch = step // per_epoch
         found = evaluation.evaluate(model, examples, settings, last=step == steps)
-        if not math.isfinite(found["train_loss"]):
-            hint = f"Try a smaller lr than {settings.lr:g}, or clip."
-            raise ValueError(f"training diverged: the loss after epoch {epoch} is not a number. {hint}")
         weight = schedules.strength(step - 1) if penalizes else 0.0
         entry = {"epoch": epoch, **found, "penalty": penalty, "weight": weight, "lr": schedules.rate(step - 1)}
         if is_due(epoch, settings.measure_every):

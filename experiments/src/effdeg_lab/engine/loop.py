@@ -3,12 +3,13 @@
 A run that is killed or stopped at any step continues from its last checkpoint, bit for bit on a CPU.
 """
 
+import math
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -17,6 +18,7 @@ import filelock
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -31,7 +33,10 @@ SECONDS_AT_RISK = 60.0
 """A checkpoint is written when this much work would be lost."""
 # Several processes agree only this often, in steps, on whether to save or to stop: agreeing takes time.
 _STEPS_BETWEEN_AGREEMENTS = 20
+# So does reading the loss, for which a GPU must finish the steps that are queued.
+_STEPS_BETWEEN_CHECKS = 100
 _SECONDS_BETWEEN_UPDATES = 0.5
+_ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
 
 class _AskedError(BaseException):
@@ -99,6 +104,8 @@ class Loop:
             self._evaluate()  # a run may have been stopped in an evaluation
             while self.step < task.steps:
                 self._train_step()
+                if self.step % _STEPS_BETWEEN_CHECKS == 0:
+                    self._check_for_divergence(gather(float(self._step.loss)))
                 self._evaluate()
                 self._save_or_stop()
                 if shows and (time.perf_counter() - shown > _SECONDS_BETWEEN_UPDATES or self.step == task.steps):
@@ -261,9 +268,17 @@ class Loop:
                 penalty = sum(gather(float(self._step.penalties))) / (self.penalized * passes * self._size)
             speed = self.measure_speed()
             found = self.measure(task.evaluate, self.step, penalty)
+            self._check_for_divergence(value for name, value in found.items() if name.endswith("_loss"))
             self.last = {"step": self.step, "seconds": self.seconds, **speed, **found}
             if self.first_process:
                 self._job.log(self.last)
+
+    def _check_for_divergence(self, losses: Iterable[float]) -> None:
+        """Raise if a loss is not finite, before more time or a checkpoint is spent on the run."""
+        if not all(map(math.isfinite, losses)):
+            rate, clip = self._task.rate(self.step - 1), "" if self._task.clip else ", or clip"
+            hint = f"The learning rate was {rate:.3g}: try a smaller lr{clip}."
+            raise ValueError(f"training diverged: the loss at step {self.step} is not finite. {hint}")
 
     def _save_or_stop(self) -> None:
         if self._size > 1 and self.step % _STEPS_BETWEEN_AGREEMENTS:
@@ -271,6 +286,7 @@ class Loop:
         at_risk = time.perf_counter() - self._saved > SECONDS_AT_RISK
         stops, risks = zip(*gather((self._job.asked_to_stop(), at_risk)), strict=True)
         if any(stops) or any(risks):
+            self._check_for_divergence(gather(float(self._step.loss)))
             with self._clock_stopped():
                 self.save()
         if any(stops):
@@ -287,10 +303,15 @@ def open_loop(task: Task, job: Job) -> Iterator[Loop]:
 
 @contextmanager
 def tune_kernels(device: torch.device) -> Iterator[None]:
-    """Let cuDNN choose the fastest convolutions for fixed sizes, and forget what was compiled afterwards."""
+    """Choose cuDNN's fastest convolutions for fixed sizes, and not its attention; forget compiled code afterwards.
+
+    On an H200, the gradients of cuDNN's attention, which torch prefers, can become NaN for 64 tokens
+    (https://github.com/pytorch/pytorch/issues/196678). For so few tokens, the memory-efficient kernel is the fastest.
+    """
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
     try:
-        yield
+        with sdpa_kernel(_ATTENTION, set_priority=True):
+            yield
     finally:
         torch.backends.cudnn.benchmark = before
         # Otherwise the compiler would refuse after a few runs in one process, as they all compile the same function.

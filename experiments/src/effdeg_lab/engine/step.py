@@ -174,7 +174,8 @@ class Objective(nn.Module):
 class Step:
     """A training step of a task on ``size`` examples, with or without the regularizer's penalty.
 
-    A ``wrapper`` is called instead of the model, such as DDP around it. With ``flat`` the parameters are trained as a
+    ``loss`` is that of the last step, with the penalty in it. A ``wrapper`` is called instead of the model, such as DDP
+    around it. With ``flat`` the parameters are trained as a
     few flat tensors, by default on a GPU: this is faster there and, but for rounding, the same.
     """
 
@@ -190,7 +191,7 @@ class Step:
         self._device = device = next(task.model.parameters()).device
         self._on_gpu = device.type == "cuda"
         # Captured steps read these from their memory, so they are written to, never replaced.
-        self._rate, self._weight, self.penalties = (torch.zeros((), device=device) for _ in range(3))
+        self._rate, self._weight, self.penalties, self.loss = (torch.zeros((), device=device) for _ in range(4))
         indices = torch.arange(size, device=device)
         self._given: tuple[Tensor, ...] = (indices,) if task.source is None else task.source.allocate(size)
         self._fused = self._on_gpu or task.fused_on_cpu
@@ -293,7 +294,8 @@ class Step:
             if self._task.clip is not None:
                 trained = [each for group in self.optimizer.param_groups for each in group["params"]]
                 nn.utils.clip_grad_norm_(trained, self._task.clip)
-            return losses[0] if len(parts) == 1 else torch.stack(losses).sum()
+            self.loss.copy_(losses[0] if len(parts) == 1 else torch.stack(losses).sum())
+            return self.loss
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
         if self._task.teacher is not None:
