@@ -180,7 +180,7 @@ def judge(name: str) -> Verdict:
 
 def format_tables(name: str, count: str | None = None) -> str:
     """Return the verdict on a recipe's claim and its tables, or the first of them."""
-    if not find_runs(name.partition("@")[0]):
+    if not results(name).done:
         return "*Not run yet.*\n"
     verdict = judge(name)
     details = f" {to_sentence(escape_markdown(verdict.details))}" if verdict.details else ""
