@@ -1,28 +1,38 @@
 """How many images per second a step of ViT-S/16 on ImageNet trains on, plain and with the penalty, and its memory.
 
 Images are random ones on the device. Within the step they are cropped, flipped and, by the strong recipe, changed by
-RandAugment, as in training, but not decoded; ``decoding_speed`` measures that.
+RandAugment, as in training, but not decoded; ``decoding_speed`` measures that. Two cases train on images in files, from
+decoding to the step: on Tiny-ImageNet's, enlarged to 224 pixels, and on JPEGs as large as ImageNet's.
 """
 
 import gc
+import os
+import tempfile
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import filelock
 import torch
+from torch import nn
 from torch.nn.functional import interpolate
 
+from benchmarks.streaming import draw_photos
 from benchmarks.timing import LOCK, Record, device, interleaved
-from effdeg_lab.data import Labeled
-from effdeg_lab.engine import Training
+from effdeg_lab.data import ImageSet, Labeled
+from effdeg_lab.data.stored import find_imagenet
+from effdeg_lab.engine import Training, open_loop
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import tune_kernels
 from effdeg_lab.engine.step import Step
+from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.recipe import find_recipe
+from effdeg_lab.runs import Job, RunFolder
 
-STEPS, REPEATS = 5, 3
+STEPS, REPEATS, STREAMED_STEPS = 5, 3, 60
 
 
 class Case(NamedTuple):
@@ -31,13 +41,16 @@ class Case(NamedTuple):
     recipe: str  # original or strong
     batch: int  # of one GPU
     captured: bool = True  # compiled and in one graph, as the lab trains; otherwise neither
+    source: str = "device"  # of the images; those of tiny-imagenet (in the data folder) and photos are in files
 
 
 # The batch of the paper on one GPU, and on each of eight.
 CASES = {f"{recipe}-{batch}": Case(recipe, batch) for batch in (1024, 128) for recipe in ("strong", "original")}
 CASES |= {"strong-128-eager": Case("strong", 128, captured=False)}
+CASES |= {f"strong-1024-{source}": Case("strong", 1024, source=source) for source in ("tiny-imagenet", "photos")}
 # To try it on a CPU.
 TRIALS = {"strong-8": Case("strong", 8), "original-8": Case("original", 8)}
+TRIALS |= {"strong-8-photos": Case("strong", 8, source="photos")}
 SMALL = {"model": "vit-mu16-mean-sincos", "dropout": 0.0}
 
 
@@ -45,7 +58,8 @@ def imagenet_throughput(variants: Collection[str] = ()) -> Record:
     """Time steps of ViT-S/16 on images of 224 pixels by both recipes; on a CPU those of a very small network.
 
     Args:
-        variants: The names of the cases to time, such as ``strong-1024``; by default all.
+        variants: The names of the cases to time, such as ``strong-1024``; by default all. Those on Tiny-ImageNet need
+            the variable ``EFFDEG_DATA``, the folder with ``tiny-imagenet``.
     """
     on_gpu = device().type == "cuda"
     cases = CASES if on_gpu else TRIALS
@@ -69,9 +83,13 @@ def _measure(case: Case, method: str) -> Record:
     settings = recipe.resolve(recipe.method(method), changes | ({} if on_gpu else SMALL))
     assert isinstance(settings, Training)
     row: Record = {"method": method, **case._asdict()}
+    pixels = 224 if on_gpu else 32
     try:
-        with tune_kernels(device()):
-            row |= _time(settings, 224 if on_gpu else 32, captured=case.captured)
+        if case.source == "device":
+            with tune_kernels(device()):
+                row |= _time(settings, pixels, captured=case.captured)
+        else:
+            row |= _stream(settings, pixels, case.source)
     except torch.OutOfMemoryError as error:
         row["error"] = f"out of memory: {str(error).splitlines()[0]}"
     finally:
@@ -103,13 +121,43 @@ def _time(settings: Training, pixels: int, *, captured: bool) -> Record:
             run = partial(step, given, rate=settings.lr, weight=float(settings.weight or 0.0))
         (seconds,) = interleaved(train, repeats=REPEATS)
         step.close()
+    return _describe(model, settings, pixels, seconds / STEPS)
+
+
+def _stream(settings: Training, pixels: int, source: str) -> Record:
+    """Train on images in files; return also the share of time that the GPU waited for them."""
+    count = STREAMED_STEPS * settings.batch
+    if device().type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder:
+        if source == "photos":
+            photos = draw_photos(Path(folder), count)
+            data = ImageSet(photos, photos[:2], 1000, (0.5,) * 3, (0.5,) * 3)
+        else:
+            data = find_imagenet(Path(os.environ["EFFDEG_DATA"]) / source)()
+        settings = settings.change({"pixels": pixels, "limit": count})
+        examples = make_examples(data, settings, device())
+        model = make_network(settings, examples, device()).train()
+        job = Job(settings, "benchmarks", source, settings, RunFolder(Path(folder) / "runs"), device())
+        # An evaluation would decode all images again.
+        task = replace(make_task(settings, examples, model), evaluate=lambda *_: {})
+        with open_loop(task, job) as loop:
+            loop.start()
+            loop.train()
+        job.close()
+    waited = loop.measure_speed()["waited"]
+    return _describe(model, settings, pixels, loop.seconds / STREAMED_STEPS) | {"waited": waited}
+
+
+def _describe(model: nn.Module, settings: Training, pixels: int, seconds: float) -> Record:
+    """Return what was measured of a step that took so many seconds."""
     return {
         "model": settings.model,
         "parameters": sum(each.numel() for each in model.parameters()),
         "pixels": pixels,
-        "milliseconds": 1e3 * seconds / STEPS,
-        "images_per_second": settings.batch * STEPS / seconds,
-        "peak_GiB": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None,
+        "milliseconds": 1e3 * seconds,
+        "images_per_second": settings.batch / seconds,
+        "peak_GiB": torch.cuda.max_memory_allocated() / 2**30 if device().type == "cuda" else None,
     }
 
 

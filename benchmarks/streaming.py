@@ -24,7 +24,7 @@ def decoding_speed() -> Record:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     counts = [0, *(count for count in (1, 2, 4, 8, 16, 32, 64) if count < cores), cores]
     with tempfile.TemporaryDirectory() as folder:
-        images = _draw_images(Path(folder))
+        images = draw_photos(Path(folder), FILES)
         rows = [
             {"decoder": decoder, "processes": count, "images_per_second": _time(images, decoder, count)}
             for decoder in get_args(Decoder)
@@ -48,8 +48,8 @@ def _time(images: StoredImages, decoder: Decoder, count: int) -> float:
     return done / (time.perf_counter() - start)
 
 
-def _draw_images(folder: Path) -> StoredImages:
-    """Write JPEGs of clouds and some noise, which are about as large as photographs."""
+def draw_photos(folder: Path, count: int) -> StoredImages:
+    """Write JPEGs of clouds and noise, which are about as large as photographs; return so many, some repeatedly."""
     rng, names = np.random.default_rng(0), [f"{number}.JPEG" for number in range(FILES)]
     for name in names:
         coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
@@ -59,7 +59,8 @@ def _draw_images(folder: Path) -> StoredImages:
             stream, "JPEG", quality=90
         )
         (folder / name).write_bytes(stream.getvalue())
-    return StoredImages((folder,), np.array([name.encode() for name in names]), np.zeros(FILES, dtype=np.int64))
+    listed = np.resize(np.array([name.encode() for name in names]), count)
+    return StoredImages((folder,), listed, np.zeros(count, dtype=np.int64))
 
 
 def _can_decode(decoder: Decoder) -> bool:

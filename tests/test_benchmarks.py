@@ -87,12 +87,15 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
     monkeypatch.setattr(imagenet, "STEPS", 1)
     monkeypatch.setattr(imagenet, "REPEATS", 1)
     monkeypatch.setattr(imagenet, "make_network", refuse_ed)
-    strong, penalized, original, large = imagenet.imagenet_throughput()["rows"]
-    for row in (strong, penalized, original):
+    monkeypatch.setattr(imagenet, "STREAMED_STEPS", 2)
+    strong, penalized, original, large, streamed, both = imagenet.imagenet_throughput()["rows"]
+    for row in (strong, penalized, original, streamed, both):
         assert row["images_per_second"] == pytest.approx(8e3 / row["milliseconds"])
     assert (strong["recipe"], original["recipe"], penalized["method"]) == ("strong", "original", "ed")
     assert penalized["share"] == pytest.approx(1 - strong["milliseconds"] / penalized["milliseconds"])
     assert large["error"] == "out of memory: no room"
+    assert 0 < streamed["waited"] < 1
+    assert (both["source"], original["source"]) == ("photos", "device")
     rows = imagenet.imagenet_throughput(["original-8"])["rows"]
     assert [(row["variant"], row["method"]) for row in rows] == [("original-8", "plain"), ("original-8", "ed")]
     with pytest.raises(ValueError, match="weak-8: not a variant of imagenet_throughput, which has strong-8, original-"):
