@@ -8,8 +8,6 @@ from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.studies.methods import Methods
 
-# For 90 epochs on 1,281,167 images in batches of 1,024.
-_STEPS, _WARM_UP_STEPS = 90 * (1_281_167 // 1024), 10_000
 PLAIN = {"regularizer": "plain"}
 ED: dict[str, Any] = {
     "regularizer": "ed",
@@ -33,7 +31,7 @@ ORIGINAL = Training(
     weight_decay=0.3,
     decay_on="matrices",
     decay="cosine",
-    warm_up_steps=_WARM_UP_STEPS,
+    warm_up_steps=10_000,
     clip=1.0,
     augment="resized-crop-flip",
     crop_scale=0.05,
@@ -56,9 +54,9 @@ DEPARTS = (
 )
 TINY_DEPARTS = (
     f"Tiny-ImageNet (100,000 images of 64 pixels, 200 classes) instead of ImageNet, with patches of 8 pixels, for "
-    f"60 epochs; warm-up and ED's ramp take the same shares of training. {DEPARTS} Nothing is tuned: ED has the "
-    "paper's settings for ImageNet, mixup and CutMix have α = 1. A step with ED computes twice as many images, so "
-    "30 epochs of it take about as long as plain training."
+    f"60 epochs; ED's ramp takes the same share of training, and warm-up a sixth instead of a tenth, since 60 epochs "
+    f"have only 5,820 steps. {DEPARTS} ED has the paper's settings for ImageNet, mixup and CutMix have α = 1. A step "
+    "with ED computes twice as many images, so 30 epochs of it take about as long as plain training."
 )
 make_recipe = partial(Recipe, run=train, check_data=check_training, study=Methods(candidate="ed"), equal_time="ed")
 make_tiny_recipe = partial(
@@ -76,7 +74,7 @@ make_tiny_recipe = partial(
 
 
 def shrink(settings: Training) -> Training:
-    """Adapt settings to Tiny-ImageNet: 64 patches of 8 pixels, 60 epochs, and the same share of warm-up."""
+    """Adapt settings to Tiny-ImageNet: 64 patches of 8 pixels, 60 epochs, and more of them for warm-up."""
     model = settings.model.replace("vit-s16", "vit-s8")
     tiny: dict[str, Any] = {"data": "tiny-imagenet", "pixels": None, "model": model, "epochs": 60}
-    return replace(settings, **tiny, warm_up_steps=None, warm_up=_WARM_UP_STEPS / _STEPS)
+    return replace(settings, **tiny, warm_up_steps=None, warm_up=1 / 6)
