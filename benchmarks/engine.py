@@ -11,9 +11,10 @@ import torch
 
 from benchmarks.timing import Record, device, interleaved
 from effdeg_lab.data import Labeled
-from effdeg_lab.engine import Training, open_loop
+from effdeg_lab.engine import Task, Training, open_loop
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.step import Step
 from effdeg_lab.runs import Job, RunFolder
 
@@ -86,18 +87,24 @@ def _time_run(name: str) -> Record:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     task = make_task(settings, examples, make_network(settings, examples, device()).train())
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(settings, "benchmarks", name, settings, RunFolder(Path(folder)), device())
-        with open_loop(task, job) as loop:
-            loop.start()
-            loop.train()
-        job.close()
+    loop = run_loop(task, settings)
     return {
         "regularizer": name,
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "peak_MiB": torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
         "test_loss": loop.last["test_loss"],
     }
+
+
+def run_loop(task: Task, settings: Training) -> Loop:
+    """Train as a run does, and keep nothing of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(settings, "benchmarks", settings.regularizer, settings, RunFolder(Path(folder)), device())
+        with open_loop(task, job) as loop:
+            loop.start()
+            loop.train()
+        job.close()
+    return loop
 
 
 def _train(name: str, model: str = "vit-tiny") -> None:

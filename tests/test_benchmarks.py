@@ -88,6 +88,7 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
     monkeypatch.setattr(imagenet, "REPEATS", 1)
     monkeypatch.setattr(imagenet, "make_network", refuse_ed)
     monkeypatch.setattr(imagenet, "STREAMED_STEPS", 2)
+    monkeypatch.delenv("EFFDEG_DATA", raising=False)
     strong, penalized, original, large, streamed, both = imagenet.imagenet_throughput()["rows"]
     for row in (strong, penalized, original, streamed, both):
         assert row["images_per_second"] == pytest.approx(8e3 / row["milliseconds"])
@@ -98,6 +99,8 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
     assert (both["source"], original["source"]) == ("photos", "device")
     rows = imagenet.imagenet_throughput(["original-8"])["rows"]
     assert [(row["variant"], row["method"]) for row in rows] == [("original-8", "plain"), ("original-8", "ed")]
+    with pytest.raises(FileNotFoundError, match="tiny-imagenet is needed: set EFFDEG_DATA"):
+        imagenet.imagenet_throughput(["strong-8", "strong-8-tiny-imagenet"])
     with pytest.raises(ValueError, match="weak-8: not a variant of imagenet_throughput, which has strong-8, original-"):
         imagenet.imagenet_throughput(["weak-8"])
 

@@ -250,15 +250,17 @@ def test_divergence_is_an_error_that_names_the_step(tmp_path, monkeypatch):
         ValueError, match=rf"the loss at step {per_epoch} is not finite. .* was 9\.33e\+29: try .*, or clip\."
     ):
         carry_out(tmp_path / "evaluated", diverging)
-    # It is found long before an epoch ends, and nothing is saved of it.
+    # It is found before the epoch ends, and before a checkpoint is written.
     monkeypatch.setattr(loop, "_STEPS_BETWEEN_CHECKS", 2)
     with pytest.raises(ValueError, match="the loss at step 2 is not finite"):
         carry_out(tmp_path / "checked", diverging)
+    assert not [*tmp_path.rglob("checkpoint-*")]
     monkeypatch.undo()
     monkeypatch.setattr(loop, "SECONDS_AT_RISK", 0.0)
     with pytest.raises(ValueError, match="the loss at step 2 is not finite"):
         carry_out(tmp_path / "saved", diverging)
-    assert not [*(tmp_path / "checked").rglob("checkpoint-*")]
+    (kept,) = (torch.load(file) for file in tmp_path.rglob("checkpoint-*"))
+    assert kept["state"]["step"] == 1
 
 
 def test_training_uses_another_attention_than_cudnns():

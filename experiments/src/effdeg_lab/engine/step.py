@@ -68,7 +68,8 @@ class Task:
     rate: Callable[[int], float]
     weight: Callable[[int], float]  # of the penalty
     evaluation_steps: Collection[int]
-    # Takes the number of steps and the mean penalty of the epoch so far, None if there is none; returns what to log.
+    # Takes the number of steps and the mean penalty of the epoch so far, None if there is none; returns what to log. If
+    # an entry whose name ends in _loss is not finite, training has diverged.
     # It must leave torch's random numbers alone, and is called again if the run was stopped in it.
     evaluate: Callable[[int, float | None], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar

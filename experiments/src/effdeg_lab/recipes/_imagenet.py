@@ -62,6 +62,7 @@ make_recipe = partial(Recipe, run=train, check_data=check_training, study=Method
 make_tiny_recipe = partial(
     make_recipe,
     paper="not in the paper, whose Table 3 is on ImageNet",
+    departs=TINY_DEPARTS,
     methods=(
         Method("plain", "Plain", PLAIN),
         Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}),

@@ -1,6 +1,6 @@
 """ViT-S on Tiny-ImageNet with the paper's strong ImageNet recipe: plain, ED, mixup and CutMix."""
 
-from effdeg_lab.recipes._imagenet import STRONG, TINY_DEPARTS, make_tiny_recipe, shrink
+from effdeg_lab.recipes._imagenet import STRONG, make_tiny_recipe, shrink
 
 RECIPE = make_tiny_recipe(
     name="tiny-imagenet-vit-strong",
@@ -8,5 +8,4 @@ RECIPE = make_tiny_recipe(
     expects="By the paper's ImageNet results, ED is about half a point ahead of plain training.",
     cost="not known yet: no run has finished so far",
     settings=shrink(STRONG),
-    departs=TINY_DEPARTS,
 )
