@@ -9,7 +9,7 @@ RECIPE = replace(
     name="finetune-shifts-cifar10",
     title="Fine-tuning DeiT-Tiny on CIFAR-10, tested on corruptions and on shapes with other textures",
     expects="As with CLIP: ED is ahead on the test set and under shifts, and its curve lies above that of plain.",
-    cost="2.5 to 6 min per run on an H200 that several runs shared; not timed alone",
+    cost="2 to 7 min per run on an H200 that several runs shared; not timed alone",
     settings=replace(
         finetune_shifts.SETTINGS,
         data="cifar10",
