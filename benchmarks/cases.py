@@ -11,7 +11,18 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, engine, imagenet, kernels, reinforcement, speedups, streaming, together, training
+from benchmarks import (
+    attention,
+    comparisons,
+    engine,
+    imagenet,
+    kernels,
+    reinforcement,
+    speedups,
+    streaming,
+    together,
+    training,
+)
 from benchmarks.timing import Record, device, interleaved, make_record
 from effdeg.functional import (
     basis_matrix,
@@ -167,5 +178,6 @@ _GPU_CASES = (
     kernels.CASES,
     speedups.CASES,
     [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts],
+    [attention.attention_kernels],
 )
 ON_GPU = [measure_overhead, projection_speed, memory_growth, *(case for cases in _GPU_CASES for case in cases)]

@@ -68,9 +68,9 @@ def test_recipes_have_the_papers_settings():
         tiny = find_recipe(name)
         one, other = (each.resolve(each.method("ed")).to_dict() for each in (tiny, recipe))
         differ = {key for key in one if one[key] != other[key]}
-        lr = {"lr"} if recipe is original else set()  # divided by four, as the batch is
+        lr = {"lr"} if recipe is original else set()  # tuned
         assert differ == {"data", "pixels", "model", "epochs", "warm_up", "warm_up_steps"} | lr
-        assert tiny.settings.lr == (7.5e-4 if lr else 1e-3)
+        assert tiny.settings.lr == 1e-3
         assert tiny.settings.warm_up == pytest.approx(10 / 60)
 
 

@@ -6,6 +6,6 @@ RECIPE = make_tiny_recipe(
     name="tiny-imagenet-vit-strong",
     title="ViT-S on Tiny-ImageNet, the strong recipe",
     expects="By the paper's ImageNet results, ED is about half a point ahead of plain training.",
-    cost="not known yet: no run has finished so far",
+    cost="2.9 min per run on an H200, 5.5 with ED",
     settings=shrink(STRONG),
 )
