@@ -38,6 +38,12 @@ from effdeg_lab.tables import escape_markdown, to_markdown, to_sentence
 
 RESULTS = Path(__file__).parent.parent / "results"
 # The measures that effective degrees are compared with in the README, each at several radii or percentiles.
+UNLABELED = {
+    "confidence": "-confidence_test",
+    "total variation": "total_variation_test",
+    "decision regions": "decision_regions_test",
+}
+"""Measures without labels in the README's table."""
 BY_VARIANT = {"sharpness": "sharpness", "adaptive sharpness": "adaptive_sharpness", "margin": "-margin"}
 # What pools are measured by besides effective degrees and the paper's other measures.
 OTHERS = ("total_variation", "average_sharpness@0.01", "-margin@50", "-mixup_margin", "jacobian_norm", "path_norm")
@@ -333,7 +339,7 @@ def _format_search(setting: str, name: str) -> str:
         label: max(value for each, value in found.items() if each.startswith(f"{kind}@"))
         for label, kind in BY_VARIANT.items()
     }
-    best["confidence"] = found["-confidence_test"]
+    best |= {label: found[each] for label, each in UNLABELED.items()}
     others = ", ".join(f"{label} {_signed(correlation)}" for label, correlation in best.items())
     raw, normalized = (_signed(found[f"effective_degree{kind}_test"]) for kind in ("", "_normalized"))
     count = len(pool(name).models)
