@@ -193,7 +193,7 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
     Args:
         models: The models by name, at least two.
         inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
-        normalized: Compare the normalized effective degree.
+        normalized: Compare the normalized effective degree; that of the logits needs ``output="identity"``.
         **settings: Any setting of :func:`effdeg.measure` except ``tolerance``, for all models.
 
     Returns:
